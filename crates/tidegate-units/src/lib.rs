@@ -1,0 +1,24 @@
+//! Units and names that every other crate of Tidegate speaks in.
+//!
+//! A quantity crosses a boundary only as one of these types. Their constructors decide once what a NaN, an
+//! infinity or a negative number means, so that none of them travels further. Bare `f64` lives inside the
+//! mathematics only.
+//!
+//! Serialised (journal, JSON output), a quantity is a plain number in its base unit: nanoseconds, IO/s,
+//! bytes/s, bytes, requests. In configuration it is text with a unit (`"15ms"`, `"256KiB/s"`): use
+//! [`FromStr`](std::str::FromStr), or `#[serde(with = "tidegate_units::text")]` on a field.
+
+#![forbid(unsafe_code)]
+
+mod name;
+mod parse;
+mod quantity;
+mod rate;
+pub mod text;
+mod time;
+
+pub use name::{ConsumerName, NameError, ResourceName};
+pub use parse::ParseUnitError;
+pub use quantity::{Bytes, Shares, Window};
+pub use rate::{ByteRate, Iops};
+pub use time::{Instant, Latency};
