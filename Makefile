@@ -1,0 +1,31 @@
+# Everything a newcomer needs: `make demo` and `make test`. See CONTRIBUTING.md for the rest.
+SHELL := /bin/bash
+CARGO ?= cargo
+BIN := target/release/tidegate
+
+.PHONY: help demo test unit integration lab-short experiments bench lint packages release clean-lab
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: release ## A saturating array, a victim, its neighbours: before and after, live
+	$(BIN) demo
+
+test: ## Everything CI runs: lints, all tests with real clients, a short version of every experiment
+	@scripts/test
+
+experiments: ## Every experiment in full; dated results under bench/runs/
+	@scripts/experiments
+
+bench: ## Speed benches, each beside what it compares with
+	@scripts/bench
+
+lint: ## Formatting and lints, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+packages: ## Install the clients and the emulator that the tests use (Debian, as root)
+	@scripts/packages
+
+release: ## The release binary
+	$(CARGO) build --locked --release --bin tidegate
