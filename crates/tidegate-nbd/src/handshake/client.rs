@@ -1,0 +1,443 @@
+//! The client's side of the handshake.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::{
+    FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
+    info, option, reply,
+};
+use crate::export::{BlockSizes, BlockSizesError, ExportName, Geometry};
+use crate::flags::TransmissionFlags;
+use crate::input::{Collector, Fields};
+use crate::transmission::ReplyStyle;
+
+/// Replies to one option: exports in a list, or pieces of information.
+const MAX_REPLIES: usize = 10_000;
+
+/// Names and descriptions of one list, in bytes.
+const MAX_LIST_BYTES: usize = 1 << 20;
+
+/// The magic number of oldstyle negotiation, where a newstyle server says `IHAVEOPT`.
+const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
+
+/// One export of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// The name to ask for.
+    pub name: ExportName,
+    /// For people; often empty.
+    pub description: String,
+}
+
+/// What the client reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// Transmission begins; the rest of the input is replies.
+    Opened(Opened),
+    /// The server's exports. The goodbye is in the output: send it, then close.
+    Listed(Vec<Listing>),
+}
+
+/// The grounds on which a server refused an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The server does not know the option.
+    Unsupported,
+    /// The server's policy forbids it.
+    Policy,
+    /// The server finds the option malformed.
+    Invalid,
+    /// The server's platform cannot do it.
+    Platform,
+    /// The server insists on TLS.
+    TlsRequired,
+    /// There is no such export.
+    Unknown,
+    /// The server is about to end.
+    Shutdown,
+    /// The server insists on telling its block sizes first.
+    BlockSizeRequired,
+    /// The option or its reply is too large.
+    TooBig,
+    /// Something that the specification does not know.
+    Other(u32),
+}
+
+impl Refusal {
+    fn from_code(code: u32) -> Self {
+        match code {
+            reply::ERR_UNSUP => Self::Unsupported,
+            reply::ERR_POLICY => Self::Policy,
+            reply::ERR_INVALID => Self::Invalid,
+            reply::ERR_PLATFORM => Self::Platform,
+            reply::ERR_TLS_REQD => Self::TlsRequired,
+            reply::ERR_UNKNOWN => Self::Unknown,
+            reply::ERR_SHUTDOWN => Self::Shutdown,
+            reply::ERR_BLOCK_SIZE_REQD => Self::BlockSizeRequired,
+            reply::ERR_TOO_BIG => Self::TooBig,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unsupported => "the option is not supported",
+            Self::Policy => "forbidden by policy",
+            Self::Invalid => "the option is invalid",
+            Self::Platform => "not supported on the server's platform",
+            Self::TlsRequired => "TLS is required",
+            Self::Unknown => "no such export",
+            Self::Shutdown => "the server is shutting down",
+            Self::BlockSizeRequired => "block sizes must be negotiated",
+            Self::TooBig => "too big",
+            Self::Other(code) => return write!(f, "error {code:#010x}"),
+        })
+    }
+}
+
+/// Why a handshake failed. Send the output (it may hold a goodbye), then close the connection.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ClientError {
+    /// Whatever answers there is no NBD server.
+    #[error("this is not an NBD server: it greets with {0:#018x}")]
+    NotNbd(u64),
+    /// The server speaks the abandoned oldstyle negotiation.
+    #[error("the server speaks oldstyle negotiation only")]
+    Oldstyle,
+    /// A list was wanted from a server without fixed newstyle, which cannot have one.
+    #[error("the server cannot list its exports")]
+    CannotList,
+    /// The server says no.
+    #[error("the server refuses: {}", said(.refusal, .message))]
+    Refused {
+        /// On which grounds.
+        refusal: Refusal,
+        /// The server's own words; often empty.
+        message: String,
+    },
+    /// What should be a reply to our option is not one.
+    #[error("the server's reply begins with {0:#018x}, which is no reply to an option")]
+    BadReplyMagic(u64),
+    /// The server replies to something that was not asked, or not in this way.
+    #[error("the server sent a reply of type {kind:#010x} to option {option}, which makes no sense here")]
+    Unexpected {
+        /// The option that it replies to.
+        option: u32,
+        /// The type of the reply.
+        kind: u32,
+    },
+    /// A reply is too long to be held.
+    #[error("the server sent a reply of {0} bytes to an option; at most {MAX_DATA} are taken")]
+    ReplyTooLong(u32),
+    /// The replies to one option have no end.
+    #[error("the server keeps replying to the same option")]
+    TooManyReplies,
+    /// A reply whose fields do not add up.
+    #[error("the server sent a malformed {0}")]
+    Malformed(&'static str),
+    /// The server opens the export without a word about it.
+    #[error("the server did not say what the export is")]
+    NoExportInfo,
+    /// The server's size constraints break the specification.
+    #[error("the server advertises impossible block sizes: {0}")]
+    BlockSizes(#[from] BlockSizesError),
+}
+
+fn said(refusal: &Refusal, message: &str) -> String {
+    if message.is_empty() { refusal.to_string() } else { message.to_owned() }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Goal {
+    Open { structured: bool },
+    List,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting,
+    /// An option is under way: waiting for the head of a reply.
+    ReplyHeader {
+        option: u32,
+    },
+    ReplyData {
+        option: u32,
+        kind: u32,
+        length: u32,
+    },
+    /// `EXPORT_NAME` is under way; its reply has a format of its own.
+    ExportNameReply,
+    Over(ClientEvent),
+    Failed(ClientError),
+}
+
+/// The client's side of a handshake: opens one export, or lists all.
+///
+/// In a loop: send [`Client::output`] and say so by [`Client::sent`]; call [`Client::receive`] with what has arrived,
+/// and drop what it took, until it reports an event. To open an export it asks for structured replies if wanted, then
+/// by `GO`, and falls back to `EXPORT_NAME` with servers that do not know `GO`. Such a server closes the connection
+/// to say that there is no such export.
+///
+/// It holds at most 64 KiB of input, 1 MiB of a list, and an output of a few hundred bytes beside the name.
+#[derive(Debug)]
+pub struct Client {
+    goal: Goal,
+    /// The export to open; empty where none is.
+    name: ExportName,
+    state: State,
+    input: Collector,
+    output: Output,
+    no_zeroes: bool,
+    replies: ReplyStyle,
+    /// How many replies the option under way has had.
+    reply_count: usize,
+    size_and_flags: Option<(u64, TransmissionFlags)>,
+    blocks: BlockSizes,
+    listings: Vec<Listing>,
+    listed_bytes: usize,
+}
+
+impl Client {
+    /// Wants to open an export; `structured` says whether to ask for structured replies.
+    #[must_use]
+    pub fn open(name: ExportName, structured: bool) -> Self {
+        Self::new(Goal::Open { structured }, name)
+    }
+
+    /// Wants the list of exports.
+    #[must_use]
+    pub fn list() -> Self {
+        Self::new(Goal::List, ExportName::default())
+    }
+
+    fn new(goal: Goal, name: ExportName) -> Self {
+        Self {
+            goal,
+            name,
+            state: State::Greeting,
+            input: Collector::default(),
+            output: Output::default(),
+            no_zeroes: false,
+            replies: ReplyStyle::Simple,
+            reply_count: 0,
+            size_and_flags: None,
+            blocks: BlockSizes::DEFAULT,
+            listings: Vec::new(),
+            listed_bytes: 0,
+        }
+    }
+
+    /// What is to be sent.
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        &self.output.bytes
+    }
+
+    /// `count` bytes of the output have been sent.
+    pub fn sent(&mut self, count: usize) {
+        self.output.sent(count);
+    }
+
+    /// Takes bytes from the server: says how many it took, and what happened. Without an event it took everything.
+    ///
+    /// # Errors
+    /// When the handshake failed; every further call says the same.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<ClientEvent>), ClientError> {
+        let mut rest = bytes;
+        let outcome = self.advance(&mut rest);
+        if let Err(error) = &outcome {
+            // Only a client that was understood so far can say goodbye; there it is asked to.
+            if let (ClientError::Refused { .. }, State::ReplyHeader { .. }) = (error, &self.state) {
+                self.send_option(option::ABORT, &[]);
+            }
+            self.state = State::Failed(error.clone());
+        }
+        Ok((bytes.len() - rest.len(), outcome?))
+    }
+
+    fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ClientEvent>, ClientError> {
+        loop {
+            match &self.state {
+                State::Greeting => {
+                    let Some(greeting) = self.input.take::<18>(rest) else { return Ok(None) };
+                    self.greet(&greeting)?;
+                }
+                State::ReplyHeader { option } => {
+                    let option = *option;
+                    let Some(header) = self.input.take::<20>(rest) else { return Ok(None) };
+                    self.state = self.begin_reply(option, &header)?;
+                }
+                State::ReplyData { option, kind, length } => {
+                    let (option, kind, length) = (*option, *kind, *length as usize);
+                    let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
+                    self.state = State::ReplyHeader { option };
+                    self.understand(option, kind, &data)?;
+                }
+                State::ExportNameReply => {
+                    let length = if self.no_zeroes { 10 } else { 10 + ZEROES };
+                    let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
+                    self.size_and_flags = Some(size_and_flags(&data[..10])?);
+                    self.state = State::Over(self.opened()?);
+                }
+                State::Over(event) => return Ok(Some(event.clone())),
+                State::Failed(error) => return Err(error.clone()),
+            }
+        }
+    }
+
+    fn greet(&mut self, greeting: &[u8; 18]) -> Result<(), ClientError> {
+        const SHORT: ClientError = ClientError::Malformed("greeting");
+        let mut fields = Fields(greeting);
+        match (fields.u64().ok_or(SHORT)?, fields.u64().ok_or(SHORT)?) {
+            (NBD_MAGIC, OPTION_MAGIC) => {}
+            (NBD_MAGIC, OLDSTYLE_MAGIC) => return Err(ClientError::Oldstyle),
+            (NBD_MAGIC, other) | (other, _) => return Err(ClientError::NotNbd(other)),
+        }
+        // Flags that we do not know are to be ignored; those we know are returned.
+        let flags = fields.u16().ok_or(SHORT)? & (FIXED_NEWSTYLE | NO_ZEROES);
+        self.no_zeroes = flags & NO_ZEROES != 0;
+        self.output.put(&u32::from(flags).to_be_bytes());
+        let fixed = flags & FIXED_NEWSTYLE != 0;
+        match self.goal {
+            Goal::List if !fixed => return Err(ClientError::CannotList),
+            Goal::List => self.send_option(option::LIST, &[]),
+            Goal::Open { structured: true } if fixed => self.send_option(option::STRUCTURED_REPLY, &[]),
+            Goal::Open { .. } if fixed => self.send_go(),
+            Goal::Open { .. } => self.send_export_name(),
+        }
+        Ok(())
+    }
+
+    fn send_option(&mut self, option: u32, parts: &[&[u8]]) {
+        // The longest option is GO: a name of at most 4096 bytes and a few numbers.
+        let length = parts.iter().map(|part| part.len() as u32).sum::<u32>();
+        self.output.put(&OPTION_MAGIC.to_be_bytes()).put(&option.to_be_bytes()).put(&length.to_be_bytes());
+        for part in parts {
+            self.output.put(part);
+        }
+        self.reply_count = 0;
+        self.state = State::ReplyHeader { option };
+    }
+
+    fn send_go(&mut self) {
+        let name = self.name.clone();
+        let name = name.as_str().as_bytes();
+        self.send_option(
+            option::GO,
+            &[&(name.len() as u32).to_be_bytes(), name, &1u16.to_be_bytes(), &info::BLOCK_SIZE.to_be_bytes()],
+        );
+    }
+
+    fn send_export_name(&mut self) {
+        let name = self.name.clone();
+        self.send_option(option::EXPORT_NAME, &[name.as_str().as_bytes()]);
+        self.state = State::ExportNameReply;
+    }
+
+    fn begin_reply(&mut self, option: u32, header: &[u8; 20]) -> Result<State, ClientError> {
+        const SHORT: ClientError = ClientError::Malformed("reply");
+        let mut fields = Fields(header);
+        let magic = fields.u64().ok_or(SHORT)?;
+        if magic != OPTION_REPLY_MAGIC {
+            return Err(ClientError::BadReplyMagic(magic));
+        }
+        let answered = fields.u32().ok_or(SHORT)?;
+        let kind = fields.u32().ok_or(SHORT)?;
+        let length = fields.u32().ok_or(SHORT)?;
+        if answered != option {
+            return Err(ClientError::Unexpected { option: answered, kind });
+        }
+        if length > MAX_DATA {
+            return Err(ClientError::ReplyTooLong(length));
+        }
+        self.reply_count += 1;
+        if self.reply_count > MAX_REPLIES {
+            return Err(ClientError::TooManyReplies);
+        }
+        Ok(State::ReplyData { option, kind, length })
+    }
+
+    fn understand(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<(), ClientError> {
+        match (option, kind) {
+            (option::STRUCTURED_REPLY, reply::ACK) => {
+                self.replies = ReplyStyle::Structured;
+                self.send_go();
+            }
+            // Structured replies are a wish. A server about to end says so again to GO.
+            (option::STRUCTURED_REPLY, kind) if kind & reply::ERROR_BIT != 0 => self.send_go(),
+            (option::GO, reply::ERR_UNSUP) => self.send_export_name(),
+            (option::GO, reply::INFO) => self.learn(data)?,
+            (option::GO, reply::ACK) => self.state = State::Over(self.opened()?),
+            (option::LIST, reply::SERVER) => self.note_listing(data)?,
+            (option::LIST, reply::ACK) => {
+                self.send_option(option::ABORT, &[]);
+                self.state = State::Over(ClientEvent::Listed(std::mem::take(&mut self.listings)));
+            }
+            (_, kind) if kind & reply::ERROR_BIT != 0 => {
+                return Err(ClientError::Refused {
+                    refusal: Refusal::from_code(kind),
+                    message: printable(data),
+                });
+            }
+            (option, kind) => return Err(ClientError::Unexpected { option, kind }),
+        }
+        Ok(())
+    }
+
+    /// Takes one piece of information about the export.
+    fn learn(&mut self, data: &[u8]) -> Result<(), ClientError> {
+        const BAD: ClientError = ClientError::Malformed("piece of information about the export");
+        let mut fields = Fields(data);
+        match fields.u16().ok_or(BAD)? {
+            info::EXPORT => self.size_and_flags = Some(size_and_flags(fields.0)?),
+            info::BLOCK_SIZE => {
+                let mut size = || fields.u32().ok_or(BAD);
+                let (minimum, preferred, maximum) = (size()?, size()?, size()?);
+                self.blocks = BlockSizes::new(minimum, preferred, maximum)?;
+            }
+            // What is unknown must be ignored.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_listing(&mut self, data: &[u8]) -> Result<(), ClientError> {
+        const BAD: ClientError = ClientError::Malformed("entry of its list");
+        self.listed_bytes += data.len();
+        if self.listed_bytes > MAX_LIST_BYTES {
+            return Err(ClientError::TooManyReplies);
+        }
+        let mut fields = Fields(data);
+        let length = fields.u32().ok_or(BAD)?;
+        let name = fields.bytes(length as usize).ok_or(BAD)?;
+        let name = ExportName::from_wire(name).map_err(|_| BAD)?;
+        self.listings.push(Listing { name, description: printable(fields.0) });
+        Ok(())
+    }
+
+    fn opened(&self) -> Result<ClientEvent, ClientError> {
+        let (size, flags) = self.size_and_flags.ok_or(ClientError::NoExportInfo)?;
+        Ok(ClientEvent::Opened(Opened {
+            name: self.name.clone(),
+            geometry: Geometry { size, flags, blocks: self.blocks },
+            replies: self.replies,
+        }))
+    }
+}
+
+fn size_and_flags(data: &[u8]) -> Result<(u64, TransmissionFlags), ClientError> {
+    let mut fields = Fields(data);
+    match (fields.u64(), fields.u16(), fields.0) {
+        (Some(size), Some(flags), []) => Ok((size, TransmissionFlags::from_bits(flags))),
+        _ => Err(ClientError::Malformed("description of the export")),
+    }
+}
+
+/// A server's text, safe to show on a terminal.
+fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).collect()
+}

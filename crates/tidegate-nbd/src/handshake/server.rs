@@ -1,0 +1,449 @@
+//! The server's side of the handshake.
+
+use thiserror::Error;
+
+use super::{
+    FIXED_NEWSTYLE, MAX_DATA, NBD_MAGIC, NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, Opened, Output, ZEROES,
+    info, option, reply,
+};
+use crate::export::{Export, ExportName, ExportNameError, MAX_STRING};
+use crate::flags::TransmissionFlags;
+use crate::input::{Collector, Fields, skip};
+use crate::transmission::ReplyStyle;
+
+/// Options per handshake. `qemu-nbd --list` asks two per export, so that this is enough for thousands of exports;
+/// the deadline that the caller puts on the handshake is the tighter bound for a client that dawdles.
+const MAX_OPTIONS: u32 = 8192;
+
+/// An option longer than what is held is dropped and refused; one longer than this ends the handshake.
+const MAX_SKIPPED: u32 = 1 << 20;
+
+/// With this much output waiting, input is left alone.
+const OUTPUT_HIGH_WATER: usize = 64 << 10;
+
+/// What the server asks of its caller, or reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// The client names an export: [`Server::answer`] is expected.
+    ExportWanted {
+        /// The name; empty for the default export.
+        name: ExportName,
+        /// `true`: to open it; `false`: only to learn about it.
+        open: bool,
+    },
+    /// The client wants to know the exports: [`Server::answer_list`] is expected.
+    ListWanted,
+    /// The handshake is over, transmission begins: send the output, then the rest of the input is requests.
+    Opened(Opened),
+    /// The client said goodbye: send the output, then close.
+    Aborted,
+}
+
+/// What the caller answers to [`ServerEvent::ExportWanted`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with structured
+    /// replies. [`TransmissionFlags::HAS_FLAGS`] is added.
+    Found(Export),
+    /// There is no such export.
+    Unknown,
+    /// There is, but no room for another session now.
+    AtCapacity,
+    /// The server is about to end.
+    ShuttingDown,
+}
+
+/// Why a handshake cannot go on. Send the output, then close the connection.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ServerError {
+    /// The client's flags include what was not offered: the specification demands to close.
+    #[error("the client sets unknown handshake flags {0:#010x}")]
+    UnknownFlags(u32),
+    /// What should be an option is not one.
+    #[error("an option begins with IHAVEOPT, not with {0:#018x}")]
+    BadMagic(u64),
+    /// An option is so long that waiting for its end would serve nobody.
+    #[error("option {option} has {length} bytes of data, more than {MAX_SKIPPED}")]
+    OptionTooLong {
+        /// The option's number.
+        option: u32,
+        /// Its announced length in bytes.
+        length: u32,
+    },
+    /// The client keeps asking.
+    #[error("the client sent more than {MAX_OPTIONS} options")]
+    TooManyOptions,
+    /// `EXPORT_NAME` carries no valid name; that option has no error reply.
+    #[error("the client asks for an export by an invalid name: {0}")]
+    InvalidName(#[from] ExportNameError),
+    /// The export cannot be had, and was asked for by `EXPORT_NAME`, which has no error reply.
+    #[error("the client asks for export `{0}`, which it cannot have now")]
+    Refused(ExportName),
+}
+
+#[derive(Debug)]
+enum State {
+    /// Waiting for the client's flags.
+    Flags,
+    /// Waiting for the head of an option.
+    Header,
+    /// Collecting the data of an option that has a use for it.
+    Data { option: u32, length: u32 },
+    /// Dropping the data of an option, to reply to it afterwards.
+    Skipping { option: u32, remaining: u64, verdict: Verdict },
+    /// Waiting for [`Server::answer`].
+    AwaitingExport(Wanted),
+    /// Waiting for [`Server::answer_list`].
+    AwaitingList,
+    /// Everything is said.
+    Over(ServerEvent),
+    /// The handshake failed.
+    Failed(ServerError),
+}
+
+/// What follows an option whose data does not matter.
+#[derive(Debug, Clone, Copy)]
+enum Verdict {
+    Refuse(u32, &'static str),
+    Abort,
+    List,
+    StructuredReplies,
+}
+
+/// The export that an option names, and how the reply is to be made.
+#[derive(Debug, Clone)]
+struct Wanted {
+    option: u32,
+    name: ExportName,
+    name_requested: bool,
+    description_requested: bool,
+}
+
+/// The server's side of a handshake.
+///
+/// In a loop: send [`Server::output`] and say so by [`Server::sent`]; call [`Server::receive`] with what has arrived,
+/// and drop what it took. A question ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`]) must be answered
+/// before anything else is taken; until then `receive` repeats it.
+///
+/// It holds at most 64 KiB of input. Output grows by the reply to one list, or 64 KiB and a little: with more than
+/// that waiting, `receive` takes nothing.
+#[derive(Debug)]
+pub struct Server {
+    state: State,
+    input: Collector,
+    output: Output,
+    options: u32,
+    no_zeroes: bool,
+    replies: ReplyStyle,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Server {
+    /// A handshake at its beginning; the greeting is in the output.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut output = Output::default();
+        output
+            .put(&NBD_MAGIC.to_be_bytes())
+            .put(&OPTION_MAGIC.to_be_bytes())
+            .put(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+        Self {
+            state: State::Flags,
+            input: Collector::default(),
+            output,
+            options: 0,
+            no_zeroes: false,
+            replies: ReplyStyle::Simple,
+        }
+    }
+
+    /// What is to be sent.
+    #[must_use]
+    pub fn output(&self) -> &[u8] {
+        &self.output.bytes
+    }
+
+    /// `count` bytes of the output have been sent.
+    pub fn sent(&mut self, count: usize) {
+        self.output.sent(count);
+    }
+
+    /// Takes bytes from the client: says how many it took, and what happened. Without an event it took everything,
+    /// or there is output to be sent first.
+    ///
+    /// # Errors
+    /// When the handshake cannot go on; every further call says the same.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<ServerEvent>), ServerError> {
+        let mut rest = bytes;
+        let outcome = self.advance(&mut rest);
+        if let Err(error) = &outcome {
+            self.state = State::Failed(error.clone());
+        }
+        Ok((bytes.len() - rest.len(), outcome?))
+    }
+
+    /// Answers [`ServerEvent::ExportWanted`]; without effect when that was not asked. What comes of it is the
+    /// business of the next [`Server::receive`], which may be called without new bytes.
+    pub fn answer(&mut self, answer: Answer) {
+        let State::AwaitingExport(wanted) = &self.state else { return };
+        let wanted = wanted.clone();
+        self.state = match (answer, wanted.option) {
+            (Answer::Found(export), option::EXPORT_NAME) => self.open_by_name(wanted, &export),
+            (_, option::EXPORT_NAME) => State::Failed(ServerError::Refused(wanted.name)),
+            (Answer::Found(export), _) => self.inform(wanted, &export),
+            (Answer::Unknown, option) => {
+                self.refuse(option, reply::ERR_UNKNOWN, "no such export");
+                State::Header
+            }
+            (Answer::AtCapacity, option) => {
+                self.refuse(option, reply::ERR_POLICY, "too many sessions; try again later");
+                State::Header
+            }
+            (Answer::ShuttingDown, option) => {
+                self.refuse(option, reply::ERR_SHUTDOWN, "the server is shutting down");
+                State::Header
+            }
+        };
+    }
+
+    /// Answers [`ServerEvent::ListWanted`] with names and descriptions (`""` for none); without effect when that was
+    /// not asked.
+    pub fn answer_list<'a>(&mut self, exports: impl IntoIterator<Item = (&'a ExportName, &'a str)>) {
+        if !matches!(self.state, State::AwaitingList) {
+            return;
+        }
+        for (name, description) in exports {
+            let name = name.as_str().as_bytes();
+            let description = sendable(description);
+            self.reply(
+                option::LIST,
+                reply::SERVER,
+                &[&(name.len() as u32).to_be_bytes(), name, description.as_bytes()],
+            );
+        }
+        self.reply(option::LIST, reply::ACK, &[]);
+        self.state = State::Header;
+    }
+
+    fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ServerEvent>, ServerError> {
+        while self.output.bytes.len() < OUTPUT_HIGH_WATER {
+            match &mut self.state {
+                State::Flags => {
+                    let Some(flags) = self.input.take(rest) else { return Ok(None) };
+                    let flags = u32::from_be_bytes(flags);
+                    if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+                        return Err(ServerError::UnknownFlags(flags));
+                    }
+                    self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+                    self.state = State::Header;
+                }
+                State::Header => {
+                    let Some(header) = self.input.take::<16>(rest) else { return Ok(None) };
+                    self.state = self.begin_option(header)?;
+                }
+                State::Data { option, length } => {
+                    let (option, length) = (*option, *length as usize);
+                    let Some(data) = self.input.take_vec(rest, length) else { return Ok(None) };
+                    self.state = self.understand(option, &data)?;
+                }
+                State::Skipping { option, remaining, verdict } => {
+                    if !skip(rest, remaining) {
+                        return Ok(None);
+                    }
+                    let (option, verdict) = (*option, *verdict);
+                    self.state = self.conclude(option, verdict);
+                }
+                State::AwaitingExport(wanted) => {
+                    return Ok(Some(ServerEvent::ExportWanted {
+                        name: wanted.name.clone(),
+                        open: wanted.option != option::INFO,
+                    }));
+                }
+                State::AwaitingList => return Ok(Some(ServerEvent::ListWanted)),
+                State::Over(event) => return Ok(Some(event.clone())),
+                State::Failed(error) => return Err(error.clone()),
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin_option(&mut self, header: [u8; 16]) -> Result<State, ServerError> {
+        let [m0, m1, m2, m3, m4, m5, m6, m7, o0, o1, o2, o3, l0, l1, l2, l3] = header;
+        let magic = u64::from_be_bytes([m0, m1, m2, m3, m4, m5, m6, m7]);
+        let option = u32::from_be_bytes([o0, o1, o2, o3]);
+        let length = u32::from_be_bytes([l0, l1, l2, l3]);
+        if magic != OPTION_MAGIC {
+            return Err(ServerError::BadMagic(magic));
+        }
+        self.options += 1;
+        if self.options > MAX_OPTIONS {
+            return Err(ServerError::TooManyOptions);
+        }
+        if length > MAX_SKIPPED {
+            return Err(ServerError::OptionTooLong { option, length });
+        }
+        let verdict = match option {
+            option::EXPORT_NAME if length as usize > MAX_STRING => {
+                return Err(ExportNameError::TooLong(length as usize).into());
+            }
+            option::EXPORT_NAME => return Ok(State::Data { option, length }),
+            option::INFO | option::GO if length <= MAX_DATA => return Ok(State::Data { option, length }),
+            option::INFO | option::GO => Verdict::Refuse(reply::ERR_TOO_BIG, "too much data"),
+            // The specification lets ABORT carry data, and tells servers to ignore it.
+            option::ABORT => Verdict::Abort,
+            option::LIST | option::STRUCTURED_REPLY if length != 0 => {
+                Verdict::Refuse(reply::ERR_INVALID, "this option carries no data")
+            }
+            option::LIST => Verdict::List,
+            option::STRUCTURED_REPLY => Verdict::StructuredReplies,
+            _ => Verdict::Refuse(reply::ERR_UNSUP, "this option is not supported"),
+        };
+        Ok(State::Skipping { option, remaining: u64::from(length), verdict })
+    }
+
+    fn conclude(&mut self, option: u32, verdict: Verdict) -> State {
+        match verdict {
+            Verdict::Refuse(error, message) => {
+                self.refuse(option, error, message);
+                State::Header
+            }
+            Verdict::Abort => {
+                self.reply(option, reply::ACK, &[]);
+                State::Over(ServerEvent::Aborted)
+            }
+            Verdict::List => State::AwaitingList,
+            Verdict::StructuredReplies => {
+                self.replies = ReplyStyle::Structured;
+                self.reply(option, reply::ACK, &[]);
+                State::Header
+            }
+        }
+    }
+
+    /// Reads the data of an option that names an export.
+    fn understand(&mut self, option: u32, data: &[u8]) -> Result<State, ServerError> {
+        if option == option::EXPORT_NAME {
+            let name = ExportName::from_wire(data)?;
+            return Ok(State::AwaitingExport(Wanted {
+                option,
+                name,
+                name_requested: false,
+                description_requested: false,
+            }));
+        }
+        Ok(match parse_query(option, data) {
+            Ok(wanted) => State::AwaitingExport(wanted),
+            Err(complaint) => {
+                self.refuse(option, reply::ERR_INVALID, complaint);
+                State::Header
+            }
+        })
+    }
+
+    fn opened(&self, name: ExportName, export: &Export) -> Opened {
+        let mut geometry = export.geometry;
+        geometry.flags = geometry.flags | TransmissionFlags::HAS_FLAGS;
+        if self.replies == ReplyStyle::Simple {
+            geometry.flags = geometry.flags.without(TransmissionFlags::SEND_DF);
+        }
+        Opened { name, geometry, replies: self.replies }
+    }
+
+    fn open_by_name(&mut self, wanted: Wanted, export: &Export) -> State {
+        let opened = self.opened(wanted.name, export);
+        self.output.put(&opened.geometry.size.to_be_bytes()).put(&opened.geometry.flags.bits().to_be_bytes());
+        if !self.no_zeroes {
+            self.output.put(&[0; ZEROES]);
+        }
+        State::Over(ServerEvent::Opened(opened))
+    }
+
+    /// Replies to `INFO` or `GO`. The size constraints are told without being asked for, too: a client that does
+    /// not know them ignores them, and one that does meets no surprise.
+    fn inform(&mut self, wanted: Wanted, export: &Export) -> State {
+        let Wanted { option, name, name_requested, description_requested } = wanted;
+        let opened = self.opened(name, export);
+        let geometry = opened.geometry;
+        self.info(
+            option,
+            info::EXPORT,
+            &[&geometry.size.to_be_bytes(), &geometry.flags.bits().to_be_bytes()],
+        );
+        let blocks = geometry.blocks;
+        self.info(
+            option,
+            info::BLOCK_SIZE,
+            &[
+                &blocks.minimum().to_be_bytes(),
+                &blocks.preferred().to_be_bytes(),
+                &blocks.maximum().to_be_bytes(),
+            ],
+        );
+        if name_requested {
+            self.info(option, info::NAME, &[opened.name.as_str().as_bytes()]);
+        }
+        if description_requested && !export.description.is_empty() {
+            self.info(option, info::DESCRIPTION, &[sendable(&export.description).as_bytes()]);
+        }
+        self.reply(option, reply::ACK, &[]);
+        match option {
+            option::GO => State::Over(ServerEvent::Opened(opened)),
+            _ => State::Header,
+        }
+    }
+
+    fn info(&mut self, option: u32, kind: u16, parts: &[&[u8]]) {
+        let mut all: Vec<&[u8]> = Vec::with_capacity(parts.len() + 1);
+        let kind = kind.to_be_bytes();
+        all.push(&kind);
+        all.extend_from_slice(parts);
+        self.reply(option, reply::INFO, &all);
+    }
+
+    fn refuse(&mut self, option: u32, error: u32, message: &'static str) {
+        self.reply(option, error, &[message.as_bytes()]);
+    }
+
+    fn reply(&mut self, option: u32, kind: u32, parts: &[&[u8]]) {
+        // Every part is a number or a string of at most 4096 bytes: the sum is far from overflowing.
+        let length = parts.iter().map(|part| part.len() as u32).sum::<u32>();
+        self.output
+            .put(&OPTION_REPLY_MAGIC.to_be_bytes())
+            .put(&option.to_be_bytes())
+            .put(&kind.to_be_bytes())
+            .put(&length.to_be_bytes());
+        for part in parts {
+            self.output.put(part);
+        }
+    }
+}
+
+/// Reads the data of `INFO` and `GO`.
+fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
+    const TRUNCATED: &str = "the data ends early";
+    let mut fields = Fields(data);
+    let length = fields.u32().ok_or(TRUNCATED)?;
+    let name = fields.bytes(length as usize).ok_or(TRUNCATED)?;
+    let name = ExportName::from_wire(name)
+        .map_err(|_| "an export name is at most 4096 bytes of UTF-8 without NUL")?;
+    let mut wanted = Wanted { option, name, name_requested: false, description_requested: false };
+    for _ in 0..fields.u16().ok_or(TRUNCATED)? {
+        match fields.u16().ok_or(TRUNCATED)? {
+            info::NAME => wanted.name_requested = true,
+            info::DESCRIPTION => wanted.description_requested = true,
+            // Export and block sizes are told anyway; what is unknown must be ignored.
+            _ => {}
+        }
+    }
+    if fields.0.is_empty() { Ok(wanted) } else { Err("bytes are left over after the list of requests") }
+}
+
+/// As much of a description as one string of the protocol may hold.
+fn sendable(description: &str) -> &str {
+    &description[..description.floor_char_boundary(MAX_STRING)]
+}

@@ -1,0 +1,355 @@
+//! Replies, as the client reads them.
+
+use thiserror::Error;
+
+use super::{CHUNK_DONE, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
+use crate::errno::Errno;
+use crate::export::MAX_STRING;
+use crate::input::{Collector, Fields};
+
+/// The most that is held of an error chunk: two numbers, a message, an offset, and room for what extensions add.
+const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
+
+/// A request that waits for its reply, as far as its reply can be judged by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pending {
+    /// A `READ` of this range.
+    Read {
+        /// From where, in bytes.
+        offset: u64,
+        /// How much, in bytes.
+        length: u32,
+    },
+    /// Anything else: its reply has no data.
+    Other,
+}
+
+/// What a reply brings, piece by piece. Pieces of replies to different requests may alternate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyEvent<'a> {
+    /// Data of a read, as much as has arrived.
+    Data {
+        /// The request's mark.
+        cookie: u64,
+        /// Where in the export the bytes lie.
+        offset: u64,
+        /// The bytes; never none.
+        bytes: &'a [u8],
+    },
+    /// A range of a read that consists of zeroes.
+    Hole {
+        /// The request's mark.
+        cookie: u64,
+        /// Where in the export the range begins.
+        offset: u64,
+        /// Its length in bytes; never zero.
+        length: u32,
+    },
+    /// The request failed, as a whole or at `offset`; the reply may go on.
+    Failed {
+        /// The request's mark.
+        cookie: u64,
+        /// Why.
+        errno: Errno,
+        /// Where in the export, if the server says.
+        offset: Option<u64>,
+    },
+    /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed; whether
+    /// a read's data is complete is the caller's to count.
+    End {
+        /// The request's mark.
+        cookie: u64,
+    },
+}
+
+/// Why the server's bytes cannot be understood any more. Close the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReplyError {
+    /// Both sides have lost step.
+    #[error("a reply begins with {0:#010x}, which is no magic number of replies")]
+    BadMagic(u32),
+    /// A reply to something that is not pending.
+    #[error("a reply to cookie {0:#x}, which no request carries")]
+    UnknownCookie(u64),
+    /// A read under structured replies was answered by a simple reply.
+    #[error("a simple reply to the read with cookie {0:#x} despite structured replies")]
+    SimpleReplyToRead(u64),
+    /// A structured reply though none were negotiated.
+    #[error("a structured reply that was not negotiated")]
+    NotNegotiated,
+    /// A chunk of a type that makes no sense as an answer to the request.
+    #[error("a chunk of type {kind:#06x} for cookie {cookie:#x}, which makes no sense there")]
+    UnexpectedChunk {
+        /// The request's mark.
+        cookie: u64,
+        /// The type of the chunk.
+        kind: u16,
+    },
+    /// A chunk whose length or fields do not add up.
+    #[error("a malformed chunk of type {kind:#06x} and {length} bytes for cookie {cookie:#x}")]
+    MalformedChunk {
+        /// The request's mark.
+        cookie: u64,
+        /// The type of the chunk.
+        kind: u16,
+        /// Its announced length in bytes.
+        length: u32,
+    },
+    /// Data or a hole outside of what the read asked for.
+    #[error("data outside of the range that cookie {0:#x} asked for")]
+    OutOfRange(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Magic,
+    Simple,
+    ChunkHeader,
+    /// The head of a chunk was read; its fields in front of the data are to come.
+    ChunkFields(Chunk),
+    /// Data is passing through.
+    Data {
+        cookie: u64,
+        offset: u64,
+        remaining: u32,
+        last: bool,
+    },
+    /// [`ReplyEvent::End`] is due.
+    Ending {
+        cookie: u64,
+    },
+    Failed(ReplyError),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    cookie: u64,
+    kind: u16,
+    length: u32,
+    last: bool,
+}
+
+impl Chunk {
+    fn malformed(self) -> ReplyError {
+        ReplyError::MalformedChunk { cookie: self.cookie, kind: self.kind, length: self.length }
+    }
+
+    /// How much of the chunk is read before anything is reported.
+    fn fields_length(self) -> usize {
+        match self.kind {
+            chunk::OFFSET_DATA => 8,
+            _ => self.length as usize,
+        }
+    }
+}
+
+/// Parses the replies of one connection. It holds no data of reads: those are handed on in pieces as they arrive.
+#[derive(Debug)]
+pub struct ReplyParser {
+    state: State,
+    structured: bool,
+    input: Collector,
+}
+
+impl ReplyParser {
+    /// A parser at the beginning of the transmission phase.
+    #[must_use]
+    pub fn new(style: super::ReplyStyle) -> Self {
+        let structured = style == super::ReplyStyle::Structured;
+        Self { state: State::Magic, structured, input: Collector::default() }
+    }
+
+    /// Takes bytes: says how many it took, and what they brought. Call it, dropping what it took, until it reports
+    /// nothing: then it took everything. `pending` tells which request a cookie marks; its answer must not
+    /// change before the request's [`ReplyEvent::End`].
+    ///
+    /// # Errors
+    /// When the server broke the protocol; every further call says the same.
+    pub fn receive<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        pending: impl FnMut(u64) -> Option<Pending>,
+    ) -> Result<(usize, Option<ReplyEvent<'a>>), ReplyError> {
+        let mut rest = bytes;
+        let outcome = self.advance(&mut rest, pending);
+        if let Err(error) = outcome {
+            self.state = State::Failed(error);
+        }
+        Ok((bytes.len() - rest.len(), outcome?))
+    }
+
+    /// Whether the bytes so far end between two replies or chunks, so that a connection may end here.
+    #[must_use]
+    pub fn is_between_replies(&self) -> bool {
+        matches!(self.state, State::Magic) && self.input.is_empty()
+    }
+
+    fn advance<'a>(
+        &mut self,
+        rest: &mut &'a [u8],
+        mut pending: impl FnMut(u64) -> Option<Pending>,
+    ) -> Result<Option<ReplyEvent<'a>>, ReplyError> {
+        loop {
+            match self.state {
+                State::Magic => {
+                    let Some(magic) = self.input.take(rest) else { return Ok(None) };
+                    self.state = match u32::from_be_bytes(magic) {
+                        SIMPLE_REPLY_MAGIC => State::Simple,
+                        STRUCTURED_REPLY_MAGIC if self.structured => State::ChunkHeader,
+                        STRUCTURED_REPLY_MAGIC => return Err(ReplyError::NotNegotiated),
+                        other => return Err(ReplyError::BadMagic(other)),
+                    };
+                }
+                State::Simple => {
+                    let Some(fields) = self.input.take(rest) else { return Ok(None) };
+                    let (state, event) = simple(fields, self.structured, &mut pending)?;
+                    self.state = state;
+                    if event.is_some() {
+                        return Ok(event);
+                    }
+                }
+                State::ChunkHeader => {
+                    let Some(header) = self.input.take(rest) else { return Ok(None) };
+                    self.state = chunk_header(header, &mut pending)?;
+                }
+                State::ChunkFields(chunk) => {
+                    let Some(fields) = self.input.take_vec(rest, chunk.fields_length()) else {
+                        return Ok(None);
+                    };
+                    let (state, event) = chunk_fields(chunk, &fields, &mut pending)?;
+                    self.state = state;
+                    if event.is_some() {
+                        return Ok(event);
+                    }
+                }
+                State::Data { cookie, remaining: 0, last, .. } => self.state = after(cookie, last),
+                State::Data { cookie, offset, remaining, last } => {
+                    let taken = rest.len().min(remaining as usize);
+                    if taken == 0 {
+                        return Ok(None);
+                    }
+                    let (bytes, left) = rest.split_at(taken);
+                    *rest = left;
+                    let remaining = remaining - taken as u32;
+                    self.state =
+                        State::Data { cookie, offset: offset.saturating_add(taken as u64), remaining, last };
+                    return Ok(Some(ReplyEvent::Data { cookie, offset, bytes }));
+                }
+                State::Ending { cookie } => {
+                    self.state = State::Magic;
+                    return Ok(Some(ReplyEvent::End { cookie }));
+                }
+                State::Failed(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What comes after the last byte of a chunk.
+fn after(cookie: u64, last: bool) -> State {
+    if last { State::Ending { cookie } } else { State::Magic }
+}
+
+type Step = (State, Option<ReplyEvent<'static>>);
+
+/// A simple reply behind its magic number.
+fn simple(
+    fields: [u8; 12],
+    structured: bool,
+    pending: &mut impl FnMut(u64) -> Option<Pending>,
+) -> Result<Step, ReplyError> {
+    let [e0, e1, e2, e3, cookie @ ..] = fields;
+    let error = u32::from_be_bytes([e0, e1, e2, e3]);
+    let cookie = u64::from_be_bytes(cookie);
+    match pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))? {
+        Pending::Read { .. } if structured => Err(ReplyError::SimpleReplyToRead(cookie)),
+        Pending::Read { offset, length } if error == 0 => {
+            Ok((State::Data { cookie, offset, remaining: length, last: true }, None))
+        }
+        _ if error == 0 => Ok((State::Ending { cookie }, None)),
+        _ => {
+            let failed = ReplyEvent::Failed { cookie, errno: Errno::from_code(error), offset: None };
+            Ok((State::Ending { cookie }, Some(failed)))
+        }
+    }
+}
+
+/// The head of a chunk behind its magic number.
+fn chunk_header(
+    header: [u8; 16],
+    pending: &mut impl FnMut(u64) -> Option<Pending>,
+) -> Result<State, ReplyError> {
+    let [f0, f1, t0, t1, c0, c1, c2, c3, c4, c5, c6, c7, length @ ..] = header;
+    let flags = u16::from_be_bytes([f0, f1]);
+    let chunk = Chunk {
+        cookie: u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+        kind: u16::from_be_bytes([t0, t1]),
+        length: u32::from_be_bytes(length),
+        // Flags that we do not know are to be ignored.
+        last: flags & CHUNK_DONE != 0,
+    };
+    let Chunk { cookie, kind, length, last } = chunk;
+    let request = pending(cookie).ok_or(ReplyError::UnknownCookie(cookie))?;
+    let is_read = matches!(request, Pending::Read { .. });
+    let plausible = match kind {
+        chunk::NONE => length == 0 && last,
+        chunk::OFFSET_DATA if is_read => length > 8,
+        chunk::OFFSET_HOLE if is_read => length == 12,
+        chunk::ERROR_OFFSET => (14..=MAX_ERROR_CHUNK).contains(&length),
+        // Whatever its type, a chunk with this bit begins like the plain error chunk.
+        kind if kind & chunk::ERROR_BIT != 0 => (6..=MAX_ERROR_CHUNK).contains(&length),
+        _ => return Err(ReplyError::UnexpectedChunk { cookie, kind }),
+    };
+    if plausible { Ok(State::ChunkFields(chunk)) } else { Err(chunk.malformed()) }
+}
+
+/// The fields of a chunk: all of it but the data of a read.
+fn chunk_fields(
+    chunk: Chunk,
+    fields: &[u8],
+    pending: &mut impl FnMut(u64) -> Option<Pending>,
+) -> Result<Step, ReplyError> {
+    let Chunk { cookie, kind, length, last } = chunk;
+    let mut fields = Fields(fields);
+    match kind {
+        chunk::NONE => Ok((after(cookie, last), None)),
+        chunk::OFFSET_DATA => {
+            let offset = fields.u64().ok_or(chunk.malformed())?;
+            let remaining = length - 8;
+            check_range(cookie, offset, remaining, pending)?;
+            Ok((State::Data { cookie, offset, remaining, last }, None))
+        }
+        chunk::OFFSET_HOLE => {
+            let offset = fields.u64().ok_or(chunk.malformed())?;
+            let extent = fields.u32().filter(|extent| *extent > 0).ok_or(chunk.malformed())?;
+            check_range(cookie, offset, extent, pending)?;
+            Ok((after(cookie, last), Some(ReplyEvent::Hole { cookie, offset, length: extent })))
+        }
+        _ => {
+            let error = fields.u32().filter(|error| *error != 0).ok_or(chunk.malformed())?;
+            let message = fields.u16().ok_or(chunk.malformed())?;
+            fields.bytes(usize::from(message)).ok_or(chunk.malformed())?;
+            let offset = match kind {
+                chunk::ERROR_OFFSET => Some(fields.u64().ok_or(chunk.malformed())?),
+                _ => None,
+            };
+            let failed = ReplyEvent::Failed { cookie, errno: Errno::from_code(error), offset };
+            Ok((after(cookie, last), Some(failed)))
+        }
+    }
+}
+
+fn check_range(
+    cookie: u64,
+    offset: u64,
+    length: u32,
+    pending: &mut impl FnMut(u64) -> Option<Pending>,
+) -> Result<(), ReplyError> {
+    let within = match pending(cookie) {
+        Some(Pending::Read { offset: from, length: wanted }) => offset
+            .checked_sub(from)
+            .is_some_and(|skipped| skipped.saturating_add(u64::from(length)) <= u64::from(wanted)),
+        _ => false,
+    };
+    if within { Ok(()) } else { Err(ReplyError::OutOfRange(cookie)) }
+}

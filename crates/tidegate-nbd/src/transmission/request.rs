@@ -1,0 +1,140 @@
+//! Requests.
+
+use thiserror::Error;
+
+use crate::flags::CommandFlags;
+
+/// The size of a request without its payload, in bytes.
+pub const REQUEST_SIZE: usize = 28;
+
+/// The longest payload that a server should read and drop for the sake of an error reply (specification, "Size
+/// constraints": up to 32 MiB is no denial of service). Beyond it, or beyond the advertised maximum where that is
+/// larger, closing the connection is in order.
+pub const TOLERATED_PAYLOAD: u32 = 32 << 20;
+
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+
+/// The bytes are not a request: both sides have lost step, and the connection is beyond repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a request begins with {REQUEST_MAGIC:#010x}, not with {0:#010x}")]
+pub struct BadMagic(pub u32);
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// `NBD_CMD_READ`
+    Read,
+    /// `NBD_CMD_WRITE`; the payload follows.
+    Write,
+    /// `NBD_CMD_DISC`; has no reply.
+    Disconnect,
+    /// `NBD_CMD_FLUSH`
+    Flush,
+    /// `NBD_CMD_TRIM`
+    Trim,
+    /// `NBD_CMD_CACHE`; recognised, never offered.
+    Cache,
+    /// `NBD_CMD_WRITE_ZEROES`
+    WriteZeroes,
+    /// `NBD_CMD_BLOCK_STATUS`; recognised, never offered.
+    BlockStatus,
+    /// `NBD_CMD_RESIZE`; recognised, never offered.
+    Resize,
+    /// A number that the specification does not know.
+    Other(u16),
+}
+
+impl Command {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Disconnect => 2,
+            Self::Flush => 3,
+            Self::Trim => 4,
+            Self::Cache => 5,
+            Self::WriteZeroes => 6,
+            Self::BlockStatus => 7,
+            Self::Resize => 8,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// From the number on the wire.
+    #[must_use]
+    pub const fn from_code(code: u16) -> Self {
+        match code {
+            0 => Self::Read,
+            1 => Self::Write,
+            2 => Self::Disconnect,
+            3 => Self::Flush,
+            4 => Self::Trim,
+            5 => Self::Cache,
+            6 => Self::WriteZeroes,
+            7 => Self::BlockStatus,
+            8 => Self::Resize,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// A request as it stands on the wire, not yet judged: see [`Geometry::check`](crate::Geometry::check).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub command: Command,
+    /// How.
+    pub flags: CommandFlags,
+    /// The client's mark, returned with every part of the reply.
+    pub cookie: u64,
+    /// Where, in bytes.
+    pub offset: u64,
+    /// How much, in bytes.
+    pub length: u32,
+}
+
+impl Request {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// When the bytes are not one; nothing that follows on this connection can be understood then.
+    pub fn parse(bytes: &[u8; REQUEST_SIZE]) -> Result<Self, BadMagic> {
+        let [m0, m1, m2, m3, f0, f1, c0, c1, rest @ ..] = *bytes;
+        let magic = u32::from_be_bytes([m0, m1, m2, m3]);
+        if magic != REQUEST_MAGIC {
+            return Err(BadMagic(magic));
+        }
+        let [k0, k1, k2, k3, k4, k5, k6, k7, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = rest;
+        Ok(Self {
+            command: Command::from_code(u16::from_be_bytes([c0, c1])),
+            flags: CommandFlags::from_bits(u16::from_be_bytes([f0, f1])),
+            cookie: u64::from_be_bytes([k0, k1, k2, k3, k4, k5, k6, k7]),
+            offset: u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
+            length: u32::from_be_bytes([l0, l1, l2, l3]),
+        })
+    }
+
+    /// Writes a request, without its payload.
+    #[must_use]
+    pub fn encode(&self) -> [u8; REQUEST_SIZE] {
+        let mut bytes = [0; REQUEST_SIZE];
+        bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.bits().to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.command.code().to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// How many bytes of payload follow the request: those of a `WRITE`, accepted or not.
+    #[must_use]
+    pub const fn payload_length(&self) -> u32 {
+        match self.command {
+            Command::Write => self.length,
+            _ => 0,
+        }
+    }
+}
