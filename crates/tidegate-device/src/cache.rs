@@ -1,0 +1,290 @@
+//! What a write-back cache holds, and what it should write to disk next. It knows no time.
+//!
+//! Two questions decide how such a cache behaves under load: how hard to destage, and what. How hard follows the
+//! *linear threshold* policy of A. Varma and Q. Jacobson, "Destage algorithms for disk arrays with nonvolatile
+//! caches", IEEE Transactions on Computers 47(2), 1998: nothing up to a low mark of occupancy, then linearly
+//! more up to a high mark, so that reads keep the disks to themselves while there is room, and writes rarely find
+//! the cache full. What is chosen by position: upwards through the disk, contiguous blocks together, then from the
+//! lowest again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{Bytes, Latency};
+
+use crate::config::{ConfigError, require};
+
+/// A write-back cache in front of an array.
+///
+/// Its memory is volatile: a write that found room completes, but survives a loss of power only once it is
+/// destaged. A flush waits for everything that was dirty when it came; a write with FUA goes to the disks
+/// past the cache, whose copies, if it has any, stay dirty. Reads of what is dirty are answered from the
+/// cache; clean data is not kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CacheConfig {
+    /// How much dirty data it holds, in whole blocks of 4 KiB.
+    #[serde(with = "tidegate_units::text")]
+    pub size: Bytes,
+    /// How long a request takes that only the cache has to do with.
+    #[serde(with = "tidegate_units::text")]
+    pub overhead: Latency,
+    /// The part of it up to which nothing is destaged without a flush; at least 0, below `high`.
+    pub low: f64,
+    /// The part of it from which on `destage_depth` writes are outstanding at each disk; at most 1.
+    pub high: f64,
+    /// How many destage writes may be outstanding at each disk. 1 to 1024.
+    pub destage_depth: u32,
+    /// How much contiguous data one destage write takes at most.
+    #[serde(with = "tidegate_units::text")]
+    pub destage_run: Bytes,
+}
+
+/// What the cache counts in. A write of less takes a whole block.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// Contiguous blocks of one disk on their way to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) disk: usize,
+    pub(crate) first: u64,
+    /// Of each block, the epoch in which it became dirty.
+    epochs: Vec<u64>,
+}
+
+impl Run {
+    pub(crate) const fn blocks(&self) -> u64 {
+        self.epochs.len() as u64
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Cache {
+    pub(crate) overhead: Latency,
+    limit: u64,
+    low: f64,
+    high: f64,
+    depth: u32,
+    run: usize,
+    disks: Vec<Side>,
+    /// Blocks held: dirty, or being destaged and not yet on disk.
+    held: u64,
+    /// Counts flushes, and so separates what a flush covers from what came after it.
+    epoch: u64,
+    /// How many of the blocks held became dirty in each epoch.
+    by_epoch: BTreeMap<u64, u64>,
+}
+
+/// The cache's view of one disk.
+#[derive(Debug, Clone, Default)]
+struct Side {
+    /// Block to the epoch in which it became dirty. Overwritten, it keeps its epoch: a flush that covers the
+    /// older data is satisfied by the newer.
+    dirty: BTreeMap<u64, u64>,
+    /// A block in here may be dirty again, but is not destaged a second time before the first has ended.
+    destaging: BTreeSet<u64>,
+    outstanding: u32,
+    cursor: u64,
+}
+
+impl Cache {
+    pub(crate) fn new(config: &CacheConfig, disks: usize) -> Result<Self, ConfigError> {
+        let limit = config.size.get() / BLOCK;
+        require(limit > 0, "cache.size", "at least 4 KiB")?;
+        let marks = config.low >= 0.0 && config.low < config.high && config.high <= 1.0;
+        require(marks, "cache.low", "at least 0 and below `high`, and that at most 1")?;
+        require((1..=1024).contains(&config.destage_depth), "cache.destage-depth", "between 1 and 1024")?;
+        let run = config.destage_run.get() / BLOCK;
+        require((1..=16_384).contains(&run), "cache.destage-run", "between 4 KiB and 64 MiB")?;
+        Ok(Self {
+            overhead: config.overhead,
+            limit,
+            low: config.low,
+            high: config.high,
+            depth: config.destage_depth,
+            run: run as usize,
+            disks: vec![Side::default(); disks],
+            held: 0,
+            epoch: 0,
+            by_epoch: BTreeMap::new(),
+        })
+    }
+
+    pub(crate) const fn held(&self) -> Bytes {
+        Bytes::new(self.held * BLOCK)
+    }
+
+    /// Makes a block dirty; `false` when there is no room for it.
+    pub(crate) fn insert(&mut self, disk: usize, block: u64) -> bool {
+        let dirty = &mut self.disks[disk].dirty;
+        if dirty.contains_key(&block) {
+            return true;
+        }
+        if self.held >= self.limit {
+            return false;
+        }
+        dirty.insert(block, self.epoch);
+        self.held += 1;
+        *self.by_epoch.entry(self.epoch).or_default() += 1;
+        true
+    }
+
+    /// Whether the cache holds all of these blocks.
+    pub(crate) fn holds(&self, disk: usize, mut blocks: std::ops::Range<u64>) -> bool {
+        let side = &self.disks[disk];
+        blocks.all(|block| side.dirty.contains_key(&block) || side.destaging.contains(&block))
+    }
+
+    /// Ends an epoch; answers which. A flush is done once [`Cache::oldest`] is past it.
+    pub(crate) const fn end_epoch(&mut self) -> u64 {
+        self.epoch += 1;
+        self.epoch - 1
+    }
+
+    /// The oldest epoch of which the cache holds a block.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.by_epoch.first_key_value().map(|(epoch, _)| *epoch)
+    }
+
+    /// The next run to destage at the disk, if one should be now. `flush` is the youngest epoch that a
+    /// waiting flush covers: its blocks go first, at full depth, whatever the occupancy.
+    pub(crate) fn next_run(&mut self, disk: usize, flush: Option<u64>) -> Option<Run> {
+        let outstanding = self.disks[disk].outstanding;
+        let flushed =
+            flush.filter(|_| outstanding < self.depth).and_then(|epoch| self.disks[disk].first_dirty(epoch));
+        let first = match flushed {
+            Some(first) => first,
+            None if outstanding < self.linear_depth() => self.disks[disk].first_dirty(u64::MAX)?,
+            None => return None,
+        };
+        Some(self.begin(disk, first))
+    }
+
+    /// The run is on disk; its room is free.
+    pub(crate) fn finish(&mut self, run: &Run) {
+        let side = &mut self.disks[run.disk];
+        side.outstanding -= 1;
+        for block in run.first..run.first + run.blocks() {
+            side.destaging.remove(&block);
+        }
+        self.held -= run.blocks();
+        for epoch in &run.epochs {
+            if let Some(count) = self.by_epoch.get_mut(epoch) {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_epoch.remove(epoch);
+                }
+            }
+        }
+    }
+
+    /// How many destage writes should be outstanding at each disk, by occupancy alone.
+    fn linear_depth(&self) -> u32 {
+        let occupancy = self.held as f64 / self.limit as f64;
+        let part = ((occupancy - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        (f64::from(self.depth) * part).ceil() as u32
+    }
+
+    fn begin(&mut self, disk: usize, first: u64) -> Run {
+        let side = &mut self.disks[disk];
+        let mut epochs = Vec::new();
+        while epochs.len() < self.run {
+            let block = first + epochs.len() as u64;
+            if side.destaging.contains(&block) {
+                break;
+            }
+            let Some(epoch) = side.dirty.remove(&block) else { break };
+            side.destaging.insert(block);
+            epochs.push(epoch);
+        }
+        side.outstanding += 1;
+        side.cursor = first + epochs.len() as u64;
+        Run { disk, first, epochs }
+    }
+}
+
+impl Side {
+    /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later than
+    /// `epoch` and are not being destaged already.
+    fn first_dirty(&self, epoch: u64) -> Option<u64> {
+        let (behind, ahead) = (self.dirty.range(..self.cursor), self.dirty.range(self.cursor..));
+        ahead
+            .chain(behind)
+            .find(|(block, since)| **since <= epoch && !self.destaging.contains(block))
+            .map(|(block, _)| *block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(blocks: u64, low: f64, high: f64) -> Cache {
+        let config = CacheConfig {
+            size: Bytes::new(blocks * BLOCK),
+            overhead: Latency::ZERO,
+            low,
+            high,
+            destage_depth: 4,
+            destage_run: Bytes::new(4 * BLOCK),
+        };
+        Cache::new(&config, 1).unwrap()
+    }
+
+    #[test]
+    fn destaging_grows_linearly_between_the_marks() {
+        let mut cache = cache(100, 0.25, 0.75);
+        let depth_at = |blocks: u64| {
+            while cache.held < blocks {
+                // Every other block, so that nothing coalesces.
+                assert!(cache.insert(0, cache.held * 2));
+            }
+            cache.linear_depth()
+        };
+        assert_eq!([0, 25, 26, 37, 38, 50, 51, 75, 100].map(depth_at), [0, 0, 1, 1, 2, 2, 3, 4, 4]);
+        assert!(!cache.insert(0, 1), "no room beyond the size");
+        assert!(cache.insert(0, 2), "what is dirty needs no room to be overwritten");
+    }
+
+    #[test]
+    fn contiguous_blocks_go_together_up_to_the_bound_upwards_and_around() {
+        let mut cache = cache(100, 0.0, 0.05);
+        for block in [10, 11, 12, 13, 14, 3, 20] {
+            cache.insert(0, block);
+        }
+        cache.disks[0].cursor = 9;
+        let runs: Vec<_> = (0..4).map_while(|_| cache.next_run(0, None)).collect();
+        let shape: Vec<_> = runs.iter().map(|run| (run.first, run.blocks())).collect();
+        assert_eq!(shape, [(10, 4), (14, 1), (20, 1), (3, 1)]);
+        assert!(cache.holds(0, 10..15), "until they are on disk, they are held");
+        runs.iter().for_each(|run| cache.finish(run));
+        assert_eq!((cache.held, cache.oldest()), (0, None));
+    }
+
+    #[test]
+    fn a_block_overwritten_while_it_is_destaged_is_destaged_again_afterwards() {
+        let mut cache = cache(2, 0.0, 0.1);
+        cache.insert(0, 7);
+        let first = cache.next_run(0, None).unwrap();
+        assert!(cache.insert(0, 7));
+        assert_eq!(cache.held, 2, "the old data and the new both take room");
+        assert!(cache.next_run(0, None).is_none(), "not twice at once");
+        cache.finish(&first);
+        assert_eq!(cache.next_run(0, None).map(|run| run.first), Some(7));
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_dirty_and_no_more() {
+        let mut cache = cache(100, 0.9, 1.0);
+        cache.insert(0, 5);
+        assert!(cache.next_run(0, None).is_none(), "below the low mark nothing is destaged");
+        let covered = cache.end_epoch();
+        cache.insert(0, 50);
+        cache.insert(0, 5);
+        let run = cache.next_run(0, Some(covered)).unwrap();
+        assert_eq!(run.first, 5, "overwriting does not take a block out of the flush");
+        assert!(cache.next_run(0, Some(covered)).is_none(), "what came later is not urgent");
+        cache.finish(&run);
+        assert!(cache.oldest() > Some(covered));
+    }
+}

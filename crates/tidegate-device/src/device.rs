@@ -1,0 +1,177 @@
+//! The device as its driver sees it: one clock, one queue of completions, whatever the model.
+
+use std::collections::VecDeque;
+
+use tidegate_units::{Bytes, Instant, Iops};
+
+use crate::array::Array;
+use crate::config::{ConfigError, DeviceConfig};
+use crate::disk::Disk;
+use crate::exponential::Exponential;
+use crate::io::{Completion, Io, IoKind, SubmitError};
+
+/// How many requests a device holds at once; a further one is refused with [`SubmitError::Full`].
+pub const MAX_IN_FLIGHT: usize = 1 << 20;
+
+/// A model of a storage device. See the [crate's documentation](crate) for the order of calls.
+#[derive(Debug, Clone)]
+pub struct Device {
+    model: Model,
+    capacity: Bytes,
+    /// The latest time anyone has told. The model has no unprocessed event at or before it.
+    clock: Instant,
+    /// Completed in the model, not yet collected; in the order of their times.
+    done: VecDeque<Completion>,
+    in_flight: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Model {
+    Exponential(Exponential),
+    Disk(Box<Disk>),
+    Array(Box<Array>),
+}
+
+/// The device's speed follows from its mechanics and cannot be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("only an exponential server's rate can be set")]
+pub struct FixedRate;
+
+impl Device {
+    /// A device at rest at the origin of the clock. The seed decides whatever is random in the model: service
+    /// times, the angles at which disks stand.
+    ///
+    /// # Errors
+    /// When a parameter has a value with which the model means nothing.
+    pub fn new(config: &DeviceConfig, seed: u64) -> Result<Self, ConfigError> {
+        let (model, capacity) = match config {
+            DeviceConfig::Exponential(config) => {
+                (Model::Exponential(Exponential::new(config, seed)?), config.capacity)
+            }
+            DeviceConfig::Disk(config) => {
+                let disk = Disk::new(config, seed)?;
+                let capacity = disk.capacity();
+                (Model::Disk(Box::new(disk)), capacity)
+            }
+            DeviceConfig::Array(config) => {
+                let array = Array::new(config, seed)?;
+                let capacity = array.capacity();
+                (Model::Array(Box::new(array)), capacity)
+            }
+        };
+        Ok(Self { model, capacity, clock: Instant::ZERO, done: VecDeque::new(), in_flight: 0 })
+    }
+
+    /// How many bytes it holds; requests must lie below.
+    #[must_use]
+    pub const fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+
+    /// How many requests were taken and not yet handed back by [`Device::advance`].
+    #[must_use]
+    pub const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// How much the write-back cache holds that is not yet on its disks; zero for a device without one.
+    #[must_use]
+    pub fn dirty(&self) -> Bytes {
+        match &self.model {
+            Model::Array(array) => array.dirty(),
+            Model::Exponential(_) | Model::Disk(_) => Bytes::ZERO,
+        }
+    }
+
+    /// Takes a request at the time `now`, under an id that its completion will carry. Ids are the caller's:
+    /// the device neither reads nor compares them.
+    ///
+    /// # Errors
+    /// When the range does not lie on the device or is empty, or too many requests are in flight. The request
+    /// is then not taken.
+    pub fn submit(&mut self, now: Instant, id: u64, io: Io) -> Result<(), SubmitError> {
+        if io.kind != IoKind::Flush {
+            if io.bytes == 0 {
+                return Err(SubmitError::Empty);
+            }
+            let end = io.offset.checked_add(u64::from(io.bytes));
+            if end.is_none_or(|end| end > self.capacity.get()) {
+                return Err(SubmitError::OutOfRange {
+                    offset: io.offset,
+                    bytes: io.bytes,
+                    capacity: self.capacity,
+                });
+            }
+        }
+        if self.in_flight >= MAX_IN_FLIGHT {
+            return Err(SubmitError::Full { limit: MAX_IN_FLIGHT });
+        }
+        self.catch_up(now);
+        self.in_flight += 1;
+        match &mut self.model {
+            Model::Exponential(model) => model.submit(self.clock, id, io, &mut self.done),
+            Model::Disk(model) => model.submit(self.clock, id, io, &mut self.done),
+            Model::Array(model) => model.submit(self.clock, id, io, &mut self.done),
+        }
+        Ok(())
+    }
+
+    /// When something happens next, if nothing is submitted: the time to [`Device::advance`] to. `None` when
+    /// nothing will. It need not be a completion (a disk may be done with a part). It lies before the
+    /// latest time told only when completions wait to be collected.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Instant> {
+        self.done.front().map(|completion| completion.at).or_else(|| self.model.next_event())
+    }
+
+    /// Brings the model to `now` and appends to `out` what has completed, in the order of completion.
+    pub fn advance(&mut self, now: Instant, out: &mut Vec<Completion>) {
+        self.catch_up(now);
+        self.in_flight -= self.done.len();
+        out.extend(self.done.drain(..));
+    }
+
+    /// Sets an exponential server's rate from `now` on; what is in service continues at the new rate. At a rate
+    /// of zero it stands still.
+    ///
+    /// # Errors
+    /// When the device is not an exponential server.
+    pub fn set_rate(&mut self, now: Instant, rate: Iops) -> Result<(), FixedRate> {
+        self.catch_up(now);
+        match &mut self.model {
+            Model::Exponential(model) => {
+                model.set_rate(self.clock, rate);
+                Ok(())
+            }
+            Model::Disk(_) | Model::Array(_) => Err(FixedRate),
+        }
+    }
+
+    fn catch_up(&mut self, now: Instant) {
+        while let Some(at) = self.model.next_event().filter(|at| *at <= now) {
+            debug_assert!(at >= self.clock, "the model left an event behind");
+            self.clock = at;
+            self.model.step(at, &mut self.done);
+        }
+        self.clock = self.clock.max(now);
+    }
+}
+
+impl Model {
+    fn next_event(&self) -> Option<Instant> {
+        match self {
+            Self::Exponential(model) => model.next_event(),
+            Self::Disk(model) => model.next_event(),
+            Self::Array(model) => model.next_event(),
+        }
+    }
+
+    /// Carries out one event that is due at `at`.
+    fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+        match self {
+            Self::Exponential(model) => model.step(at, done),
+            Self::Disk(model) => model.step(at, done),
+            Self::Array(model) => model.step(at, done),
+        }
+    }
+}

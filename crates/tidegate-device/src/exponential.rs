@@ -1,0 +1,111 @@
+//! Exponential service: what queueing theory can answer in closed form, and laws can be tested against.
+
+use std::collections::VecDeque;
+
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
+
+use crate::config::{ConfigError, require};
+use crate::io::{Completion, Io, IoKind};
+
+/// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and place.
+/// There is no cache: a flush completes at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ExponentialConfig {
+    /// What all servers together complete per second while each is busy: the capacity C.
+    #[serde(with = "tidegate_units::text")]
+    pub rate: Iops,
+    /// How many serve at once; each has its part of the rate. 1 to 1024.
+    pub servers: u32,
+    /// How many bytes it pretends to hold.
+    #[serde(with = "tidegate_units::text")]
+    pub capacity: Bytes,
+}
+
+const MAX_SERVERS: u32 = 1024;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Exponential {
+    /// Services per second of one server.
+    rate: f64,
+    servers: usize,
+    queue: VecDeque<u64>,
+    /// In the order in which service began, so that of two that end together the earlier begun comes first.
+    busy: Vec<Service>,
+    rng: Pcg64,
+}
+
+#[derive(Debug, Clone)]
+struct Service {
+    id: u64,
+    /// Work left at `since`, in mean service requirements.
+    work: f64,
+    since: Instant,
+    /// `None` while the server stands still.
+    ends: Option<Instant>,
+}
+
+impl Service {
+    fn schedule(&mut self, rate: f64) {
+        self.ends = (rate > 0.0).then(|| self.since + Latency::from_secs_f64(self.work / rate));
+    }
+}
+
+impl Exponential {
+    pub(crate) fn new(config: &ExponentialConfig, seed: u64) -> Result<Self, ConfigError> {
+        require((1..=MAX_SERVERS).contains(&config.servers), "servers", "between 1 and 1024")?;
+        require(config.capacity > Bytes::ZERO, "capacity", "more than nothing")?;
+        Ok(Self {
+            rate: config.rate.per_second() / f64::from(config.servers),
+            servers: config.servers as usize,
+            queue: VecDeque::new(),
+            busy: Vec::new(),
+            rng: Pcg64::seed_from_u64(seed),
+        })
+    }
+
+    pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
+        if io.kind == IoKind::Flush {
+            done.push_back(Completion { id, at: now });
+        } else if self.busy.len() < self.servers {
+            self.begin(now, id);
+        } else {
+            self.queue.push_back(id);
+        }
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Instant> {
+        self.busy.iter().filter_map(|service| service.ends).min()
+    }
+
+    pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+        if let Some(index) = self.busy.iter().position(|service| service.ends == Some(at)) {
+            let id = self.busy.remove(index).id;
+            done.push_back(Completion { id, at });
+            if let Some(next) = self.queue.pop_front() {
+                self.begin(at, next);
+            }
+        }
+    }
+
+    pub(crate) fn set_rate(&mut self, now: Instant, rate: Iops) {
+        let old = self.rate;
+        self.rate = rate.per_second() / self.servers as f64;
+        for service in &mut self.busy {
+            let worked = now.latency_since(service.since).as_secs_f64() * old;
+            service.work = (service.work - worked).max(0.0);
+            service.since = now;
+            service.schedule(self.rate);
+        }
+    }
+
+    fn begin(&mut self, now: Instant, id: u64) {
+        let mut service = Service { id, work: Exp1.sample(&mut self.rng), since: now, ends: None };
+        service.schedule(self.rate);
+        self.busy.push(service);
+    }
+}
