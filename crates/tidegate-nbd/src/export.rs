@@ -315,3 +315,159 @@ impl Geometry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EVERYTHING: TransmissionFlags = TransmissionFlags::HAS_FLAGS
+        .with(TransmissionFlags::SEND_FLUSH)
+        .with(TransmissionFlags::SEND_FUA)
+        .with(TransmissionFlags::SEND_TRIM)
+        .with(TransmissionFlags::SEND_WRITE_ZEROES)
+        .with(TransmissionFlags::SEND_DF)
+        .with(TransmissionFlags::SEND_FAST_ZERO);
+
+    const SIZE: u64 = 1 << 30;
+
+    fn geometry() -> Geometry {
+        Geometry { size: SIZE, flags: EVERYTHING, blocks: BlockSizes::new(512, 4096, 1 << 20).unwrap() }
+    }
+
+    fn request(command: Command, offset: u64, length: u32) -> Request {
+        Request { command, flags: CommandFlags::NONE, cookie: 7, offset, length }
+    }
+
+    #[test]
+    fn block_sizes_keep_to_the_specification() {
+        assert!(BlockSizes::new(1, 512, 512).is_ok());
+        assert!(BlockSizes::new(65_536, 65_536, 1 << 20).is_ok());
+        assert_eq!(BlockSizes::new(0, 512, 512), Err(BlockSizesError::Minimum(0)));
+        assert_eq!(BlockSizes::new(3, 512, 512), Err(BlockSizesError::Minimum(3)));
+        assert_eq!(BlockSizes::new(131_072, 131_072, 1 << 20), Err(BlockSizesError::Minimum(131_072)));
+        assert_eq!(BlockSizes::new(1, 256, 512), Err(BlockSizesError::Preferred(256)));
+        assert_eq!(BlockSizes::new(4096, 2048, 4096), Err(BlockSizesError::Preferred(2048)));
+        assert_eq!(BlockSizes::new(1, 4096, 2048), Err(BlockSizesError::Maximum(2048)));
+        assert_eq!(BlockSizes::new(1, 4096, u32::MAX).unwrap().maximum(), u32::MAX - 8);
+    }
+
+    #[test]
+    fn the_end_of_the_export_is_exact_and_the_error_depends_on_the_command() {
+        let geometry = geometry();
+        for (command, beyond) in [
+            (Command::Read, Errno::Inval),
+            (Command::Trim, Errno::Inval),
+            (Command::Write, Errno::NoSpc),
+            (Command::WriteZeroes, Errno::NoSpc),
+        ] {
+            assert!(geometry.check(&request(command, SIZE - 4096, 4096)).is_ok());
+            assert_eq!(geometry.check(&request(command, SIZE - 4096, 4608)), Err(beyond));
+            assert_eq!(geometry.check(&request(command, SIZE, 512)), Err(beyond));
+            assert_eq!(geometry.check(&request(command, u64::MAX - 511, 512)), Err(beyond));
+        }
+    }
+
+    #[test]
+    fn unaligned_and_empty_ranges_are_einval() {
+        for command in [Command::Read, Command::Write, Command::Trim, Command::WriteZeroes] {
+            for (offset, length) in [(1, 512), (512, 511), (0, 0), (256, 256)] {
+                assert_eq!(geometry().check(&request(command, offset, length)), Err(Errno::Inval));
+            }
+        }
+    }
+
+    #[test]
+    fn payloads_are_bound_and_effects_are_not() {
+        let mut geometry = geometry();
+        let long = (1 << 20) + 512;
+        assert!(geometry.check(&request(Command::Write, 0, 1 << 20)).is_ok());
+        assert_eq!(geometry.check(&request(Command::Write, 0, long)), Err(Errno::Inval));
+        assert_eq!(geometry.check(&request(Command::Read, 0, long)), Err(Errno::Overflow));
+        assert!(geometry.check(&request(Command::Trim, 0, long)).is_ok());
+        assert!(geometry.check(&request(Command::WriteZeroes, 0, 1 << 29)).is_ok());
+        geometry.flags = geometry.flags.without(TransmissionFlags::SEND_DF);
+        assert_eq!(geometry.check(&request(Command::Read, 0, long)), Err(Errno::Inval));
+    }
+
+    #[test]
+    fn a_read_only_export_refuses_changes_and_still_flushes() {
+        let mut geometry = geometry();
+        geometry.flags = geometry.flags | TransmissionFlags::READ_ONLY;
+        for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
+            assert_eq!(geometry.check(&request(command, 0, 512)), Err(Errno::Perm));
+        }
+        assert!(geometry.check(&request(Command::Read, 0, 512)).is_ok());
+        assert_eq!(geometry.check(&request(Command::Flush, 0, 0)), Ok(Operation::Flush));
+    }
+
+    #[test]
+    fn what_was_not_offered_is_refused() {
+        let bare = Geometry { flags: TransmissionFlags::HAS_FLAGS, ..geometry() };
+        for command in [Command::Trim, Command::WriteZeroes] {
+            assert_eq!(bare.check(&request(command, 0, 512)), Err(Errno::Inval));
+        }
+        assert_eq!(bare.check(&request(Command::Flush, 0, 0)), Err(Errno::Inval));
+        for command in [Command::Cache, Command::BlockStatus, Command::Resize, Command::Other(99)] {
+            assert_eq!(geometry().check(&request(command, 0, 512)), Err(Errno::Inval));
+        }
+        let flagged = |command, flags| Request { flags, ..request(command, 0, 512) };
+        for (command, flags) in [
+            (Command::Write, CommandFlags::FUA),
+            (Command::Read, CommandFlags::DF),
+            (Command::WriteZeroes, CommandFlags::FAST_ZERO),
+        ] {
+            assert!(geometry().check(&flagged(command, flags)).is_ok());
+            assert_eq!(bare.check(&flagged(command, flags)), Err(Errno::Inval));
+        }
+        for (command, flags) in [
+            (Command::Write, CommandFlags::DF),
+            (Command::Read, CommandFlags::NO_HOLE),
+            (Command::Trim, CommandFlags::FAST_ZERO),
+            (Command::Read, CommandFlags::REQ_ONE),
+            (Command::Write, CommandFlags::from_bits(1 << 15)),
+        ] {
+            assert_eq!(geometry().check(&flagged(command, flags)), Err(Errno::Inval));
+        }
+        assert!(geometry().check(&flagged(Command::Read, CommandFlags::FUA)).is_ok());
+    }
+
+    #[test]
+    fn flush_reserves_its_range_and_disconnect_always_goes_through() {
+        assert_eq!(geometry().check(&request(Command::Flush, 512, 0)), Err(Errno::Inval));
+        assert_eq!(geometry().check(&request(Command::Flush, 0, 512)), Err(Errno::Inval));
+        let goodbye =
+            Request { flags: CommandFlags::from_bits(u16::MAX), ..request(Command::Disconnect, 9, 9) };
+        assert_eq!(geometry().check(&goodbye), Ok(Operation::Disconnect));
+    }
+
+    proptest! {
+        /// What passes is something that a backend can carry out without looking again.
+        #[test]
+        fn an_accepted_range_is_within_aligned_and_bound(
+            code in 0u16..10, flags in 0u16..64, offset in any::<u64>(), length in any::<u32>(),
+            near_end in any::<bool>(), size in any::<u64>(), export_flags in any::<u16>(), shift in 0u32..17,
+        ) {
+            let minimum = 1 << shift;
+            let blocks = BlockSizes::new(minimum, minimum.max(512), 1 << 20).unwrap();
+            let geometry = Geometry { size, flags: TransmissionFlags::from_bits(export_flags), blocks };
+            let (offset, length) =
+                if near_end { (size.saturating_sub(offset % 8192), length % 8192) } else { (offset, length) };
+            let request = Request {
+                command: Command::from_code(code), flags: CommandFlags::from_bits(flags), cookie: 0, offset, length,
+            };
+            let payload = match geometry.check(&request) {
+                Ok(Operation::Read { .. } | Operation::Write { .. }) => true,
+                Ok(Operation::Trim { .. } | Operation::WriteZeroes { .. }) => false,
+                Ok(Operation::Flush | Operation::Disconnect) | Err(_) => return Ok(()),
+            };
+            prop_assert!(length > 0);
+            prop_assert!(u128::from(offset) + u128::from(length) <= u128::from(size));
+            prop_assert!(offset % u64::from(minimum) == 0 && length % minimum == 0);
+            prop_assert!(!payload || length <= 1 << 20);
+            let read_only = geometry.flags.contains(TransmissionFlags::READ_ONLY);
+            prop_assert!(request.command == Command::Read || !read_only);
+        }
+    }
+}

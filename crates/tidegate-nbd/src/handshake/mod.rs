@@ -2,6 +2,8 @@
 
 mod client;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use client::{Client, ClientError, ClientEvent, Listing, Refusal};
 pub use server::{Answer, Server, ServerError, ServerEvent};

@@ -230,6 +230,12 @@ impl Server {
         self.state = State::Header;
     }
 
+    /// How many bytes of input are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.input.held()
+    }
+
     fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ServerEvent>, ServerError> {
         while self.output.bytes.len() < OUTPUT_HIGH_WATER {
             match &mut self.state {

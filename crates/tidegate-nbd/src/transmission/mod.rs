@@ -3,6 +3,8 @@
 mod parser;
 mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use parser::{Pending, ReplyError, ReplyEvent, ReplyParser};
 pub use reply::{Frame, ReplyStyle};

@@ -184,6 +184,12 @@ impl ReplyParser {
         matches!(self.state, State::Magic) && self.input.is_empty()
     }
 
+    /// How many bytes are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.input.held()
+    }
+
     fn advance<'a>(
         &mut self,
         rest: &mut &'a [u8],

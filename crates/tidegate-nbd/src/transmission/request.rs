@@ -138,3 +138,51 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_stands_on_the_wire_as_specified() {
+        let request = Request {
+            command: Command::Write,
+            flags: CommandFlags::FUA,
+            cookie: 0x0102_0304_0506_0708,
+            offset: 0x1112_1314_1516_1718,
+            length: 0x2122_2324,
+        };
+        let bytes = [
+            0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16,
+            0x17, 0x18, 0x21, 0x22, 0x23, 0x24,
+        ];
+        assert_eq!(request.encode(), bytes);
+        assert_eq!(Request::parse(&bytes), Ok(request));
+        assert_eq!(request.payload_length(), 0x2122_2324);
+        assert_eq!(Request { command: Command::Read, ..request }.payload_length(), 0);
+    }
+
+    #[test]
+    fn a_wrong_magic_number_is_fatal() {
+        let mut bytes =
+            Request { command: Command::Read, flags: CommandFlags::NONE, cookie: 1, offset: 0, length: 1 }
+                .encode();
+        bytes[3] ^= 1;
+        assert_eq!(Request::parse(&bytes), Err(BadMagic(0x2560_9512)));
+    }
+
+    proptest! {
+        #[test]
+        fn requests_round_trip(
+            code in any::<u16>(), flags in any::<u16>(), cookie in any::<u64>(),
+            offset in any::<u64>(), length in any::<u32>(),
+        ) {
+            let command = Command::from_code(code);
+            prop_assert_eq!(command.code(), code);
+            let request = Request { command, flags: CommandFlags::from_bits(flags), cookie, offset, length };
+            prop_assert_eq!(Request::parse(&request.encode()), Ok(request));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Replies: what the server writes is what the client reads, however the stream is cut.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Errno;
+
+/// What became of one request, put together from the pieces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Outcome {
+    /// Data by offset in the export; holes are zeroes.
+    data: BTreeMap<u64, u8>,
+    failures: Vec<(Errno, Option<u64>)>,
+    ended: bool,
+}
+
+type Outcomes = BTreeMap<u64, Outcome>;
+
+/// Feeds `stream` in pieces of the given lengths (the last one repeats), and puts the outcomes together.
+fn parse(
+    style: ReplyStyle,
+    stream: &[u8],
+    cuts: &[usize],
+    pending: &BTreeMap<u64, Pending>,
+) -> Result<Outcomes, ReplyError> {
+    let mut parser = ReplyParser::new(style);
+    let mut outcomes = Outcomes::new();
+    let mut rest = stream;
+    let mut cuts = cuts.iter().copied().chain(std::iter::repeat(cuts.last().copied().unwrap_or(usize::MAX)));
+    while !rest.is_empty() {
+        let (mut piece, left) = rest.split_at(cuts.next().unwrap_or(usize::MAX).clamp(1, rest.len()));
+        rest = left;
+        loop {
+            let (taken, event) = parser.receive(piece, |cookie| pending.get(&cookie).copied())?;
+            piece = &piece[taken..];
+            let Some(event) = event else { break };
+            note(&mut outcomes, event);
+        }
+        assert!(piece.is_empty(), "a parser without news has taken everything");
+    }
+    assert!(parser.is_between_replies(), "the stream ends with a whole reply");
+    Ok(outcomes)
+}
+
+fn note(outcomes: &mut Outcomes, event: ReplyEvent<'_>) {
+    let (ReplyEvent::Data { cookie, .. }
+    | ReplyEvent::Hole { cookie, .. }
+    | ReplyEvent::Failed { cookie, .. }
+    | ReplyEvent::End { cookie }) = event;
+    let outcome = outcomes.entry(cookie).or_default();
+    assert!(!outcome.ended, "nothing follows the end of a reply");
+    match event {
+        ReplyEvent::Data { offset, bytes, .. } => {
+            assert!(!bytes.is_empty());
+            outcome.data.extend((offset..).zip(bytes.iter().copied()));
+        }
+        ReplyEvent::Hole { offset, length, .. } => {
+            outcome.data.extend((offset..offset + u64::from(length)).map(|at| (at, 0)));
+        }
+        ReplyEvent::Failed { errno, offset, .. } => outcome.failures.push((errno, offset)),
+        ReplyEvent::End { .. } => outcome.ended = true,
+    }
+}
+
+/// A piece of a structured reply.
+#[derive(Debug, Clone)]
+enum Piece {
+    Data(Vec<u8>),
+    Hole(u32),
+    ErrorAt(Errno),
+}
+
+fn errno() -> impl Strategy<Value = Errno> {
+    prop_oneof![Just(Errno::Io), Just(Errno::NoSpc), Just(Errno::Inval), Just(Errno::Shutdown)]
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    let piece = prop_oneof![
+        prop::collection::vec(any::<u8>(), 1..40).prop_map(Piece::Data),
+        (1u32..40).prop_map(Piece::Hole),
+        errno().prop_map(Piece::ErrorAt),
+    ];
+    prop::collection::vec(piece, 1..5)
+}
+
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(1usize..50, 1..20)
+}
+
+/// The chunks of one structured reply, with what a client should make of them.
+fn structured_reply(
+    cookie: u64,
+    start: u64,
+    pieces: &[Piece],
+    trailer: bool,
+) -> (Vec<Vec<u8>>, Outcome, u32) {
+    let mut expected = Outcome { ended: true, ..Outcome::default() };
+    let mut chunks = Vec::new();
+    let mut at = start;
+    for (index, piece) in pieces.iter().enumerate() {
+        let last = !trailer && index + 1 == pieces.len();
+        match piece {
+            Piece::Data(bytes) => {
+                let mut chunk = Frame::data(cookie, at, bytes.len() as u32, last).to_vec();
+                chunk.extend_from_slice(bytes);
+                chunks.push(chunk);
+                expected.data.extend((at..).zip(bytes.iter().copied()));
+                at += bytes.len() as u64;
+            }
+            Piece::Hole(length) => {
+                chunks.push(Frame::hole(cookie, at, *length, last).to_vec());
+                expected.data.extend((at..at + u64::from(*length)).map(|at| (at, 0)));
+                at += u64::from(*length);
+            }
+            Piece::ErrorAt(errno) => {
+                chunks.push(Frame::error_at(cookie, *errno, at, last).to_vec());
+                expected.failures.push((*errno, Some(at)));
+            }
+        }
+    }
+    if trailer {
+        chunks.push(Frame::done(cookie).to_vec());
+    }
+    (chunks, expected, (at - start) as u32)
+}
+
+proptest! {
+    #[test]
+    fn structured_replies_survive_cuts_and_interleaving(
+        replies in prop::collection::vec((0u64..1 << 40, pieces(), any::<bool>()), 1..5),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 30),
+        cuts in cuts(),
+    ) {
+        let mut pending = BTreeMap::new();
+        let mut expected = Outcomes::new();
+        let mut queues = Vec::new();
+        for (cookie, (start, pieces, trailer)) in replies.iter().enumerate() {
+            let (chunks, outcome, length) = structured_reply(cookie as u64, *start, pieces, *trailer);
+            pending.insert(cookie as u64, Pending::Read { offset: *start, length });
+            expected.insert(cookie as u64, outcome);
+            queues.push(chunks.into_iter());
+        }
+        let mut stream = Vec::new();
+        let mut order = order.iter().cycle();
+        while !queues.is_empty() {
+            let queue = order.next().unwrap().index(queues.len());
+            match queues[queue].next() {
+                Some(chunk) => stream.extend(chunk),
+                None => drop(queues.remove(queue)),
+            }
+        }
+        prop_assert_eq!(parse(ReplyStyle::Structured, &stream, &cuts, &pending), Ok(expected));
+    }
+
+    #[test]
+    fn either_style_round_trips(
+        structured in any::<bool>(),
+        requests in prop::collection::vec(
+            (any::<u64>(), prop::option::of(prop::collection::vec(any::<u8>(), 1..100)), prop::option::of(errno())),
+            1..8,
+        ),
+        cuts in cuts(),
+    ) {
+        let style = if structured { ReplyStyle::Structured } else { ReplyStyle::Simple };
+        let (mut pending, mut expected, mut stream) = (BTreeMap::new(), Outcomes::new(), Vec::new());
+        for (cookie, data, errno) in requests {
+            if expected.contains_key(&cookie) {
+                continue;
+            }
+            let offset = cookie >> 8;
+            let length = data.as_ref().map_or(0, Vec::len) as u32;
+            pending.insert(
+                cookie,
+                if data.is_some() { Pending::Read { offset, length } } else { Pending::Other },
+            );
+            let mut outcome = Outcome { ended: true, ..Outcome::default() };
+            match (errno, data) {
+                (Some(errno), _) => {
+                    stream.extend_from_slice(&style.error(cookie, errno));
+                    outcome.failures.push((errno, None));
+                }
+                (None, None) => stream.extend_from_slice(&style.success(cookie)),
+                (None, Some(data)) => {
+                    stream.extend_from_slice(&style.data(cookie, offset, length));
+                    stream.extend_from_slice(&data);
+                    outcome.data.extend((offset..).zip(data));
+                }
+            }
+            expected.insert(cookie, outcome);
+        }
+        prop_assert_eq!(parse(style, &stream, &cuts, &pending), Ok(expected));
+    }
+
+    /// Garbage, with a magic number in front so that the interesting states are reached.
+    #[test]
+    fn arbitrary_bytes_neither_panic_nor_pile_up(
+        magic in prop_oneof![Just(SIMPLE_REPLY_MAGIC), Just(STRUCTURED_REPLY_MAGIC)],
+        flags in 0u16..2,
+        kind in prop_oneof![0u16..7, 0x8000u16..0x8004, any::<u16>()],
+        cookie in 0u64..3,
+        length in prop_oneof![0u32..64, any::<u32>()],
+        tail in prop::collection::vec(any::<u8>(), 0..200),
+        cuts in cuts(),
+    ) {
+        let mut stream = magic.to_be_bytes().to_vec();
+        stream.extend_from_slice(&flags.to_be_bytes());
+        stream.extend_from_slice(&kind.to_be_bytes());
+        stream.extend_from_slice(&cookie.to_be_bytes());
+        stream.extend_from_slice(&length.to_be_bytes());
+        stream.extend(tail);
+        let mut parser = ReplyParser::new(ReplyStyle::Structured);
+        let mut rest = &stream[..];
+        let mut cuts = cuts.iter().cycle();
+        'stream: while !rest.is_empty() {
+            let (mut piece, left) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+            rest = left;
+            loop {
+                let pending = |cookie| match cookie {
+                    0 => Some(Pending::Other),
+                    1 => Some(Pending::Read { offset: u64::MAX - 9, length: u32::MAX }),
+                    _ => None,
+                };
+                match parser.receive(piece, pending) {
+                    Ok((taken, Some(_))) => piece = &piece[taken..],
+                    Ok((_, None)) => break,
+                    Err(error) => {
+                        prop_assert_eq!(parser.receive(&[], |_| None), Err(error));
+                        break 'stream;
+                    }
+                }
+            }
+            prop_assert!(parser.held() < 4200);
+        }
+    }
+}
+
+/// A structured chunk made by hand.
+fn chunk_bytes(last: bool, kind: u16, cookie: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&u16::from(last).to_be_bytes());
+    bytes.extend_from_slice(&kind.to_be_bytes());
+    bytes.extend_from_slice(&cookie.to_be_bytes());
+    bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+
+fn one_read_one_write() -> BTreeMap<u64, Pending> {
+    BTreeMap::from([(READ, Pending::Read { offset: 4096, length: 512 }), (WRITE, Pending::Other)])
+}
+
+fn parsed(style: ReplyStyle, stream: &[u8]) -> Result<Outcomes, ReplyError> {
+    parse(style, stream, &[], &one_read_one_write())
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_is_found_out() {
+    use ReplyStyle::{Simple, Structured};
+    let data_at = |offset: u64, length: usize| {
+        let mut payload = offset.to_be_bytes().to_vec();
+        payload.resize(8 + length, 0);
+        payload
+    };
+    let cases: Vec<(ReplyStyle, Vec<u8>, ReplyError)> = vec![
+        (Simple, b"junk".to_vec(), ReplyError::BadMagic(0x6a75_6e6b)),
+        (Simple, Frame::done(READ).to_vec(), ReplyError::NotNegotiated),
+        (Simple, Frame::simple(9, Ok(())).to_vec(), ReplyError::UnknownCookie(9)),
+        (Structured, Frame::done(9).to_vec(), ReplyError::UnknownCookie(9)),
+        (Structured, Frame::simple(READ, Ok(())).to_vec(), ReplyError::SimpleReplyToRead(READ)),
+        (Structured, Frame::simple(READ, Err(Errno::Io)).to_vec(), ReplyError::SimpleReplyToRead(READ)),
+        (
+            Structured,
+            Frame::data(WRITE, 4096, 1, true).to_vec(),
+            ReplyError::UnexpectedChunk { cookie: WRITE, kind: chunk::OFFSET_DATA },
+        ),
+        (
+            Structured,
+            chunk_bytes(true, 5, READ, &[0; 12]),
+            ReplyError::UnexpectedChunk { cookie: READ, kind: 5 },
+        ),
+        (Structured, Frame::data(READ, 4095, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (Structured, Frame::data(READ, 4096, 513, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (Structured, Frame::hole(READ, 4607, 2, true).to_vec(), ReplyError::OutOfRange(READ)),
+        (
+            Structured,
+            chunk_bytes(true, chunk::OFFSET_DATA, READ, &data_at(4096, 0)),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::OFFSET_DATA, length: 8 },
+        ),
+        (
+            Structured,
+            chunk_bytes(true, chunk::OFFSET_HOLE, READ, &data_at(4096, 4)),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::OFFSET_HOLE, length: 12 },
+        ),
+        (
+            Structured,
+            chunk_bytes(false, chunk::NONE, READ, &[]),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::NONE, length: 0 },
+        ),
+        (
+            Structured,
+            chunk_bytes(true, chunk::ERROR, READ, &[0, 0, 0, 5, 0, 1]),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::ERROR, length: 6 },
+        ),
+        (
+            Structured,
+            chunk_bytes(true, chunk::ERROR, READ, &[0; 6]),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::ERROR, length: 6 },
+        ),
+        (
+            Structured,
+            chunk_bytes(true, chunk::ERROR, READ, &[1; 5000]),
+            ReplyError::MalformedChunk { cookie: READ, kind: chunk::ERROR, length: 5000 },
+        ),
+    ];
+    for (style, stream, error) in cases {
+        assert_eq!(parsed(style, &stream), Err(error));
+    }
+}
+
+#[test]
+fn error_chunks_may_carry_a_message_and_unknown_ones_are_errors() {
+    let outcome = |stream: &[u8]| parsed(ReplyStyle::Structured, stream).unwrap().remove(&READ).unwrap();
+    let mut payload = vec![0, 0, 0, 28, 0, 4];
+    payload.extend_from_slice(b"full");
+    let plain = outcome(&chunk_bytes(true, chunk::ERROR, READ, &payload));
+    assert_eq!((plain.failures, plain.ended), (vec![(Errno::NoSpc, None)], true));
+
+    payload.extend_from_slice(&4100u64.to_be_bytes());
+    let located = outcome(&chunk_bytes(true, chunk::ERROR_OFFSET, READ, &payload));
+    assert_eq!(located.failures, [(Errno::NoSpc, Some(4100))]);
+
+    let unknown = outcome(&chunk_bytes(true, chunk::ERROR_BIT | 77, READ, &payload));
+    assert_eq!(unknown.failures, [(Errno::NoSpc, None)]);
+}
+
+#[test]
+fn frames_stand_on_the_wire_as_specified() {
+    assert_eq!(
+        Frame::simple(0x0102_0304_0506_0708, Err(Errno::Inval))[..],
+        [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 22, 1, 2, 3, 4, 5, 6, 7, 8]
+    );
+    assert_eq!(
+        Frame::data(7, 0x1000, 0x200, true)[..],
+        [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 8, 0, 0, 0, 0, 0, 0, 0x10, 0]
+    );
+    assert_eq!(
+        Frame::error_at(7, Errno::Io, 0x1000, false)[..],
+        [
+            0x66, 0x8e, 0x33, 0xef, 0, 0, 0x80, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 14, 0, 0, 0, 5, 0, 0, 0,
+            0, 0, 0, 0, 0, 0x10, 0
+        ]
+    );
+}
