@@ -1,0 +1,245 @@
+//! What will run: the phases, their bursts, the promise. Pure: arguments become a plan or an error.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+use thiserror::Error;
+use tidegate_units::Latency;
+
+/// Clients that write backups.
+pub(crate) const WRITERS: usize = 12;
+
+/// The seconds after each start of a burst that are reported separately: nobody can react to what has not
+/// happened yet, and a mean over them would hide what the reaction costs.
+pub(crate) const BURST_START_SECONDS: u32 = 3;
+
+/// The longest demonstration, in seconds. It bounds what is kept of it.
+const LONGEST: u32 = 24 * 3_600;
+
+/// How long the database runs alone, at most.
+const ALONE_SECONDS: u32 = 10;
+
+/// Which law protects the database in the last phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Law {
+    /// How many requests of the backups may be outstanding at the array (PARDA)
+    Window,
+    /// How long each request of a backup is held before it is sent on (Bjørgeengen)
+    Pid,
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Window => "window",
+            Self::Pid => "pid",
+        })
+    }
+}
+
+/// The three phases, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PhaseName {
+    /// The database alone.
+    Alone,
+    /// The database and the backups; nothing is held.
+    Unregulated,
+    /// The database and the backups; Tidegate holds the backups.
+    Regulated,
+}
+
+impl fmt::Display for PhaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Alone => "alone",
+            Self::Unregulated => "unregulated",
+            Self::Regulated => "regulated",
+        })
+    }
+}
+
+/// One phase: bursts of writing, each followed by a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PhasePlan {
+    pub(crate) name: PhaseName,
+    /// Its whole length in seconds.
+    pub(crate) seconds: u32,
+    /// How often the backups start and stop.
+    pub(crate) bursts: u32,
+}
+
+/// Everything that is decided before anything runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    /// The promise: the greatest 1 s mean of the database's reads.
+    pub(crate) target: Latency,
+    /// What the law aims at, as a share of the target.
+    pub(crate) set_point_ratio: f64,
+    pub(crate) law: Law,
+    pub(crate) seed: u64,
+    /// Length of a burst, in seconds.
+    pub(crate) burst: u32,
+    /// Length of the pause after it, in seconds.
+    pub(crate) pause: u32,
+    pub(crate) phases: [PhasePlan; 3],
+}
+
+/// Why there is no such demonstration.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub(crate) enum PlanError {
+    #[error("--{option} {value}: give whole seconds, at least {least} s")]
+    NotWholeSeconds { option: &'static str, value: Latency, least: u32 },
+    #[error(
+        "--duration {given}: two bursts, one without Tidegate and one with it, take at least {least} s here; \
+         shorten them with --burst and --pause"
+    )]
+    TooShort { given: Latency, least: u32 },
+    #[error("--duration {0}: at most a day")]
+    TooLong(Latency),
+    #[error("--target 0ms: a response time of zero cannot be promised")]
+    NoTarget,
+    #[error("--set-point {0}: a share of the target, above 0 and at most 1")]
+    SetPoint(f64),
+}
+
+/// What the caller asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) target: Latency,
+    pub(crate) set_point_ratio: f64,
+    pub(crate) law: Law,
+    pub(crate) seed: u64,
+    pub(crate) burst: Latency,
+    pub(crate) pause: Latency,
+    /// Of the whole; what remains after the last whole burst is not used.
+    pub(crate) duration: Latency,
+}
+
+impl Plan {
+    /// Divides the duration: ten seconds alone (less when bursts are shorter), then as many whole bursts as fit,
+    /// two fifths of them unregulated, at least one.
+    pub(crate) fn new(wanted: &Wanted) -> Result<Self, PlanError> {
+        if wanted.target == Latency::ZERO {
+            return Err(PlanError::NoTarget);
+        }
+        if !(wanted.set_point_ratio > 0.0 && wanted.set_point_ratio <= 1.0) {
+            return Err(PlanError::SetPoint(wanted.set_point_ratio));
+        }
+        let day = Latency::from_millis(u64::from(LONGEST) * 1_000);
+        if wanted.duration > day {
+            return Err(PlanError::TooLong(wanted.duration));
+        }
+        let burst = whole_seconds("burst", wanted.burst, BURST_START_SECONDS + 1)?;
+        let pause = whole_seconds("pause", wanted.pause, 1)?;
+        let (alone, cycle) = (ALONE_SECONDS.min(burst), burst + pause);
+        let duration = wanted.duration.to_duration().as_secs() as u32;
+        let bursts = duration.saturating_sub(alone) / cycle;
+        if bursts < 2 {
+            return Err(PlanError::TooShort { given: wanted.duration, least: alone + 2 * cycle });
+        }
+        let unregulated = (bursts * 2 / 5).max(1);
+        let phase = |name, bursts| PhasePlan { name, seconds: bursts * cycle, bursts };
+        Ok(Self {
+            target: wanted.target,
+            set_point_ratio: wanted.set_point_ratio,
+            law: wanted.law,
+            seed: wanted.seed,
+            burst,
+            pause,
+            phases: [
+                PhasePlan { name: PhaseName::Alone, seconds: alone, bursts: 0 },
+                phase(PhaseName::Unregulated, unregulated),
+                phase(PhaseName::Regulated, bursts - unregulated),
+            ],
+        })
+    }
+
+    /// What the law aims at.
+    pub(crate) fn set_point(&self) -> Latency {
+        self.target.scale(self.set_point_ratio)
+    }
+
+    /// Length of the whole, in seconds.
+    pub(crate) fn seconds(&self) -> u32 {
+        self.phases.iter().map(|phase| phase.seconds).sum()
+    }
+
+    /// The seconds in which a phase's writers are on, since the phase's start.
+    pub(crate) fn bursts(&self, phase: &PhasePlan) -> Vec<Range<u32>> {
+        let (burst, cycle) = (self.burst, self.burst + self.pause);
+        (0..phase.bursts).map(|i| i * cycle..i * cycle + burst).collect()
+    }
+}
+
+fn whole_seconds(option: &'static str, value: Latency, least: u32) -> Result<u32, PlanError> {
+    let duration = value.to_duration();
+    let whole =
+        duration.subsec_nanos() == 0 && (u64::from(least)..=u64::from(LONGEST)).contains(&duration.as_secs());
+    if whole {
+        Ok(duration.as_secs() as u32)
+    } else {
+        Err(PlanError::NotWholeSeconds { option, value, least })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::demo) fn wanted() -> Wanted {
+        Wanted {
+            target: Latency::from_millis(15),
+            set_point_ratio: 0.8,
+            law: Law::Window,
+            seed: 1,
+            burst: Latency::from_millis(30_000),
+            pause: Latency::from_millis(5_000),
+            duration: Latency::from_millis(195_000),
+        }
+    }
+
+    #[test]
+    fn the_default_has_two_bursts_without_and_three_with() {
+        let plan = Plan::new(&wanted()).unwrap();
+        let seconds: Vec<_> = plan.phases.iter().map(|phase| (phase.seconds, phase.bursts)).collect();
+        assert_eq!(seconds, [(10, 0), (70, 2), (105, 3)]);
+        assert_eq!(plan.bursts(&plan.phases[1]), [0..30, 35..65]);
+        assert_eq!(plan.set_point(), Latency::from_millis(12));
+    }
+
+    #[test]
+    fn the_shortest_has_one_whole_burst_of_each() {
+        let short = Wanted {
+            burst: Latency::from_millis(4_000),
+            pause: Latency::from_millis(1_000),
+            duration: Latency::from_millis(14_000),
+            ..wanted()
+        };
+        let plan = Plan::new(&short).unwrap();
+        assert_eq!(plan.phases.map(|phase| phase.bursts), [0, 1, 1]);
+        assert_eq!(plan.seconds(), 14);
+        let shorter = Wanted { duration: Latency::from_millis(13_999), ..short };
+        assert!(matches!(Plan::new(&shorter), Err(PlanError::TooShort { least: 14, .. })));
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_with_the_option_that_is_wrong() {
+        let refused = |change: fn(&mut Wanted)| {
+            let mut wanted = wanted();
+            change(&mut wanted);
+            Plan::new(&wanted).unwrap_err().to_string()
+        };
+        assert!(refused(|w| w.target = Latency::ZERO).starts_with("--target"));
+        assert!(refused(|w| w.burst = Latency::from_millis(3_000)).starts_with("--burst"));
+        assert!(refused(|w| w.burst = Latency::MAX).starts_with("--burst"));
+        assert!(refused(|w| w.pause = Latency::from_millis(1_500)).starts_with("--pause"));
+        assert!(refused(|w| w.duration = Latency::MAX).starts_with("--duration"));
+        for ratio in [0.0, -1.0, 1.01, f64::NAN, f64::INFINITY] {
+            let wanted = Wanted { set_point_ratio: ratio, ..wanted() };
+            assert!(matches!(Plan::new(&wanted), Err(PlanError::SetPoint(_))), "{ratio}");
+        }
+    }
+}

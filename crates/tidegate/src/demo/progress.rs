@@ -1,0 +1,127 @@
+//! What is known while the demonstration runs: the scenario's events, gathered for whoever shows them. Pure.
+
+use std::time::Duration;
+
+use super::plan::{PhasePlan, Plan};
+use super::timeline::{Held, Second};
+
+/// What the scenario tells while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    /// The next phase of the plan begins.
+    PhaseBegins,
+    /// One more second of it has passed.
+    Second(Second),
+    /// Some time of the phase has passed; what is held now, and why.
+    Now { elapsed: Duration, held: Held, why: Option<String> },
+}
+
+/// The run so far.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) plan: Plan,
+    /// The seconds of every phase that has begun.
+    pub(crate) phases: Vec<Vec<Second>>,
+    /// How far the present phase is.
+    pub(crate) elapsed: Duration,
+    pub(crate) held: Held,
+    pub(crate) why: Option<String>,
+}
+
+impl Progress {
+    /// Nothing has begun.
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { plan, phases: Vec::new(), elapsed: Duration::ZERO, held: Held::default(), why: None }
+    }
+
+    /// Takes in what happened.
+    pub(crate) fn apply(&mut self, event: Event) {
+        match event {
+            Event::PhaseBegins => {
+                self.phases.push(Vec::new());
+                self.elapsed = Duration::ZERO;
+                self.held = Held::default();
+                self.why = None;
+            }
+            Event::Second(second) => {
+                if let Some(phase) = self.phases.last_mut() {
+                    phase.push(second);
+                }
+            }
+            Event::Now { elapsed, held, why } => {
+                self.elapsed = elapsed;
+                self.held = held;
+                self.why = why;
+            }
+        }
+    }
+
+    /// The phase that runs now.
+    pub(crate) fn phase(&self) -> Option<&PhasePlan> {
+        self.plan.phases.get(self.phases.len().checked_sub(1)?)
+    }
+
+    /// How much of the phase with this index is done, from 0 to 1.
+    pub(crate) fn done(&self, index: usize) -> f64 {
+        let Some(phase) = self.plan.phases.get(index) else { return 0.0 };
+        match (index + 1).cmp(&self.phases.len()) {
+            std::cmp::Ordering::Less => 1.0,
+            std::cmp::Ordering::Equal => {
+                (self.elapsed.as_secs_f64() / f64::from(phase.seconds)).clamp(0.0, 1.0)
+            }
+            std::cmp::Ordering::Greater => 0.0,
+        }
+    }
+
+    /// Seconds of the whole that are done.
+    pub(crate) fn seconds_done(&self) -> f64 {
+        (0..).zip(&self.plan.phases).map(|(index, phase)| self.done(index) * f64::from(phase.seconds)).sum()
+    }
+
+    /// The latest second that was measured.
+    pub(crate) fn latest(&self) -> Option<&Second> {
+        self.phases.last()?.last()
+    }
+
+    /// Whether the backups write now.
+    pub(crate) fn writers_on(&self) -> bool {
+        let now = self.elapsed.as_secs() as u32;
+        self.phase().is_some_and(|phase| self.plan.bursts(phase).iter().any(|burst| burst.contains(&now)))
+    }
+
+    /// The measured seconds of the phase with this index, each with its place in the run.
+    pub(crate) fn seconds(&self, index: usize) -> impl Iterator<Item = (f64, &Second)> {
+        let start: u32 = self.plan.phases.iter().take(index).map(|phase| phase.seconds).sum();
+        let seconds = self.phases.get(index).map_or(&[][..], Vec::as_slice);
+        (0u32..).zip(seconds).map(move |(at, second)| (f64::from(start + at) + 0.5, second))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_units::Bytes;
+
+    use super::super::plan::tests::wanted;
+    use super::super::timeline::tests::second;
+    use super::*;
+
+    #[test]
+    fn phases_follow_each_other_and_progress_never_passes_the_end() {
+        let mut progress = Progress::new(Plan::new(&wanted()).unwrap());
+        assert_eq!((progress.phase(), progress.seconds_done()), (None, 0.0));
+        progress.apply(Event::Second(second(6, Bytes::ZERO)));
+        assert_eq!(progress.latest(), None, "a second before the first phase belongs nowhere");
+        progress.apply(Event::PhaseBegins);
+        progress.apply(Event::Now { elapsed: Duration::from_secs(500), held: Held::default(), why: None });
+        assert!((progress.seconds_done() - 10.0).abs() < 1e-9);
+        progress.apply(Event::PhaseBegins);
+        progress.apply(Event::Second(second(45, Bytes::new(1))));
+        progress.apply(Event::Now { elapsed: Duration::from_secs(7), held: Held::default(), why: None });
+        assert!((progress.seconds_done() - 17.0).abs() < 1e-9);
+        assert!(progress.writers_on());
+        progress.apply(Event::Now { elapsed: Duration::from_secs(31), held: Held::default(), why: None });
+        assert!(!progress.writers_on());
+        let places: Vec<_> = progress.seconds(1).map(|(at, _)| at).collect();
+        assert_eq!(places, [10.5]);
+    }
+}

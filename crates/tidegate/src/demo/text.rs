@@ -1,0 +1,229 @@
+//! The demonstration in words and figures: what a terminal, a log and the report say. Pure.
+
+use std::fmt::Write;
+
+use super::judge::{Bound, Goal, GoalName, Outcome, PhaseResult};
+use super::plan::{PhaseName, WRITERS};
+use super::progress::Progress;
+
+/// The columns of the result, beside the phase's name.
+pub(crate) const COLUMNS: [&str; 8] =
+    ["mean", "p50", "p95", "p99", "above target", "burst peak", "backups MB/s", "kept"];
+
+/// The cells of a phase under [`COLUMNS`].
+pub(crate) fn cells(phase: &PhaseResult) -> [String; 8] {
+    let latency = phase.victim_latency_ms;
+    let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "–".to_owned());
+    let wrote = phase.bursts > 0;
+    [
+        millis(latency.mean),
+        millis(latency.p50),
+        millis(latency.p95),
+        millis(latency.p99),
+        percent(phase.above_target_fraction),
+        or_dash(phase.burst_start_peak_ms.map(millis)),
+        or_dash(wrote.then(|| format!("{:.1}", phase.writers_bytes_per_s / 1e6))),
+        or_dash(phase.writers_kept_fraction.map(percent)),
+    ]
+}
+
+/// The result as a table.
+pub(crate) fn table(outcome: &Outcome) -> String {
+    const WIDTHS: [usize; 8] = [9, 9, 9, 9, 13, 11, 13, 8];
+    let mut out = format!("{:<12}", "");
+    for (column, width) in COLUMNS.iter().zip(WIDTHS) {
+        let _ = write!(out, "{column:>width$}");
+    }
+    for phase in &outcome.phases {
+        let _ = write!(out, "\n{:<12}", phase.name);
+        for (cell, width) in cells(phase).iter().zip(WIDTHS) {
+            let _ = write!(out, "{cell:>width$}");
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// What the columns mean, where the names cannot say it.
+pub(crate) fn legend(outcome: &Outcome) -> String {
+    format!(
+        "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing out. Above \
+         target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their greatest \
+         1 s mean is the burst peak. Backups: bytes written by {WRITERS} clients over the time they are on.",
+        millis(outcome.target_ms.as_millis_f64())
+    )
+}
+
+/// The result in one breath.
+pub(crate) fn headline(outcome: &Outcome) -> String {
+    let mean = |name| {
+        outcome.phase(name).filter(|phase| phase.victim_reads > 0).map(|phase| phase.victim_latency_ms.mean)
+    };
+    let kept = outcome.phase(PhaseName::Regulated).and_then(|phase| phase.writers_kept_fraction);
+    match (mean(PhaseName::Unregulated), mean(PhaseName::Regulated), kept) {
+        (Some(without), Some(with), Some(kept)) => format!(
+            "With the backups running, the database's reads took {} on average. With Tidegate they took {}, and the \
+             backups kept {} of their throughput.",
+            millis(without),
+            millis(with),
+            percent(kept)
+        ),
+        _ => "Too little was measured to say anything.".to_owned(),
+    }
+}
+
+/// A goal, what was measured, and whether that meets it.
+pub(crate) fn sentence(goal: &Goal) -> String {
+    let (value, bound) = (measured(goal), wanted(goal));
+    let what = match goal.name {
+        GoalName::RegulatedWithinTargetFraction => "regulated: seconds that kept the target",
+        GoalName::RegulatedMeanMs => "regulated: mean response time",
+        GoalName::UnregulatedMeanMs => "unregulated: mean response time (is there a problem to solve?)",
+        GoalName::WritersKeptFraction => "regulated: throughput that the backups kept",
+    };
+    format!("{}  {what}: {value} (goal: {bound})", if goal.met { "met   " } else { "MISSED" })
+}
+
+/// What was measured for a goal.
+pub(crate) fn measured(goal: &Goal) -> String {
+    goal.value.map_or_else(|| "not measured".to_owned(), |value| figure(goal.name, value))
+}
+
+/// What a goal asks for.
+pub(crate) fn wanted(goal: &Goal) -> String {
+    match goal.bound {
+        Bound::AtLeast(least) => format!("at least {}", figure(goal.name, least)),
+        Bound::AtMost(most) => format!("at most {}", figure(goal.name, most)),
+    }
+}
+
+fn figure(name: GoalName, value: f64) -> String {
+    match name {
+        GoalName::RegulatedWithinTargetFraction | GoalName::WritersKeptFraction => percent(value),
+        GoalName::RegulatedMeanMs | GoalName::UnregulatedMeanMs => millis(value),
+    }
+}
+
+/// All goals and what they come to.
+pub(crate) fn verdict(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    for goal in &outcome.verdict.goals {
+        let _ = writeln!(out, "{}", sentence(goal));
+    }
+    let missed = outcome.verdict.goals.iter().filter(|goal| !goal.met).count();
+    let _ = match missed {
+        0 => writeln!(out, "All goals met."),
+        1 => writeln!(out, "One goal was missed."),
+        n => writeln!(out, "{n} goals were missed."),
+    };
+    out
+}
+
+/// A line for a log while the demonstration runs.
+pub(crate) fn progress_line(progress: &Progress) -> String {
+    let Some(phase) = progress.phase() else { return "starting".to_owned() };
+    let mut out = format!(
+        "[{:>3.0}/{} s] {}: {}",
+        progress.seconds_done(),
+        progress.plan.seconds(),
+        phase.name,
+        if progress.writers_on() { "backups writing" } else { "backups silent" },
+    );
+    if let Some(second) = progress.latest() {
+        match second.mean() {
+            Some(mean) => {
+                let _ = write!(out, ", reads {}", millis(mean.as_millis_f64()));
+            }
+            None => out.push_str(", no read completed"),
+        }
+        let _ = write!(out, ", backups {:.1} MB/s", second.written.get() as f64 / 1e6);
+    }
+    if let Some(why) = &progress.why {
+        let _ = write!(out, "; {why}");
+    }
+    out
+}
+
+/// Milliseconds with as many digits as matter.
+pub(crate) fn millis(value: f64) -> String {
+    match value {
+        value if value < 100.0 => format!("{value:.1} ms"),
+        value => format!("{value:.0} ms"),
+    }
+}
+
+/// A share in per cent.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    // A share just below a goal must not read as the goal, nor a blemish as none.
+    let floored = (percent * 10.0 + 1e-9).floor() / 10.0;
+    if floored.fract().abs() < 1e-9 { format!("{floored:.0} %") } else { format!("{floored:.1} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_units::{Bytes, Latency, Window};
+
+    use super::super::judge::judge;
+    use super::super::progress::Event;
+    use super::super::timeline::Held;
+    use super::super::timeline::tests::{example, second};
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_row_per_phase_in_straight_columns() {
+        let table = table(&judge(&example()));
+        let rows: Vec<_> = table.lines().collect();
+        assert_eq!(rows.len(), 4);
+        let width = rows[0].chars().count();
+        assert!(rows.iter().all(|row| row.chars().count() == width), "{table}");
+        assert!(rows[3].starts_with("regulated"));
+        for cell in ["11.0 ms", "20.0 ms", "28.1", "72.1 %"] {
+            assert!(rows[3].contains(cell), "{cell}: {table}");
+        }
+        assert!(rows[1].contains('–'), "alone nothing was written: {table}");
+    }
+
+    #[test]
+    fn a_missed_goal_is_said_aloud() {
+        let mut timeline = example();
+        let good = verdict(&judge(&timeline));
+        assert!(!good.contains("MISSED") && good.contains("All goals met."), "{good}");
+        timeline.phases[2].distribution.mean = Latency::from_millis(16);
+        let bad = verdict(&judge(&timeline));
+        assert!(
+            bad.contains("MISSED  regulated: mean response time: 16.0 ms (goal: at most 15.0 ms)\n"),
+            "{bad}"
+        );
+        assert!(bad.contains("One goal was missed."), "{bad}");
+    }
+
+    #[test]
+    fn a_share_below_the_goal_never_reads_as_the_goal() {
+        assert_eq!(percent(0.6499), "64.9 %");
+        assert_eq!(percent(0.65), "65 %");
+        assert_eq!(percent(0.99999), "99.9 %");
+        assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(0.07), "7 %");
+    }
+
+    #[test]
+    fn a_line_says_where_we_are_and_why() {
+        let mut progress = Progress::new(example().plan);
+        assert_eq!(progress_line(&progress), "starting");
+        progress.apply(Event::PhaseBegins);
+        progress.apply(Event::PhaseBegins);
+        progress.apply(Event::Second(second(45, Bytes::new(39_000_000))));
+        progress.apply(Event::Now {
+            elapsed: Duration::from_secs(2),
+            held: Held { window: Some(Window::new(2.0)), ..Held::default() },
+            why: Some("because".to_owned()),
+        });
+        assert_eq!(
+            progress_line(&progress),
+            "[ 12/185 s] unregulated: backups writing, reads 45.0 ms, backups 39.0 MB/s; because"
+        );
+    }
+}
