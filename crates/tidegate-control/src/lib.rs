@@ -1,1 +1,37 @@
-//! Not written yet.
+//! Estimators, control laws, and the one loop that decides.
+//!
+//! Nothing here looks at the world: time, samples and settings are arguments, commands and explanations are
+//! results. The simulator, the gateway and a replay call the same [`ControlLoop::step`], and nothing else
+//! decides.
+//!
+//! Once per control interval:
+//!
+//! 1. A sensor writes down what happened since its last report: an [`Observation`].
+//! 2. [`ControlLoop::step`] answers with [`Commands`], which a throttle carries out as they stand (what they do
+//!    not hold is let go), and with a [`Decision`], which says what was decided, from what, and why.
+//!
+//! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
+//! [`Ewma`] and [`SizeModel`].
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod config;
+mod control_loop;
+mod decision;
+mod ewma;
+mod normalise;
+mod observation;
+mod pid;
+mod version;
+mod window;
+
+pub use command::{Commands, ConsumerCommand};
+pub use config::{Law, LoopConfig, LoopConfigError, Smoothing};
+pub use control_loop::ControlLoop;
+pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
+pub use ewma::Ewma;
+pub use normalise::SizeModel;
+pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
+pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
+pub use window::{WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};

@@ -1,0 +1,161 @@
+//! How a loop is set up.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::{Latency, ResourceName};
+
+use crate::decision::LawKind;
+use crate::pid::{PidConfig, PidConfigError};
+use crate::window::{WindowConfig, WindowConfigError};
+
+/// How one resource is regulated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoopConfig {
+    /// The resource.
+    pub resource: ResourceName,
+    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected.
+    pub target: Latency,
+    /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
+    /// point is above it half of the time.
+    pub set_point_ratio: f64,
+    /// How often the loop is stepped. Default 250 ms.
+    pub interval: Duration,
+    /// Which law, and its parameters.
+    pub law: Law,
+    /// How the signal is smoothed.
+    pub smoothing: Smoothing,
+    /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
+    /// request size is not taken for a change of load. A promise to protected reads is about their real response
+    /// times, which are never scaled. Default off.
+    pub normalise: bool,
+    /// While the signal is idle, what is left of the command halves in this time. Default 2 s: a few control
+    /// intervals, so that a pause between two requests changes little and an hour of silence leaves nothing.
+    pub idle_half_life: Duration,
+    /// Decide, and do not act. Default off.
+    pub dry_run: bool,
+}
+
+/// A control law with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Law {
+    /// The window law (PARDA): one window for all throttled consumers.
+    Window(WindowConfig),
+    /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
+    Pid(PidConfig),
+}
+
+impl Law {
+    /// Which kind of law this is.
+    #[must_use]
+    pub const fn kind(&self) -> LawKind {
+        match self {
+            Self::Window(_) => LawKind::Window,
+            Self::Pid(_) => LawKind::Pid,
+        }
+    }
+}
+
+/// How the signal is smoothed before a law sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Smoothing {
+    /// By elapsed time: a sample's weight falls to 1/e within this time. Independent of the control interval.
+    /// Zero: not at all.
+    TimeConstant(Duration),
+    /// Once per control interval, by PARDA eq. 1: `L(t) = (1 − past)·l + past·L(t−1)`, `past` within [0, 1).
+    /// PARDA gives α = 0.002 and says that it weights the past, by which it hardly smooths; 0.998 is the other
+    /// reading.
+    PerInterval {
+        /// The weight of the past.
+        past_weight: f64,
+    },
+}
+
+impl Default for Smoothing {
+    /// 0.5 s. A protected reader of 64 reads/s with response times that scatter as much as their mean gives
+    /// interval means (250 ms) that scatter by 25 %; this halves it to about 12 %, which the distance between set
+    /// point and target covers. Longer would make both laws oscillate at their default gains.
+    fn default() -> Self {
+        Self::TimeConstant(Duration::from_millis(500))
+    }
+}
+
+impl LoopConfig {
+    /// A loop with every default.
+    #[must_use]
+    pub fn new(resource: ResourceName, target: Latency, law: Law) -> Self {
+        Self {
+            resource,
+            target,
+            set_point_ratio: 0.8,
+            interval: Duration::from_millis(250),
+            law,
+            smoothing: Smoothing::default(),
+            normalise: false,
+            idle_half_life: Duration::from_secs(2),
+            dry_run: false,
+        }
+    }
+
+    /// What the law steers to.
+    #[must_use]
+    pub fn set_point(&self) -> Latency {
+        self.target.scale(self.set_point_ratio)
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn validate(&self) -> Result<(), LoopConfigError> {
+        // Written so that NaN is refused as well.
+        if !(self.set_point_ratio > 0.0 && self.set_point_ratio <= 1.0) {
+            return Err(LoopConfigError::SetPointRatio(self.set_point_ratio));
+        }
+        if self.set_point() == Latency::ZERO {
+            return Err(LoopConfigError::Target);
+        }
+        if self.interval.is_zero() {
+            return Err(LoopConfigError::Interval);
+        }
+        if self.idle_half_life.is_zero() {
+            return Err(LoopConfigError::IdleHalfLife);
+        }
+        if let Smoothing::PerInterval { past_weight } = self.smoothing
+            && !(0.0..1.0).contains(&past_weight)
+        {
+            return Err(LoopConfigError::PastWeight(past_weight));
+        }
+        match &self.law {
+            Law::Window(window) => window.validate()?,
+            Law::Pid(pid) => pid.validate()?,
+        }
+        Ok(())
+    }
+}
+
+/// Why a loop cannot be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum LoopConfigError {
+    /// The target is zero, or becomes zero when scaled.
+    #[error("the target must be greater than zero")]
+    Target,
+    /// The set point ratio is out of range.
+    #[error("the set point ratio must be above 0 and at most 1, it is {0}")]
+    SetPointRatio(f64),
+    /// The control interval is zero.
+    #[error("the control interval must be greater than zero")]
+    Interval,
+    /// The half-life is zero: silence would release everything at once.
+    #[error("the idle half-life must be greater than zero")]
+    IdleHalfLife,
+    /// The weight of the past is out of range: with 1 nothing new would ever count.
+    #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
+    PastWeight(f64),
+    /// A parameter of the window law.
+    #[error(transparent)]
+    Window(#[from] WindowConfigError),
+    /// A parameter of the PID.
+    #[error(transparent)]
+    Pid(#[from] PidConfigError),
+}

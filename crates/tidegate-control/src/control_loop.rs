@@ -1,0 +1,380 @@
+//! The loop: from an observation to commands and the reasons for them.
+
+use std::time::Duration;
+
+use tidegate_units::{Bytes, Instant, Latency};
+
+use crate::command::{Commands, ConsumerCommand};
+use crate::config::{Law, LoopConfig, LoopConfigError, Smoothing};
+use crate::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
+use crate::ewma::Ewma;
+use crate::normalise::SizeModel;
+use crate::observation::{ConsumerObservation, Observation, Operations};
+use crate::pid::Pid;
+use crate::window::{WindowLaw, active_share};
+
+/// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not wake up
+/// with hours of integral, nor with everything released.
+const GREATEST_ELAPSED: u32 = 10;
+
+/// Regulates one resource. Pure: the same observations at the same times give the same decisions.
+///
+/// Call [`step`](Self::step) once per control interval with what was observed since the previous call, and put the
+/// commands into force.
+///
+/// Silence is never read as success. When no request of the signal completed: if one has been in flight for longer
+/// than the set point, that is overload and the law is fed its age; if some are outstanding but young, nothing is
+/// known and the command is held; if none is outstanding, the command decays towards release.
+#[derive(Debug, Clone)]
+pub struct ControlLoop {
+    config: LoopConfig,
+    law: LawState,
+    ewma: Ewma,
+    sizes: SizeModel,
+    last: Option<Instant>,
+    /// How much time the next sample of the moving average stands for.
+    since_sample: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum LawState {
+    Window(WindowLaw),
+    Pid(Pid),
+}
+
+impl LawState {
+    fn new(law: Law) -> Result<Self, LoopConfigError> {
+        Ok(match law {
+            Law::Window(config) => Self::Window(WindowLaw::new(config)?),
+            Law::Pid(config) => Self::Pid(Pid::new(config)?),
+        })
+    }
+
+    fn kind(&self) -> LawKind {
+        match self {
+            Self::Window(_) => LawKind::Window,
+            Self::Pid(_) => LawKind::Pid,
+        }
+    }
+
+    /// What is in force, as a step that changed nothing.
+    fn unchanged(&self) -> LawStep {
+        let output = match self {
+            Self::Window(law) => Output::Window(law.window()),
+            Self::Pid(law) => Output::Delay(law.delay()),
+        };
+        LawStep { raw: output, bounded: output, bound: None }
+    }
+
+    fn relax(&mut self, remaining: f64) {
+        match self {
+            Self::Window(law) => {
+                law.relax(remaining);
+            }
+            Self::Pid(law) => {
+                law.relax(remaining);
+            }
+        }
+    }
+}
+
+/// What a law said, bounded or not.
+struct LawStep {
+    raw: Output,
+    bounded: Output,
+    bound: Option<Bound>,
+}
+
+impl ControlLoop {
+    /// A loop that holds nothing yet.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub fn new(config: LoopConfig) -> Result<Self, LoopConfigError> {
+        config.validate()?;
+        Ok(Self {
+            law: LawState::new(config.law)?,
+            config,
+            ewma: Ewma::default(),
+            sizes: SizeModel::default(),
+            last: None,
+            since_sample: Duration::ZERO,
+        })
+    }
+
+    /// How it is set up.
+    #[must_use]
+    pub const fn config(&self) -> &LoopConfig {
+        &self.config
+    }
+
+    /// Changes the set-up while running, without a jump: estimate and command stay, as far as the new bounds
+    /// allow. Another kind of law begins without holding anything, because a window says nothing about a delay;
+    /// another resource begins anew.
+    ///
+    /// # Errors
+    /// When the configuration is not valid; nothing is changed then.
+    pub fn reconfigure(&mut self, config: LoopConfig) -> Result<(), LoopConfigError> {
+        config.validate()?;
+        if config.resource != self.config.resource {
+            *self = Self::new(config)?;
+            return Ok(());
+        }
+        match (&mut self.law, config.law) {
+            (LawState::Window(law), Law::Window(new)) => law.reconfigure(new)?,
+            (LawState::Pid(law), Law::Pid(new)) => law.reconfigure(new)?,
+            (LawState::Window(_), Law::Pid(_)) | (LawState::Pid(_), Law::Window(_)) => {
+                self.law = LawState::new(config.law)?;
+            }
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Decides once. `now` may stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
+    pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
+        let elapsed = self.advance(now);
+        let consumers = &observation.consumers;
+        let signal = if consumers.iter().any(|consumer| consumer.protected) {
+            Signal::ProtectedReads
+        } else {
+            Signal::Everything
+        };
+        let heard = Heard::of(consumers, signal);
+        let set_point = self.config.set_point();
+        let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
+
+        self.since_sample = self.since_sample.saturating_add(elapsed);
+        let mut measured = None;
+        let mut fed = None;
+        match input {
+            Input::Samples { .. } => {
+                let mean = self.mean(consumers, signal, &heard, elapsed);
+                measured = Some(mean);
+                fed = Some(self.smooth(mean));
+            }
+            Input::Overload { oldest } => {
+                // The average is left alone: the request will be a sample of its own when it completes.
+                fed = Some(self.ewma.get().map_or(oldest, |estimate| estimate.max(oldest)));
+            }
+            // After a pause the load is another one, and the first new sample counts in full. A single silent
+            // interval is no pause: a reader of a few requests per second has many.
+            Input::Idle if self.since_sample >= self.config.idle_half_life => self.ewma.reset(),
+            Input::Idle | Input::Unknown | Input::NoTime => {}
+        }
+        let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
+        let action = match (input, fed) {
+            (Input::Unknown | Input::NoTime, _) => Action::Hold,
+            (_, Some(_)) if somebody_to_hold => Action::Regulate,
+            _ => Action::Relax,
+        };
+        let step = match (action, fed) {
+            (Action::Regulate, Some(estimate)) => self.regulate(estimate, elapsed, consumers),
+            (Action::Relax, _) => {
+                let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
+                self.law.relax((-half_lives).exp2());
+                self.law.unchanged()
+            }
+            _ => self.law.unchanged(),
+        };
+
+        let (commands, held) = self.commands(consumers);
+        let decision = Decision {
+            version: Decision::VERSION,
+            resource: self.config.resource.clone(),
+            at: now,
+            elapsed: elapsed.into(),
+            law: self.law.kind(),
+            signal,
+            input,
+            measured,
+            estimate: fed.or_else(|| self.ewma.get()),
+            set_point,
+            action,
+            raw: step.raw,
+            bounded: step.bounded,
+            bound: step.bound,
+            held,
+            throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
+            dry_run: self.config.dry_run,
+        };
+        let commands = if self.config.dry_run { released(commands) } else { commands };
+        (commands, decision)
+    }
+
+    /// The time since the previous step, bounded. The first step stands for one interval.
+    fn advance(&mut self, now: Instant) -> Duration {
+        let elapsed = self.last.map_or(self.config.interval, |last| now.saturating_since(last));
+        // Also after a jump back: time goes on from where the clock is now.
+        self.last = Some(now);
+        elapsed.min(self.config.interval.saturating_mul(GREATEST_ELAPSED))
+    }
+
+    /// The signal's mean response time. There are samples.
+    fn mean(
+        &mut self,
+        consumers: &[ConsumerObservation],
+        signal: Signal,
+        heard: &Heard,
+        elapsed: Duration,
+    ) -> Latency {
+        if !self.config.normalise || signal == Signal::ProtectedReads {
+            return heard.mean();
+        }
+        self.sizes.forget(elapsed);
+        let samples = || operations(consumers, signal).filter(|operations| operations.count > 0);
+        for operations in samples() {
+            self.sizes.add(mean_bytes(operations), mean_latency(operations), operations.count);
+        }
+        let sum = samples()
+            .map(|operations| {
+                let scaled = self.sizes.normalise(mean_bytes(operations), mean_latency(operations));
+                scaled.as_nanos() as f64 * operations.count as f64
+            })
+            .sum::<f64>();
+        Latency::from_nanos((sum / heard.count as f64).round() as u64)
+    }
+
+    fn smooth(&mut self, mean: Latency) -> Latency {
+        let stands_for = std::mem::take(&mut self.since_sample);
+        match self.config.smoothing {
+            Smoothing::TimeConstant(time_constant) => {
+                self.ewma.update_elapsed(mean, stands_for, time_constant)
+            }
+            Smoothing::PerInterval { past_weight } => self.ewma.update(mean, past_weight),
+        }
+    }
+
+    fn regulate(
+        &mut self,
+        estimate: Latency,
+        elapsed: Duration,
+        consumers: &[ConsumerObservation],
+    ) -> LawStep {
+        let set_point = self.config.set_point();
+        match &mut self.law {
+            LawState::Window(law) => {
+                let demand =
+                    throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
+                let beta = law.config().beta_gain * active_share(law.window(), demand);
+                let intervals = elapsed.as_secs_f64() / self.config.interval.as_secs_f64();
+                let step = law.step(estimate, set_point, beta, intervals);
+                LawStep {
+                    raw: Output::Window(step.raw),
+                    bounded: Output::Window(step.window),
+                    bound: step.bound,
+                }
+            }
+            LawState::Pid(law) => {
+                let greatest = throttled(consumers)
+                    .map(|consumer| law.config().greatest_for(consumer.mean_outstanding))
+                    .max()
+                    .unwrap_or(Latency::ZERO);
+                let step = law.step(estimate, set_point, elapsed, greatest);
+                LawStep {
+                    raw: Output::Delay(step.raw),
+                    bounded: Output::Delay(step.delay),
+                    bound: step.bound,
+                }
+            }
+        }
+    }
+
+    /// What is in force for whom, and how many feel it.
+    fn commands(&self, consumers: &[ConsumerObservation]) -> (Commands, u32) {
+        let mut commands = Commands::default();
+        let mut held = 0;
+        for consumer in throttled(consumers) {
+            let delay = match &self.law {
+                LawState::Window(law) => {
+                    commands.window = Some(law.window());
+                    held += u32::from(consumer.queued > 0);
+                    None
+                }
+                LawState::Pid(law) => {
+                    let delay = law.delay().min(law.config().greatest_for(consumer.mean_outstanding));
+                    let delay = (delay > Latency::ZERO).then_some(delay);
+                    held += u32::from(delay.is_some());
+                    delay
+                }
+            };
+            commands.consumers.push(ConsumerCommand { name: consumer.name.clone(), delay });
+        }
+        (commands, held)
+    }
+}
+
+/// The same consumers, held to nothing.
+fn released(commands: Commands) -> Commands {
+    let consumers =
+        commands.consumers.into_iter().map(|consumer| ConsumerCommand { delay: None, ..consumer }).collect();
+    Commands { window: None, consumers }
+}
+
+/// What the signal's consumers say, added up.
+#[derive(Default)]
+struct Heard {
+    count: u64,
+    total_nanos: u128,
+    outstanding: bool,
+    oldest: Option<Latency>,
+}
+
+impl Heard {
+    fn of(consumers: &[ConsumerObservation], signal: Signal) -> Self {
+        let mut heard = Self::default();
+        for operations in operations(consumers, signal) {
+            heard.count = heard.count.saturating_add(operations.count);
+            if operations.count > 0 {
+                heard.total_nanos += u128::from(operations.total_latency.as_nanos());
+            }
+            heard.outstanding |= operations.in_flight > 0;
+            if operations.in_flight > 0 {
+                heard.oldest = heard.oldest.max(operations.oldest_in_flight);
+            }
+        }
+        heard.outstanding |= signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
+        heard
+    }
+
+    fn input(&self, set_point: Latency) -> Input {
+        match self.oldest {
+            _ if self.count > 0 => Input::Samples { count: self.count },
+            Some(oldest) if oldest > set_point => Input::Overload { oldest },
+            _ if self.outstanding => Input::Unknown,
+            _ => Input::Idle,
+        }
+    }
+
+    fn mean(&self) -> Latency {
+        let mean = self.total_nanos / u128::from(self.count.max(1));
+        Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+}
+
+fn throttled(consumers: &[ConsumerObservation]) -> impl Iterator<Item = &ConsumerObservation> + Clone {
+    consumers.iter().filter(|consumer| !consumer.protected)
+}
+
+fn signal_consumers(
+    consumers: &[ConsumerObservation],
+    signal: Signal,
+) -> impl Iterator<Item = &ConsumerObservation> {
+    consumers.iter().filter(move |consumer| consumer.protected || signal == Signal::Everything)
+}
+
+/// The operations whose response times are the signal.
+fn operations(consumers: &[ConsumerObservation], signal: Signal) -> impl Iterator<Item = &Operations> {
+    signal_consumers(consumers, signal).flat_map(move |consumer| {
+        let writes = (signal == Signal::Everything).then_some(&consumer.writes);
+        std::iter::once(&consumer.reads).chain(writes)
+    })
+}
+
+fn mean_bytes(operations: &Operations) -> Bytes {
+    Bytes::new(operations.bytes.get() / operations.count.max(1))
+}
+
+fn mean_latency(operations: &Operations) -> Latency {
+    Latency::from_nanos(operations.total_latency.as_nanos() / operations.count.max(1))
+}

@@ -1,0 +1,201 @@
+//! What the loop decided, from what, and why.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{Instant, Latency, ResourceName, Window};
+
+/// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// The version of this document: [`Decision::VERSION`].
+    #[serde(deserialize_with = "crate::version::only::<{ Decision::VERSION }, _>")]
+    pub version: u16,
+    /// The resource decided on.
+    pub resource: ResourceName,
+    /// When.
+    pub at: Instant,
+    /// The time since the previous decision, as the law was told: zero when the clock stood still or jumped
+    /// back, bounded when it leapt forward.
+    pub elapsed: Latency,
+    /// Which law decided.
+    pub law: LawKind,
+    /// Whose response times are the signal.
+    pub signal: Signal,
+    /// What the signal said.
+    pub input: Input,
+    /// The signal's mean response time since the previous observation. `None` without samples.
+    pub measured: Option<Latency>,
+    /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when that
+    /// is greater and nothing completes. `None` before the first sample, and after a long idle time.
+    pub estimate: Option<Latency>,
+    /// What the law steers to: the target times the set point ratio.
+    pub set_point: Latency,
+    /// What was done with the command.
+    pub action: Action,
+    /// What the law would have said without bounds.
+    pub raw: Output,
+    /// What it said.
+    pub bounded: Output,
+    /// The bound that made the difference.
+    pub bound: Option<Bound>,
+    /// How many consumers are held back: delayed, or waiting behind the window.
+    pub held: u32,
+    /// How many consumers may be held back.
+    pub throttled: u32,
+    /// Decided, not carried out: the commands let everything go.
+    pub dry_run: bool,
+}
+
+impl Decision {
+    /// The version that this code writes and reads.
+    pub const VERSION: u16 = 1;
+}
+
+/// The kind of law.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LawKind {
+    /// The window law (PARDA).
+    Window,
+    /// The single-sided PID (Bjørgeengen).
+    Pid,
+}
+
+impl fmt::Display for LawKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Window => "window",
+            Self::Pid => "pid",
+        })
+    }
+}
+
+/// Whose response times the law steers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// The reads of the protected consumers.
+    ProtectedReads,
+    /// Everything, because nobody is protected.
+    Everything,
+}
+
+/// What the signal said in this interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Requests completed: the law steers by their response times.
+    Samples {
+        /// How many.
+        count: u64,
+    },
+    /// None completed, and one has been in flight for longer than the set point: the law is fed its age.
+    Overload {
+        /// The age of the oldest request in flight.
+        oldest: Latency,
+    },
+    /// None completed, but some are outstanding: the command is held.
+    Unknown,
+    /// None completed and none is outstanding: nobody waits, and the command decays towards release.
+    Idle,
+    /// No time has passed since the previous decision, or the clock jumped back: the command is held and the
+    /// interval's samples are dropped, because nobody knows which time they belong to.
+    NoTime,
+}
+
+/// What was done with the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The law decided.
+    Regulate,
+    /// It was kept, because nothing is known.
+    Hold,
+    /// It decays towards release, because the signal is idle, or because nobody is there to be held back: then
+    /// whatever the signal says, it is not the effect of the command.
+    Relax,
+}
+
+/// What a law says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// Requests that may be outstanding.
+    Window(Window),
+    /// How long to hold each request; a negative output is no delay.
+    Delay(Latency),
+}
+
+/// A bound on what a law may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The least output: the smallest window, or no delay.
+    Least,
+    /// The greatest output that the configuration allows.
+    Greatest,
+    /// A longer delay would take the throttled below their floor rate (Little's law).
+    FloorRate,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
+        self.write_reason(f)?;
+        f.write_str(": ")?;
+        self.write_action(f)
+    }
+}
+
+impl Decision {
+    fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, one) = match self.signal {
+            Signal::ProtectedReads => ("protected reads", "protected read"),
+            Signal::Everything => ("response time", "request"),
+        };
+        match (self.input, self.estimate) {
+            (Input::Overload { oldest }, _) => {
+                write!(f, "no {one} completes, the oldest waits {oldest} against {}", self.set_point)
+            }
+            (Input::Samples { .. }, Some(estimate)) => {
+                write!(f, "{what} {estimate} against {}", self.set_point)
+            }
+            (Input::Samples { .. } | Input::Unknown, _) => write!(f, "no {one} completed yet"),
+            (Input::Idle, _) => write!(f, "no {one} to judge by"),
+            (Input::NoTime, _) => f.write_str("the clock did not advance"),
+        }
+    }
+
+    fn write_action(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.throttled == 0 {
+            return f.write_str("nobody to hold");
+        }
+        if self.held == 0 {
+            return f.write_str("nothing held");
+        }
+        let others = match self.signal {
+            Signal::ProtectedReads => "the others",
+            Signal::Everything => "all",
+        };
+        let verb = match (self.dry_run, self.action) {
+            (true, _) => "would be held",
+            (false, Action::Regulate) => "held",
+            (false, Action::Hold) => "still held",
+            (false, Action::Relax) => "let go by degrees, held",
+        };
+        match self.bounded {
+            Output::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
+            Output::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
+        }
+        write!(f, " ({} of {} held)", self.held, self.throttled)?;
+        match (self.bounded, self.bound) {
+            (Output::Window(_), Some(Bound::Least)) => f.write_str(", the least that is allowed"),
+            (Output::Delay(_), Some(Bound::Greatest)) => f.write_str(", the longest that is allowed"),
+            (Output::Delay(_), Some(Bound::FloorRate)) => f.write_str(", down to their floor rate"),
+            // The open end of a range is no news to who is held.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a sensor reports to the loop.
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
+
+/// What happened at one resource since the sensor's previous report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Observation {
+    /// The version of this document: [`Observation::VERSION`].
+    #[serde(deserialize_with = "crate::version::only::<{ Observation::VERSION }, _>")]
+    pub version: u16,
+    /// The resource observed.
+    pub resource: ResourceName,
+    /// When the report was made.
+    pub at: Instant,
+    /// Everyone who may load the resource, each once, idle ones included. They may come and go.
+    pub consumers: Vec<ConsumerObservation>,
+}
+
+impl Observation {
+    /// The version that this code writes and reads.
+    pub const VERSION: u16 = 1;
+
+    /// A report of the current version.
+    #[must_use]
+    pub fn new(resource: ResourceName, at: Instant, consumers: Vec<ConsumerObservation>) -> Self {
+        Self { version: Self::VERSION, resource, at, consumers }
+    }
+}
+
+/// What one consumer did since the previous report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConsumerObservation {
+    /// Who.
+    pub name: ConsumerName,
+    /// What it is entitled to, relative to the others.
+    pub shares: Shares,
+    /// Its reads are the signal and it is never throttled.
+    pub protected: bool,
+    /// Its reads at the resource.
+    pub reads: Operations,
+    /// Its writes at the resource.
+    pub writes: Operations,
+    /// How many requests it had outstanding on average since the previous report, as the client sees it:
+    /// waiting for the throttle, or at the resource.
+    pub mean_outstanding: Outstanding,
+    /// Requests that wait for the throttle now: accepted, not yet dispatched.
+    pub queued: u32,
+}
+
+impl ConsumerObservation {
+    /// A consumer that did nothing.
+    #[must_use]
+    pub fn idle(name: ConsumerName, shares: Shares, protected: bool) -> Self {
+        Self {
+            name,
+            shares,
+            protected,
+            reads: Operations::default(),
+            writes: Operations::default(),
+            mean_outstanding: Outstanding::default(),
+            queued: 0,
+        }
+    }
+}
+
+/// The requests of one kind at the resource: from dispatch to completion, without what the throttle itself adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operations {
+    /// How many completed since the previous report.
+    pub count: u64,
+    /// The bytes of the completed ones.
+    pub bytes: Bytes,
+    /// The sum of the completed ones' response times.
+    pub total_latency: Latency,
+    /// How many are dispatched and not completed now.
+    pub in_flight: u32,
+    /// How long ago the oldest of those in flight was dispatched. `None` when there is none, or when the sensor
+    /// cannot know.
+    pub oldest_in_flight: Option<Latency>,
+}
+
+/// An average number of outstanding requests. Finite, never negative.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
+#[serde(from = "f64", into = "f64")]
+pub struct Outstanding(f64);
+
+impl Outstanding {
+    /// From a number of requests. NaN and negative numbers become zero, +∞ the greatest number.
+    #[must_use]
+    pub fn new(requests: f64) -> Self {
+        Self(if requests.is_nan() { 0.0 } else { requests.clamp(0.0, f64::MAX) })
+    }
+
+    /// The number of requests, for the mathematics.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl From<f64> for Outstanding {
+    fn from(value: f64) -> Self {
+        Self::new(value)
+    }
+}
+
+impl From<Outstanding> for f64 {
+    fn from(value: Outstanding) -> Self {
+        value.0
+    }
+}
