@@ -1,1 +1,27 @@
-//! Not written yet.
+//! Request schedulers and shapers: who goes next, and when.
+//!
+//! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
+//! outstanding, with a [delay](Sfq::set_delay) and a [limit](Limit) per flow. [`TokenBucket`] is the shaper
+//! beneath the limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
+//! nothing, or the time before which there will be nothing.
+
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod clock;
+mod cost;
+mod error;
+mod flow;
+mod heap;
+mod lane;
+mod limit;
+mod sfq;
+mod window;
+
+pub use bucket::{Rate, TokenBucket};
+pub use cost::{Cost, CostModel};
+pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
+pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
+pub use lane::Batch;
+pub use limit::Limit;
+pub use sfq::{Pull, Sfq, SfqConfig};

@@ -1,0 +1,193 @@
+//! A flow: one consumer's queue, and what it is entitled to.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate_units::{Bytes, Instant, Latency, Shares};
+
+use crate::cost::{COST_BITS, Cost};
+use crate::limit::{Limit, Limiter};
+
+/// Binary digits by which a tag is finer than a cost. With the greatest cost (2³²) and the least weight a
+/// request advances its flow by 2⁵⁸; with the least cost (2¹⁶) and the greatest weight (10⁶) by 4·10⁶, so that
+/// rounding shifts shares by less than one part in a million.
+const TAG_BITS: u32 = 26;
+
+/// Names a flow of one scheduler. Never names a later flow: a slot that is used again gets a new generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// How much a flow may queue. A request beyond either bound is refused, except that an empty queue takes any
+/// request: else one larger than the bound could never go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// The greatest number of requests.
+    pub requests: u32,
+    /// The greatest sum of their sizes.
+    pub bytes: Bytes,
+}
+
+impl Default for Capacity {
+    /// 1 024 requests, 64 MiB: several times what a block client keeps outstanding.
+    fn default() -> Self {
+        Self { requests: 1_024, bytes: Bytes::from_mib(64) }
+    }
+}
+
+/// What a flow is entitled to.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FlowConfig {
+    /// φ, relative to the other flows.
+    pub weight: Shares,
+    /// Outside of the window and ahead of every flow in it: for a protected consumer.
+    pub exempt: bool,
+    /// A ceiling that holds even while the storage is idle.
+    pub limit: Option<Limit>,
+    /// How long each request is held after its arrival.
+    pub delay: Latency,
+    /// How much may queue.
+    pub capacity: Capacity,
+}
+
+/// Where in the storage a request reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Size in bytes; zero for a flush. 32 bits, as in the block protocols, so that sums never overflow.
+    pub bytes: u32,
+}
+
+impl Extent {
+    /// The first byte after it.
+    pub(crate) fn end(self) -> u64 {
+        self.offset.saturating_add(u64::from(self.bytes))
+    }
+}
+
+/// A flow as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowStatus {
+    /// Requests queued.
+    pub queued: usize,
+    /// Sum of their sizes.
+    pub queued_bytes: Bytes,
+    /// For how long the oldest of them has been queued.
+    pub oldest: Option<Duration>,
+    /// Requests dispatched and not complete.
+    pub outstanding: u32,
+}
+
+/// Which of the two orders a flow takes part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaneName {
+    Exempt = 0,
+    Windowed = 1,
+}
+
+impl LaneName {
+    pub(crate) fn of(exempt: bool) -> Self {
+        if exempt { Self::Exempt } else { Self::Windowed }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Queued<T> {
+    pub(crate) request: T,
+    pub(crate) extent: Extent,
+    pub(crate) arrived: Instant,
+}
+
+/// See the module. Times are the scheduler's own.
+#[derive(Debug)]
+pub(crate) struct Flow<T> {
+    pub(crate) generation: u32,
+    pub(crate) lane: LaneName,
+    /// Removed, and waiting for its last completion.
+    pub(crate) draining: bool,
+    pub(crate) capacity: Capacity,
+    /// Virtual time per I/O: the inverse of the weight.
+    slope: u64,
+    /// Start tag of the request at the head; has a meaning only while the flow is ready.
+    pub(crate) start: u128,
+    /// Finish tag of the request dispatched last.
+    pub(crate) finish: u128,
+    pub(crate) delay: Latency,
+    pub(crate) limiter: Option<Box<Limiter>>,
+    pub(crate) queue: VecDeque<Queued<T>>,
+    pub(crate) queued_bytes: u64,
+    /// By lane, because a flow may change lanes while requests are outstanding.
+    pub(crate) outstanding: [u32; 2],
+}
+
+impl<T> Flow<T> {
+    /// A flow that begins at virtual time `virtual_time`: it has neither credit nor debt.
+    pub(crate) fn new(config: &FlowConfig, generation: u32, virtual_time: u128, now: Instant) -> Self {
+        Self {
+            generation,
+            lane: LaneName::of(config.exempt),
+            draining: false,
+            capacity: config.capacity,
+            slope: slope(config.weight),
+            start: virtual_time,
+            finish: virtual_time,
+            delay: config.delay,
+            limiter: config.limit.map(|limit| Box::new(Limiter::new(limit, now))),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            outstanding: [0; 2],
+        }
+    }
+
+    pub(crate) fn set_weight(&mut self, weight: Shares) {
+        self.slope = slope(weight);
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: Option<Limit>, now: Instant) {
+        match (&mut self.limiter, limit) {
+            (Some(limiter), Some(limit)) => limiter.set(limit, now),
+            (None, Some(limit)) => self.limiter = Some(Box::new(Limiter::new(limit, now))),
+            (_, None) => self.limiter = None,
+        }
+    }
+
+    /// c/φ: how far this cost advances the flow.
+    pub(crate) fn advance(&self, cost: Cost) -> u128 {
+        (u128::from(self.slope) * u128::from(cost.raw())) >> COST_BITS
+    }
+
+    /// When the request at the head may go, as far as delay and limit are concerned. [`Instant::MAX`]: not
+    /// until one of them changes. `None`: the queue is empty.
+    pub(crate) fn eligible_at(&mut self, now: Instant) -> Option<Instant> {
+        let head = self.queue.front()?;
+        let held_until = head.arrived + self.delay;
+        let Some(limiter) = &mut self.limiter else { return Some(held_until) };
+        let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
+        Some(held_until.max(permitted))
+    }
+
+    pub(crate) fn has_room_for(&self, bytes: u32) -> Result<(), Full> {
+        if self.queue.is_empty() {
+            Ok(())
+        } else if self.queue.len() >= self.capacity.requests as usize {
+            Err(Full::Requests)
+        } else if self.queued_bytes + u64::from(bytes) > self.capacity.bytes.get() {
+            Err(Full::Bytes)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Which bound a request would have gone beyond.
+pub(crate) enum Full {
+    Requests,
+    Bytes,
+}
+
+fn slope(weight: Shares) -> u64 {
+    (1 << (COST_BITS + TAG_BITS)) / u64::from(weight.get())
+}

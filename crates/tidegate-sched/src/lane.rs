@@ -1,0 +1,121 @@
+//! A lane: flows that share by start tags, and their virtual time.
+
+use tidegate_units::Bytes;
+
+use crate::cost::Cost;
+use crate::flow::Extent;
+use crate::heap::{Heap, Wrapping};
+
+/// How long the scheduler stays with a flow whose requests are close to each other (PARDA §3.3: a group of
+/// I/Os "as long as they exhibit some spatial locality (within a few MB)"; the paper gives no number for
+/// the bound of the group).
+///
+/// What follows the request that the tags chose is paid for like any other, only later; so a batch changes the
+/// order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// The greatest distance from the end of a request to the beginning of the next.
+    pub locality: Bytes,
+    /// How many requests may follow the one that the tags chose.
+    pub requests: u32,
+    /// How much cost may follow the request that the tags chose.
+    pub cost: Cost,
+}
+
+impl Default for Batch {
+    /// 4 MiB, seven requests, eight I/Os: half a mebibyte of a stream in one go at 64 KiB per I/O.
+    fn default() -> Self {
+        Self { locality: Bytes::from_mib(4), requests: 7, cost: Cost::from_ios(8) }
+    }
+}
+
+/// A batch in progress.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    slot: u32,
+    end: u64,
+    requests_left: u32,
+    cost_left: u64,
+}
+
+/// Ready flows by the start tag of their head, and the virtual time v.
+///
+/// Tags are 128 bits wide: the greatest step is 2⁵⁸, so they do not overflow. The heap compares their low 64
+/// bits, which is exact because tags of ready flows lie within a few such steps of v.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) ready: Heap<Wrapping>,
+    pub(crate) virtual_time: u128,
+    /// The greatest finish tag of any request dispatched.
+    greatest_finish: u128,
+    run: Option<Run>,
+}
+
+impl Lane {
+    pub(crate) fn new() -> Self {
+        Self { ready: Heap::new(), virtual_time: 0, greatest_finish: 0, run: None }
+    }
+
+    /// The start of a request becomes its tag's position in the order.
+    pub(crate) fn make_ready(&mut self, slot: u32, start: u128) {
+        self.ready.set(slot, start as u64);
+    }
+
+    /// The flow has no eligible request any more, or is no longer of this lane.
+    pub(crate) fn withdraw(&mut self, slot: u32) {
+        self.ready.remove(slot);
+        if self.run.is_some_and(|run| run.slot == slot) {
+            self.run = None;
+        }
+    }
+
+    /// The flow whose batch goes on, if its next request permits that.
+    pub(crate) fn following(&self, batch: &Batch, head: impl Fn(u32) -> (Extent, Cost)) -> Option<u32> {
+        let run = self.run.filter(|run| run.requests_left > 0)?;
+        let (extent, cost) = head(run.slot);
+        let near = run.end.abs_diff(extent.offset) <= batch.locality.get();
+        (near && cost.raw() <= run.cost_left).then_some(run.slot)
+    }
+
+    /// The request chosen by the tags goes: v becomes its start tag, and a batch may begin. v does not go back
+    /// where a credit put a tag behind it.
+    pub(crate) fn chose(
+        &mut self,
+        slot: u32,
+        start: u128,
+        finish: u128,
+        extent: Extent,
+        batch: Option<&Batch>,
+    ) {
+        self.virtual_time = self.virtual_time.max(start);
+        self.greatest_finish = self.greatest_finish.max(finish);
+        self.run = batch.map(|batch| Run {
+            slot,
+            end: extent.end(),
+            requests_left: batch.requests,
+            cost_left: batch.cost.raw(),
+        });
+    }
+
+    /// A request goes because it follows another. v stays: it may not run past the tags of those who wait.
+    pub(crate) fn followed(&mut self, finish: u128, extent: Extent, cost: Cost) {
+        self.greatest_finish = self.greatest_finish.max(finish);
+        if let Some(run) = &mut self.run {
+            run.end = extent.end();
+            run.requests_left -= 1;
+            run.cost_left -= cost.raw();
+        }
+    }
+
+    /// The end of a busy period: v becomes the greatest finish tag (Goyal, Vin, Cheng 1996, §2).
+    pub(crate) fn went_idle(&mut self) {
+        self.virtual_time = self.virtual_time.max(self.greatest_finish);
+        self.run = None;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn start_at(&mut self, virtual_time: u128) {
+        self.virtual_time = virtual_time;
+        self.greatest_finish = virtual_time;
+    }
+}

@@ -1,0 +1,110 @@
+//! A consumer's ceiling, in I/Os and in bytes per second.
+
+use std::time::Duration;
+
+use tidegate_units::{ByteRate, Instant, Iops};
+
+use crate::bucket::{Rate, TokenBucket};
+
+/// A ceiling that holds even while the storage is idle. A request needs a token of the I/O bucket and its size
+/// from the byte bucket; the two are separate ceilings and never added up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit {
+    /// The greatest number of I/Os per second; `None`: any number. Zero stops the flow.
+    pub iops: Option<Iops>,
+    /// The greatest number of bytes per second; `None`: any number. Zero stops the flow.
+    pub bytes_per_s: Option<ByteRate>,
+    /// σ as a time: after being idle, this long's worth of the rate may go at once, but at least one I/O. A
+    /// single request that is larger goes too, and is paid for afterwards.
+    pub burst: Duration,
+}
+
+/// The state of a [`Limit`].
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    requests: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
+}
+
+impl Limiter {
+    pub(crate) fn new(limit: Limit, now: Instant) -> Self {
+        let mut limiter = Self { requests: None, bytes: None };
+        limiter.set(limit, now);
+        limiter
+    }
+
+    /// A dimension that was limited before keeps its tokens and its debts; a new one starts full.
+    pub(crate) fn set(&mut self, limit: Limit, now: Instant) {
+        let seconds = limit.burst.as_secs_f64();
+        let iops = limit.iops.map(|rate| (rate.into(), (rate.per_second() * seconds).ceil() as u64));
+        let bytes = limit.bytes_per_s.map(|rate| (rate.into(), (rate.per_second() * seconds).ceil() as u64));
+        set_bucket(&mut self.requests, iops, now);
+        set_bucket(&mut self.bytes, bytes, now);
+    }
+
+    /// When a request of this size may go; `None`: never under this limit.
+    pub(crate) fn ready_at(&mut self, bytes: u32, now: Instant) -> Option<Instant> {
+        let requests = self.requests.as_mut().map_or(Some(now), |bucket| bucket.ready_at(1, now))?;
+        let bytes = self.bytes.as_mut().map_or(Some(now), |bucket| bucket.ready_at(bytes.into(), now))?;
+        Some(requests.max(bytes))
+    }
+
+    pub(crate) fn take(&mut self, bytes: u32, now: Instant) {
+        if let Some(bucket) = &mut self.requests {
+            bucket.take(1, now);
+        }
+        if let Some(bucket) = &mut self.bytes {
+            bucket.take(bytes.into(), now);
+        }
+    }
+}
+
+fn set_bucket(bucket: &mut Option<TokenBucket>, wanted: Option<(Rate, u64)>, now: Instant) {
+    match (bucket.as_mut(), wanted) {
+        (Some(bucket), Some((rate, burst))) => bucket.set(rate, burst, now),
+        (None, Some((rate, burst))) => *bucket = Some(TokenBucket::new(rate, burst, now)),
+        (_, None) => *bucket = None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds_for(limit: Limit, requests: u32, bytes: u32) -> f64 {
+        let mut limiter = Limiter::new(limit, Instant::ZERO);
+        let mut now = Instant::ZERO;
+        for _ in 0..requests {
+            now = limiter.ready_at(bytes, now).unwrap();
+            limiter.take(bytes, now);
+        }
+        now.as_secs_f64()
+    }
+
+    /// The trap: a sum of both costs would take 20 s.
+    #[test]
+    fn the_larger_dimension_decides_alone() {
+        let limit = Limit {
+            iops: Some(Iops::new(100.0)),
+            bytes_per_s: Some(ByteRate::new(6_553_600.0)),
+            burst: Duration::ZERO,
+        };
+        let seconds = seconds_for(limit, 1_001, 65_536);
+        assert!((seconds - 10.0).abs() < 0.05, "{seconds}");
+        let small = seconds_for(limit, 1_001, 4_096);
+        assert!((small - 10.0).abs() < 0.05, "{small}");
+        let large = seconds_for(limit, 101, 655_360);
+        assert!((large - 10.0).abs() < 0.2, "{large}");
+    }
+
+    #[test]
+    fn a_dimension_switched_off_no_longer_holds() {
+        let limit =
+            Limit { iops: Some(Iops::ZERO), bytes_per_s: Some(ByteRate::new(1e6)), burst: Duration::ZERO };
+        let mut limiter = Limiter::new(limit, Instant::ZERO);
+        limiter.take(1, Instant::ZERO);
+        assert_eq!(limiter.ready_at(1, Instant::ZERO), None);
+        limiter.set(Limit { iops: None, ..limit }, Instant::ZERO);
+        assert!(limiter.ready_at(1, Instant::ZERO).is_some());
+    }
+}

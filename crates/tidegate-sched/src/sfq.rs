@@ -1,0 +1,444 @@
+//! Start-time fair queueing with a bound on what is outstanding.
+
+use slab::Slab;
+use tidegate_units::{Bytes, Instant, Latency, Shares, Window};
+
+use crate::clock::Clock;
+use crate::cost::{Cost, CostModel};
+use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
+use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
+use crate::heap::{Heap, Linear};
+use crate::lane::{Batch, Lane};
+use crate::limit::Limit;
+use crate::window::{Admission, Gate};
+
+/// What holds for a scheduler as a whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SfqConfig {
+    /// D, how many requests may be outstanding; `None`: any number. Fractions are kept over time.
+    pub window: Option<Window>,
+    /// How size becomes cost.
+    pub cost: CostModel,
+    /// Whether, and how long, to stay with a flow whose requests are close to each other.
+    pub batch: Option<Batch>,
+    /// How much cost a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a bounded
+    /// number of credits while idle"). [`Cost::ZERO`] is SFQ as published.
+    pub idle_credit: Cost,
+}
+
+impl Default for SfqConfig {
+    /// No window, 64 KiB per I/O, batches by [`Batch::default`], no credit.
+    fn default() -> Self {
+        Self {
+            window: None,
+            cost: CostModel::default(),
+            batch: Some(Batch::default()),
+            idle_credit: Cost::ZERO,
+        }
+    }
+}
+
+/// The answer to [`Sfq::pull`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pull<T> {
+    /// Dispatch this request now, and tell [`Sfq::complete`] when it is done.
+    Request {
+        /// Whose it is.
+        flow: FlowId,
+        /// The request.
+        request: T,
+    },
+    /// Nothing can go until a request arrives, one completes, or a setting changes.
+    Nothing,
+    /// Nothing can go before this time (on the caller's clock), unless a request arrives, one completes, or a
+    /// setting changes. Always later than the time of asking.
+    NotBefore(Instant),
+}
+
+/// SFQ(D): flows share what the storage does in proportion to their weights.
+///
+/// # Order of calls
+///
+/// [`add_flow`](Self::add_flow), then [`enqueue`](Self::enqueue) for every request that arrives. After
+/// arrivals, completions, changed settings, and when the time of a [`Pull::NotBefore`] has come:
+/// [`pull`](Self::pull) until it answers no [`Pull::Request`]. For each request dispatched, once:
+/// [`complete`](Self::complete). `now` comes from one clock; one that is set back does no harm.
+///
+/// # What is scheduled
+///
+/// A request p of flow f with weight φ and cost c has a start tag `S(p) = max(v, F(p−1))` and a finish tag
+/// `F(p) = S(p) + c/φ`; the least start tag goes first; the virtual time v is the start tag of the request
+/// dispatched last, and when all is done the greatest finish tag (P. Goyal, H. M. Vin, H. Cheng, *Start-Time Fair
+/// Queueing*, SIGCOMM 1996, §2). Up to D requests are outstanding at once, where v follows dispatches (W. Jin, J. S.
+/// Chase, J. Kaur, *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004: SFQ(D)).
+///
+/// Only the request at the head of a queue has a tag. For a flow that always has an eligible request this is
+/// the published rule, since v cannot pass a tag that waits. A flow that its delay or limit holds back
+/// gets its tag when it becomes eligible, so that it saves up nothing against the others meanwhile.
+///
+/// # What holds
+///
+/// Over any stretch in which flows i and j always have eligible requests, the costs dispatched differ by
+/// `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`, where c is a flow's greatest cost,
+/// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's Theorem 1. Of the costs
+/// *completed* up to D requests are still open, whence the factor D + 1 of Jin's bound.
+///
+/// An eligible request goes whenever the window has room (work conservation). Within a flow order is first in,
+/// first out. Exempt flows share among themselves by tags of their own, ahead of the window and outside
+/// of it: they can neither be held by it nor move the virtual time of the others.
+///
+/// # Cost
+///
+/// O(log n) in the number of flows that have requests. No allocation but the growth of bounded queues.
+#[derive(Debug)]
+pub struct Sfq<T> {
+    cost: CostModel,
+    batch: Option<Batch>,
+    idle_credit: Cost,
+    clock: Clock,
+    flows: Slab<Flow<T>>,
+    generation: u32,
+    lanes: [Lane; 2],
+    /// Flows whose head is not eligible yet, by the time when it will be.
+    held: Heap<Linear>,
+    gate: Gate,
+    exempt_outstanding: u32,
+    queued: usize,
+    queued_bytes: u64,
+}
+
+impl<T> Sfq<T> {
+    /// A scheduler without flows.
+    #[must_use]
+    pub fn new(config: SfqConfig) -> Self {
+        Self {
+            cost: config.cost,
+            batch: config.batch.filter(|batch| batch.requests > 0),
+            idle_credit: config.idle_credit,
+            clock: Clock::default(),
+            flows: Slab::new(),
+            generation: 0,
+            lanes: [Lane::new(), Lane::new()],
+            held: Heap::new(),
+            gate: Gate::new(config.window),
+            exempt_outstanding: 0,
+            queued: 0,
+            queued_bytes: 0,
+        }
+    }
+
+    /// Adds a flow. It begins level with the others: without credit, without debt.
+    pub fn add_flow(&mut self, config: &FlowConfig, now: Instant) -> FlowId {
+        let now = self.clock.read(now);
+        self.generation = self.generation.wrapping_add(1);
+        let virtual_time = self.lanes[LaneName::of(config.exempt) as usize].virtual_time;
+        let slot = self.flows.insert(Flow::new(config, self.generation, virtual_time, now)) as u32;
+        FlowId { slot, generation: self.generation }
+    }
+
+    /// Removes a flow and returns what it has queued, oldest first. Its outstanding requests keep their place in
+    /// the window and are completed as ever; nothing else accepts the identifier any more.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn remove_flow(&mut self, id: FlowId) -> Result<Vec<T>, UnknownFlow> {
+        let flow = self.flow_mut(id)?;
+        let requests: Vec<T> =
+            std::mem::take(&mut flow.queue).into_iter().map(|queued| queued.request).collect();
+        let bytes = std::mem::take(&mut flow.queued_bytes);
+        flow.draining = true;
+        let drained = flow.outstanding == [0; 2];
+        self.queued -= requests.len();
+        self.queued_bytes -= bytes;
+        self.withdraw(id.slot);
+        if drained {
+            self.flows.remove(id.slot as usize);
+        }
+        Ok(requests)
+    }
+
+    /// Changes a flow's weight, from the next request dispatched on.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_weight(&mut self, id: FlowId, weight: Shares) -> Result<(), UnknownFlow> {
+        self.flow_mut(id)?.set_weight(weight);
+        Ok(())
+    }
+
+    /// Sets, changes or lifts a flow's limit. Tokens and debts outlive a change.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_limit(&mut self, id: FlowId, limit: Option<Limit>, now: Instant) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        self.flow_mut(id)?.set_limit(limit, now);
+        self.place(id.slot, now);
+        Ok(())
+    }
+
+    /// Sets how long each request of a flow is held after its arrival. Those already held are held for the new
+    /// time, counted from their arrival.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_delay(&mut self, id: FlowId, delay: Latency, now: Instant) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        let flow = self.flow_mut(id)?;
+        if flow.delay != delay {
+            flow.delay = delay;
+            self.place(id.slot, now);
+        }
+        Ok(())
+    }
+
+    /// Moves a flow out of the window, or back into it. Requests outstanding stay accounted for where they were
+    /// dispatched.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_exempt(&mut self, id: FlowId, exempt: bool, now: Instant) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        let to = LaneName::of(exempt);
+        if self.flow_mut(id)?.lane == to {
+            return Ok(());
+        }
+        self.withdraw(id.slot);
+        let flow = &mut self.flows[id.slot as usize];
+        flow.lane = to;
+        // Tags of the two lanes have nothing to do with each other.
+        flow.finish = self.lanes[to as usize].virtual_time;
+        self.place(id.slot, now);
+        Ok(())
+    }
+
+    /// Sets D, the number of requests of flows in the window that may be outstanding; `None`: any number. A
+    /// larger window acts at once; a smaller one revokes nothing. One of zero lets a request go every second: a
+    /// scheduler slows down and never stops the storage.
+    pub fn set_window(&mut self, window: Option<Window>, now: Instant) {
+        let now = self.clock.read(now);
+        self.gate.set(window, now);
+    }
+
+    /// Queues a request that arrives now.
+    ///
+    /// # Errors
+    /// [`Refused`] returns the request when the flow's queue is full or the flow is unknown.
+    pub fn enqueue(
+        &mut self,
+        id: FlowId,
+        now: Instant,
+        request: T,
+        extent: Extent,
+    ) -> Result<(), Refused<T>> {
+        let now = self.clock.read(now);
+        let Ok(flow) = self.flow_mut(id) else {
+            return Err(Refused { request, reason: Refusal::UnknownFlow });
+        };
+        match flow.has_room_for(extent.bytes) {
+            Ok(()) => {}
+            Err(Full::Requests) => return Err(Refused { request, reason: Refusal::TooManyRequests }),
+            Err(Full::Bytes) => return Err(Refused { request, reason: Refusal::TooManyBytes }),
+        }
+        let first = flow.queue.is_empty();
+        flow.queued_bytes += u64::from(extent.bytes);
+        flow.queue.push_back(Queued { request, extent, arrived: now });
+        self.queued += 1;
+        self.queued_bytes += u64::from(extent.bytes);
+        if first {
+            self.place(id.slot, now);
+        }
+        Ok(())
+    }
+
+    /// The next request to dispatch, or when to ask again.
+    pub fn pull(&mut self, now: Instant) -> Pull<T> {
+        let now = self.clock.read(now);
+        self.release(now);
+        if !self.lanes[LaneName::Exempt as usize].ready.is_empty() {
+            return self.dispatch(LaneName::Exempt, now);
+        }
+        let mut wake = Instant::MAX;
+        if self.lanes[LaneName::Windowed as usize].ready.is_empty() {
+            self.gate.idle(now);
+        } else {
+            match self.gate.admit(now) {
+                Admission::Open => return self.dispatch(LaneName::Windowed, now),
+                Admission::NotBefore(open) => wake = open,
+                Admission::Shut => {}
+            }
+        }
+        if let Some((_, eligible)) = self.held.first() {
+            wake = wake.min(Instant::from_nanos(eligible));
+        }
+        if wake == Instant::MAX { Pull::Nothing } else { Pull::NotBefore(self.clock.callers(wake)) }
+    }
+
+    /// A request of this flow that was dispatched is done.
+    ///
+    /// # Errors
+    /// [`CompleteError`], when there is no such request.
+    pub fn complete(&mut self, id: FlowId, now: Instant) -> Result<(), CompleteError> {
+        let now = self.clock.read(now);
+        let flow = self
+            .flows
+            .get_mut(id.slot as usize)
+            .filter(|flow| flow.generation == id.generation)
+            .ok_or(CompleteError::UnknownFlow)?;
+        // Which of a flow's requests is done is not said. After a change of lanes the exempt ones are taken to
+        // be done first, so that the window is never thought emptier than it is.
+        let [exempt, windowed] = &mut flow.outstanding;
+        if *exempt > 0 {
+            *exempt -= 1;
+            self.exempt_outstanding -= 1;
+        } else if *windowed > 0 {
+            *windowed -= 1;
+            self.gate.completed(now);
+        } else {
+            return Err(CompleteError::NothingOutstanding);
+        }
+        if flow.draining && flow.outstanding == [0; 2] {
+            self.flows.remove(id.slot as usize);
+        }
+        for (lane, outstanding) in
+            self.lanes.iter_mut().zip([self.exempt_outstanding, self.gate.outstanding()])
+        {
+            if outstanding == 0 && lane.ready.is_empty() {
+                lane.went_idle();
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests queued, in all flows.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Sum of the sizes of all requests queued.
+    #[must_use]
+    pub fn queued_bytes(&self) -> Bytes {
+        Bytes::new(self.queued_bytes)
+    }
+
+    /// Requests outstanding under the window.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.gate.outstanding()
+    }
+
+    /// Requests outstanding of exempt flows.
+    #[must_use]
+    pub fn exempt_outstanding(&self) -> u32 {
+        self.exempt_outstanding
+    }
+
+    /// How a flow stands; `None` for an unknown one.
+    #[must_use]
+    pub fn status(&self, id: FlowId, now: Instant) -> Option<FlowStatus> {
+        let flow = self.flow(id)?;
+        Some(FlowStatus {
+            queued: flow.queue.len(),
+            queued_bytes: Bytes::new(flow.queued_bytes),
+            oldest: flow.queue.front().map(|head| self.clock.peek(now).saturating_since(head.arrived)),
+            outstanding: flow.outstanding.iter().sum(),
+        })
+    }
+
+    fn flow(&self, id: FlowId) -> Option<&Flow<T>> {
+        self.flows.get(id.slot as usize).filter(|flow| flow.generation == id.generation && !flow.draining)
+    }
+
+    fn flow_mut(&mut self, id: FlowId) -> Result<&mut Flow<T>, UnknownFlow> {
+        self.flows
+            .get_mut(id.slot as usize)
+            .filter(|flow| flow.generation == id.generation && !flow.draining)
+            .ok_or(UnknownFlow)
+    }
+
+    /// Makes ready what has been held for long enough.
+    fn release(&mut self, now: Instant) {
+        while let Some((slot, eligible)) = self.held.first() {
+            if Instant::from_nanos(eligible) > now {
+                break;
+            }
+            self.place(slot, now);
+        }
+    }
+
+    /// Puts a flow where its head belongs: among the ready, among the held, or nowhere. A flow that is ready and
+    /// stays so keeps its tag.
+    fn place(&mut self, slot: u32, now: Instant) {
+        let flow = &mut self.flows[slot as usize];
+        let Some(eligible) = flow.eligible_at(now) else {
+            self.withdraw(slot);
+            return;
+        };
+        let lane = &mut self.lanes[flow.lane as usize];
+        if eligible > now {
+            lane.withdraw(slot);
+            self.held.set(slot, eligible.as_nanos());
+        } else if !lane.ready.contains(slot) {
+            self.held.remove(slot);
+            tag(flow, lane, slot, self.idle_credit);
+        }
+    }
+
+    fn withdraw(&mut self, slot: u32) {
+        self.held.remove(slot);
+        self.lanes[self.flows[slot as usize].lane as usize].withdraw(slot);
+    }
+
+    /// Takes the next request of a lane that has one ready.
+    fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
+        let lane = &mut self.lanes[name as usize];
+        let following = self.batch.as_ref().and_then(|batch| {
+            lane.following(batch, |slot| {
+                let head = self.flows[slot as usize].queue.front().expect(READY);
+                (head.extent, self.cost.cost(head.extent.bytes))
+            })
+        });
+        let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
+        let slot = following.unwrap_or(slot);
+        let flow = &mut self.flows[slot as usize];
+        let Queued { request, extent, .. } = flow.queue.pop_front().expect(READY);
+        let cost = self.cost.cost(extent.bytes);
+        flow.finish = flow.start + flow.advance(cost);
+        if following.is_some() {
+            lane.followed(flow.finish, extent, cost);
+        } else {
+            lane.chose(slot, flow.start, flow.finish, extent, self.batch.as_ref());
+        }
+        if let Some(limiter) = &mut flow.limiter {
+            limiter.take(extent.bytes, now);
+        }
+        flow.queued_bytes -= u64::from(extent.bytes);
+        flow.outstanding[name as usize] += 1;
+        self.queued -= 1;
+        self.queued_bytes -= u64::from(extent.bytes);
+        let id = FlowId { slot, generation: flow.generation };
+        match flow.eligible_at(now) {
+            Some(eligible) if eligible <= now => tag(flow, lane, slot, self.idle_credit),
+            Some(eligible) => {
+                lane.withdraw(slot);
+                self.held.set(slot, eligible.as_nanos());
+            }
+            None => lane.withdraw(slot),
+        }
+        match name {
+            LaneName::Exempt => self.exempt_outstanding += 1,
+            LaneName::Windowed => self.gate.dispatched(now),
+        }
+        Pull::Request { flow: id, request }
+    }
+}
+
+const READY: &str = "a ready flow has a request";
+
+/// Gives the head of a flow its start tag, and its place in the order.
+fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, idle_credit: Cost) {
+    let credit = flow.advance(idle_credit);
+    flow.start = flow.finish.max(lane.virtual_time.saturating_sub(credit));
+    lane.make_ready(slot, flow.start);
+}
