@@ -103,7 +103,7 @@ impl Array {
             }
             IoKind::Write { .. } => {
                 let parts = self.layout.parts(io).collect();
-                self.to_disks(now, id, true, parts);
+                self.issue(now, id, true, parts);
             }
             IoKind::Flush => match &mut self.cache {
                 Some(cache) => self.flushes.push_back((id, cache.end_epoch())),
@@ -140,10 +140,10 @@ impl Array {
                 return;
             }
         }
-        self.to_disks(now, id, false, parts);
+        self.issue(now, id, false, parts);
     }
 
-    fn to_disks(&mut self, now: Instant, id: u64, write: bool, parts: Vec<Part>) {
+    fn issue(&mut self, now: Instant, id: u64, write: bool, parts: Vec<Part>) {
         let tag = self.add_job(Job::Request { id, parts_left: parts.len() });
         for part in parts {
             self.disks[part.disk].submit(now, tag, Extent::of_bytes(write, part.offset, part.bytes));

@@ -13,6 +13,12 @@ use crate::seek::SeekCurve;
 /// The unit of addressing.
 pub(crate) const SECTOR: u64 = 512;
 
+/// So many cylinders in a row keep their skews. The next band begins at an angle of its own, because spare cylinders
+/// and mapped-out sectors lie between (the layout extracted from an IBM DNES-309170W, DiskSim's `ibm18es.model`, is
+/// cut like that every 256 cylinders). Without it, streams that are equally far apart would find the same
+/// rotational distance between any two neighbours, and a disk's speed would hang on that accident.
+const BAND: u64 = 256;
+
 /// Sectors that one request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -43,8 +49,9 @@ pub(crate) struct Mechanism {
     /// there in time, so that reading on across tracks waits for nothing.
     track_skew: u64,
     cylinder_skew: u64,
-    /// The platter's angle at the origin of the clock, as a time within a revolution.
-    phase: u64,
+    /// Decides the angles at which the bands begin. Of different disks they are different, so that no two
+    /// platters stand alike.
+    angles: u64,
     at: Track,
     /// Behind the last sector accessed: where the head is, as the elevator sees it.
     head: u64,
@@ -57,7 +64,7 @@ struct Track {
 }
 
 impl Mechanism {
-    pub(crate) fn new(config: &DiskConfig, phase: u64) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &DiskConfig, angles: u64) -> Result<Self, ConfigError> {
         require((1..=100_000).contains(&config.rpm), "rpm", "between 1 and 100000")?;
         require((16..=1 << 24).contains(&config.cylinders), "cylinders", "between 16 and 16777216")?;
         require((1..=256).contains(&config.heads), "heads", "between 1 and 256")?;
@@ -78,7 +85,7 @@ impl Mechanism {
             sector_time,
             track_skew: skew(config.head_switch),
             cylinder_skew: skew(config.head_switch.max(config.seek.track_to_track)),
-            phase: phase % (sector_time * track),
+            angles,
             at: Track { cylinder: 0, head: 0 },
             head: 0,
         })
@@ -133,10 +140,19 @@ impl Mechanism {
         let revolution = self.track * self.sector_time;
         let track_switches = track.cylinder * (self.heads - 1) + track.head;
         let skew = track_switches * self.track_skew + track.cylinder * self.cylinder_skew;
-        let target = (sector + skew) % self.track * self.sector_time;
-        let angle = (now.as_nanos() % revolution + self.phase) % revolution;
+        let band = scatter(self.angles ^ scatter(track.cylinder / BAND)) % self.track;
+        let target = (sector + skew + band) % self.track * self.sector_time;
+        let angle = now.as_nanos() % revolution;
         Latency::from_nanos((target + revolution - angle) % revolution)
     }
+}
+
+/// A number that looks random and is always the same: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+const fn scatter(seed: u64) -> u64 {
+    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]
