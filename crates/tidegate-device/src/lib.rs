@@ -26,6 +26,7 @@ mod disk;
 mod exponential;
 mod io;
 mod mechanism;
+pub mod preset;
 mod seek;
 
 pub use array::ArrayConfig;
@@ -35,4 +36,5 @@ pub use device::{Device, FixedRate, MAX_IN_FLIGHT};
 pub use disk::{DiskConfig, QueueConfig};
 pub use exponential::ExponentialConfig;
 pub use io::{Completion, Io, IoKind, SubmitError};
+pub use preset::{Preset, UnknownPreset};
 pub use seek::SeekConfig;

@@ -1,0 +1,126 @@
+//! Clients in virtual time: what the models are tested under.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use tidegate_device::{Device, Io};
+use tidegate_units::Instant;
+
+/// Where a client's requests go.
+#[derive(Clone, Copy)]
+pub(crate) enum Pattern {
+    Sequential,
+    Random,
+}
+
+/// When a client issues its next request.
+#[derive(Clone, Copy)]
+pub(crate) enum Arrivals {
+    /// So long after the last completed, with one outstanding.
+    Closed(Duration),
+    /// Every so often, come what may.
+    Every(Duration),
+    /// At random, with this mean interval.
+    Poisson(Duration),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) write: bool,
+    pub(crate) bytes: u32,
+    pub(crate) pattern: Pattern,
+    pub(crate) arrivals: Arrivals,
+    /// The region it keeps to.
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+}
+
+#[derive(Default, Clone)]
+pub(crate) struct Measured {
+    /// Response times in milliseconds, ascending.
+    pub(crate) latencies: Vec<f64>,
+    pub(crate) bytes: u64,
+}
+
+impl Measured {
+    pub(crate) fn mean(&self) -> f64 {
+        self.latencies.iter().sum::<f64>() / self.latencies.len() as f64
+    }
+
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        self.latencies[(self.latencies.len() * percent / 100).min(self.latencies.len() - 1)]
+    }
+}
+
+/// Runs the clients against the device for so long after so much warm-up; one measurement per client, of the
+/// requests issued and completed after the warm-up.
+pub(crate) fn run(
+    device: &mut Device,
+    clients: &[Client],
+    warm_up: Duration,
+    length: Duration,
+    seed: u64,
+) -> Vec<Measured> {
+    let mut rng = Pcg64::seed_from_u64(seed);
+    let begin = Instant::ZERO + warm_up;
+    let end = begin + length;
+    let mut measured = vec![Measured::default(); clients.len()];
+    let mut cursor = vec![0_u64; clients.len()];
+    let mut arrivals: BinaryHeap<_> = (0..clients.len())
+        // Nobody starts in step with anybody.
+        .map(|client| Reverse((Instant::from_nanos(rng.random_range(0..20_000_000)), client)))
+        .collect();
+    let mut issued = Vec::new();
+    let mut done = Vec::new();
+    loop {
+        let arrival = arrivals.peek().map(|Reverse((at, _))| *at);
+        let now = [arrival, device.next_event()].into_iter().flatten().min().unwrap_or(end);
+        if now >= end {
+            break;
+        }
+        device.advance(now, &mut done);
+        for completion in done.drain(..) {
+            let (client, at): (usize, Instant) = issued[completion.id as usize];
+            if at >= begin {
+                let latency = completion.at.latency_since(at).as_millis_f64();
+                measured[client].latencies.push(latency);
+                measured[client].bytes += u64::from(clients[client].bytes);
+            }
+            if let Arrivals::Closed(turnaround) = clients[client].arrivals {
+                arrivals.push(Reverse((completion.at + turnaround, client)));
+            }
+        }
+        while let Some(Reverse((at, client))) = arrivals.peek().copied().filter(|Reverse((at, _))| *at <= now)
+        {
+            arrivals.pop();
+            let Client { write, bytes, pattern, start, size, .. } = clients[client];
+            let places = size / u64::from(bytes);
+            let place = match pattern {
+                Pattern::Random => rng.random_range(0..places),
+                Pattern::Sequential => cursor[client] % places,
+            };
+            cursor[client] += 1;
+            let offset = start + place * u64::from(bytes);
+            let io = if write { Io::write(offset, bytes) } else { Io::read(offset, bytes) };
+            device.submit(at, issued.len() as u64, io).unwrap();
+            issued.push((client, at));
+            match clients[client].arrivals {
+                Arrivals::Closed(_) => {}
+                Arrivals::Every(interval) => arrivals.push(Reverse((at + interval, client))),
+                Arrivals::Poisson(mean) => {
+                    let interval = mean.mul_f64(-(1.0 - rng.random::<f64>()).ln());
+                    arrivals.push(Reverse((at + interval, client)));
+                }
+            }
+        }
+    }
+    for client in &mut measured {
+        client.latencies.sort_by(f64::total_cmp);
+    }
+    measured
+}
