@@ -1,0 +1,89 @@
+//! `backend = { … }` of a pool.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use tidegate_device::Preset;
+use tidegate_gateway::{BackendConfig, DataStore};
+use tidegate_units::Bytes;
+
+use super::finding::Report;
+use super::section::{Given, Section};
+use super::{Context, PathUse};
+
+pub(super) const KEYS: &[&str] = &["kind", "direct", "preset", "seed", "data", "memory"];
+
+/// The keys that belong to one kind only.
+const FILE_ONLY: &[&str] = &["direct"];
+const EMULATED_ONLY: &[&str] = &["preset", "seed", "data", "memory"];
+
+/// What an emulated pool may keep in memory where nothing is said: a demonstration's worth.
+const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
+
+#[derive(Clone, Copy)]
+enum Kind {
+    File,
+    Emulated,
+}
+
+/// Reads a pool's backend.
+pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+    if !pool.has("backend") {
+        pool.missing("backend", "{ kind = \"file\" }", &mut context.report);
+        return None;
+    }
+    let section = pool.table("backend", KEYS, &mut context.report)?;
+    if !section.has("kind") {
+        section.missing("kind", "\"file\"", &mut context.report);
+        return None;
+    }
+    let kinds = [("file", Kind::File), ("emulated", Kind::Emulated)];
+    match section.choice("kind", &kinds, &mut context.report)?.value {
+        Kind::File => {
+            refuse(&section, EMULATED_ONLY, "emulated", &mut context.report);
+            Some(BackendConfig::File { direct: section.flag("direct", &mut context.report) })
+        }
+        Kind::Emulated => {
+            refuse(&section, FILE_ONLY, "file", &mut context.report);
+            emulated(&section, context)
+        }
+    }
+}
+
+fn emulated(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+    let presets: Vec<_> = Preset::ALL.iter().map(|preset| (preset.name(), *preset)).collect();
+    if !section.has("preset") {
+        section.missing("preset", &format!("\"{}\"", Preset::ALL[0].name()), &mut context.report);
+    }
+    let preset = section.choice("preset", &presets, &mut context.report);
+    let seed = section.whole("seed", 0..=i64::MAX as u64, &mut context.report).map_or(0, |seed| seed.value);
+    let data = data(section, context);
+    Some(BackendConfig::Emulated { device: preset?.value.config(), seed, data })
+}
+
+fn data(section: &Section<'_>, context: &mut Context<'_>) -> DataStore {
+    let limit = section.parsed::<Bytes>("memory", &mut context.report);
+    match section.text("data", &mut context.report) {
+        Some(Given { value, span }) if value != "memory" => {
+            if let Some(limit) = limit {
+                context.report.warning(&limit.span, "`memory` has no effect", "the data is in a file");
+            }
+            DataStore::File(file(value, &span, context))
+        }
+        _ => DataStore::Memory { limit: limit.map_or(DEFAULT_MEMORY, |limit| limit.value) },
+    }
+}
+
+fn file(text: &str, span: &Range<usize>, context: &mut Context<'_>) -> PathBuf {
+    let path = context.path(text, span);
+    context.touched.push(PathUse::DataFile(Given { value: path.clone(), span: span.clone() }));
+    path
+}
+
+fn refuse(section: &Section<'_>, keys: &[&str], kind: &str, report: &mut Report<'_>) {
+    for key in keys {
+        if let Some(value) = section.value(key) {
+            report.error(&value.span(), format!("`{key}` is only for `kind = \"{kind}\"`"));
+        }
+    }
+}

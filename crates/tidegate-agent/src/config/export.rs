@@ -1,0 +1,122 @@
+//! `[pool.NAME.export.EXPORT]`.
+
+use std::time::Duration;
+
+use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
+use tidegate_sched::Limit;
+use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
+
+use super::finding::Report;
+use super::section::{Given, Section};
+use super::{Context, PathUse};
+
+pub(super) const KEYS: &[&str] =
+    &["path", "size", "shares", "protected", "limit", "read_only", "description"];
+
+pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst"];
+
+/// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by more
+/// than a tenth.
+const DEFAULT_BURST: Duration = Duration::from_millis(100);
+
+/// The longest string of the NBD protocol.
+const LONGEST_DESCRIPTION: usize = 4096;
+
+/// An emulated device's pages: what an export's size must be a multiple of.
+const PAGE: u64 = 4096;
+
+/// Reads one export of a pool. `backend` decides whether it needs a path or a size; `None` when the backend itself
+/// is wrong, and nothing can be said about that.
+pub(super) fn read(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    backend: Option<&BackendConfig>,
+    context: &mut Context<'_>,
+) -> Option<ExportConfig> {
+    let consumer = match ConsumerName::new(name.value) {
+        Ok(consumer) => Some(consumer),
+        Err(error) => {
+            context.report.error(&name.span, format!("an export's name: {error}"));
+            None
+        }
+    };
+    let read_only = section.flag("read_only", &mut context.report);
+    let store = store(section, backend, read_only, context);
+    let shares = section.whole("shares", 1..=u64::from(Shares::MAX.get()), &mut context.report);
+    let shares = shares.and_then(|given| Shares::new(u32::try_from(given.value).ok()?));
+    let mut export = ExportConfig::new(consumer?, store?);
+    export.read_only = read_only;
+    export.shares = shares.unwrap_or_default();
+    export.protected = section.flag("protected", &mut context.report);
+    export.limit = limit(section, &mut context.report);
+    export.description = description(section, &mut context.report);
+    Some(export)
+}
+
+fn store(
+    section: &Section<'_>,
+    backend: Option<&BackendConfig>,
+    read_only: bool,
+    context: &mut Context<'_>,
+) -> Option<ExportStore> {
+    let (needed, example, other, kind) = match backend? {
+        BackendConfig::File { .. } => ("path", "\"/dev/vg0/volume\"", "size", "file"),
+        BackendConfig::Emulated { .. } => ("size", "\"4GiB\"", "path", "emulated"),
+    };
+    if let Some(span) = section.key_span(other) {
+        context.report.error_with_help(
+            &span,
+            format!("`{other}` does not fit a backend of kind `{kind}`"),
+            format!("use `{needed} = {example}`"),
+        );
+    } else if !section.has(needed) {
+        section.missing(needed, example, &mut context.report);
+    }
+    if needed == "path" {
+        let given = section.text("path", &mut context.report)?;
+        let path = context.path(given.value, &given.span);
+        let file = Given { value: path.clone(), span: given.span };
+        context.touched.push(PathUse::Export { file, read_only });
+        return Some(ExportStore::Path(path));
+    }
+    let size = section.parsed::<Bytes>("size", &mut context.report)?;
+    if size.value == Bytes::ZERO || !size.value.get().is_multiple_of(PAGE) {
+        context.report.error(&size.span, "`size` must be a multiple of 4KiB, and more than nothing");
+        return None;
+    }
+    Some(ExportStore::Size(size.value))
+}
+
+fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
+    let limit = section.table("limit", LIMIT_KEYS, report)?;
+    if !limit.has("iops") && !limit.has("bandwidth") {
+        report.error_with_help(limit.span(), "the limit limits nothing", "add `iops` or `bandwidth`");
+    }
+    let iops = limit.parsed::<Iops>("iops", report);
+    let bandwidth = limit.parsed::<ByteRate>("bandwidth", report);
+    let burst = limit.parsed::<Latency>("burst", report);
+    let stopped = [
+        iops.as_ref().filter(|iops| iops.value == Iops::ZERO).map(|given| ("iops", &given.span)),
+        bandwidth
+            .as_ref()
+            .filter(|rate| rate.value == ByteRate::ZERO)
+            .map(|given| ("bandwidth", &given.span)),
+    ];
+    for (key, span) in stopped.into_iter().flatten() {
+        report.error(span, format!("`{key}` must be more than nothing: the export would hang its clients"));
+    }
+    Some(Limit {
+        iops: iops.map(|given| given.value),
+        bytes_per_s: bandwidth.map(|given| given.value),
+        burst: burst.map_or(DEFAULT_BURST, |given| given.value.to_duration()),
+    })
+}
+
+fn description(section: &Section<'_>, report: &mut Report<'_>) -> Option<String> {
+    let text = section.text("description", report)?;
+    if text.value.len() > LONGEST_DESCRIPTION {
+        report.error(&text.span, format!("`description` has at most {LONGEST_DESCRIPTION} bytes"));
+        return None;
+    }
+    Some(text.value.to_owned())
+}

@@ -1,0 +1,157 @@
+//! What is wrong with a configuration, where, and what to write instead.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::source::{Excerpt, Source};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can, and probably does not do what was meant.
+    Warning,
+}
+
+/// One thing to correct. [`Display`](fmt::Display) gives `FILE:line:column: message`, the line, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    severity: Severity,
+    file: String,
+    excerpt: Excerpt,
+    message: String,
+    help: Option<String>,
+}
+
+impl Finding {
+    /// How bad it is.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// The line, counted from 1.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.excerpt.place.line
+    }
+
+    /// The column in characters, counted from 1.
+    #[must_use]
+    pub const fn column(&self) -> usize {
+        self.excerpt.place.column
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do, where that is known.
+    #[must_use]
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.line().to_string();
+        let margin = " ".repeat(number.len());
+        let warning = if self.severity == Severity::Warning { "warning: " } else { "" };
+        writeln!(f, "{}:{}:{}: {warning}{}", self.file, self.line(), self.column(), self.message)?;
+        writeln!(f, " {number} | {}", self.excerpt.line)?;
+        write!(f, " {margin} | {}{}", " ".repeat(self.excerpt.indent), "^".repeat(self.excerpt.width))?;
+        match &self.help {
+            Some(help) => write!(f, " {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Findings, collected while a configuration is read: a person wants to see all of them at once.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    source: Source<'a>,
+    findings: Vec<Finding>,
+}
+
+/// More are not shown: whoever has a hundred has given the wrong file.
+const MOST_FINDINGS: usize = 100;
+
+impl<'a> Report<'a> {
+    pub(super) const fn new(source: Source<'a>) -> Self {
+        Self { source, findings: Vec::new() }
+    }
+
+    pub(super) fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
+        self.add(Severity::Error, span, message.into(), None);
+    }
+
+    pub(super) fn error_with_help(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.add(Severity::Error, span, message.into(), Some(help.into()));
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, span, message.into(), Some(help.into()));
+    }
+
+    fn add(&mut self, severity: Severity, span: &Range<usize>, message: String, help: Option<String>) {
+        if self.findings.len() < MOST_FINDINGS {
+            let (file, excerpt) = (self.source.name.to_owned(), self.source.excerpt(span));
+            self.findings.push(Finding { severity, file, excerpt, message, help });
+        }
+    }
+
+    /// The findings in the order of the text.
+    pub(super) fn into_findings(mut self) -> Vec<Finding> {
+        self.findings.sort_by_key(|finding| finding.excerpt.place);
+        self.findings
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_shows_place_line_and_what_to_do() {
+        let mut report = Report::new(Source { name: "f.toml", text: "[pool.a]\ndept = 3\n" });
+        report.error_with_help(&(9..13), "unknown key `dept`", "did you mean `depth`?");
+        let findings = report.into_findings();
+        assert_eq!(
+            findings[0].to_string(),
+            "f.toml:2:1: unknown key `dept`\n 2 | dept = 3\n   | ^^^^ did you mean `depth`?"
+        );
+    }
+
+    #[test]
+    fn findings_come_in_the_order_of_the_text_and_are_bounded() {
+        let mut report = Report::new(Source { name: "f", text: "a\nb\n" });
+        report.warning(&(2..3), "second", "");
+        assert!(!report.has_errors());
+        for _ in 0..1_000 {
+            report.error(&(0..1), "first");
+        }
+        assert!(report.has_errors());
+        let findings = report.into_findings();
+        assert_eq!(findings.len(), MOST_FINDINGS);
+        assert_eq!((findings[0].message(), findings[99].message()), ("first", "second"));
+    }
+}

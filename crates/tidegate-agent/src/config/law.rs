@@ -1,0 +1,193 @@
+//! The law of a pool: which, and its parameters.
+
+use tidegate_control::{
+    Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, Smoothing, WindowConfig,
+    WindowConfigError,
+};
+use tidegate_units::{Iops, Latency, ResourceName, Window};
+
+use super::finding::Report;
+use super::section::Section;
+
+/// Keys of a pool that say nothing without a law.
+pub(super) const POOL_KEYS: &[&str] = &[
+    "target",
+    "set_point",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "normalise",
+    "idle_half_life",
+    "dry_run",
+    "window",
+    "pid",
+];
+
+pub(super) const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greatest"];
+
+pub(super) const PID_KEYS: &[&str] =
+    &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Choice {
+    Window,
+    Pid,
+    None,
+}
+
+/// Reads the law of a pool; `None` without one, and when it is wrong (which is then reported).
+pub(super) fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<'_>) -> Option<LoopConfig> {
+    let choices = [("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
+    let choice = match pool.choice("law", &choices, report) {
+        Some(given) => given.value,
+        // Not understood: already reported, and nothing sensible can be said about the parameters.
+        None if pool.has("law") => return None,
+        None if pool.has("target") => Choice::Window,
+        None => Choice::None,
+    };
+    let window = window(pool, report);
+    let pid = pid(pool, report);
+    let law = match choice {
+        Choice::Window => Law::Window(window),
+        Choice::Pid => Law::Pid(pid),
+        Choice::None => {
+            no_effect(pool, POOL_KEYS, "the pool has no law: add a `target`, or `law = \"window\"`", report);
+            return None;
+        }
+    };
+    let (idle_table, help) = match law {
+        Law::Window(_) => (["pid"], "the law is `window`"),
+        Law::Pid(_) => (["window"], "the law is `pid`"),
+    };
+    no_effect(pool, &idle_table, help, report);
+    loop_config(pool, name, law, report)
+}
+
+fn loop_config(
+    pool: &Section<'_>,
+    name: &ResourceName,
+    law: Law,
+    report: &mut Report<'_>,
+) -> Option<LoopConfig> {
+    if !pool.has("target") {
+        pool.missing("target", "\"15ms\"", report);
+    }
+    let target = pool.parsed::<Latency>("target", report);
+    let mut config =
+        LoopConfig::new(name.clone(), target.as_ref().map_or(Latency::ZERO, |target| target.value), law);
+    if let Some(ratio) = pool.number("set_point", report) {
+        config.set_point_ratio = ratio.value;
+    }
+    if let Some(interval) = pool.parsed::<Latency>("interval", report) {
+        config.interval = interval.value.to_duration();
+    }
+    if let Some(half_life) = pool.parsed::<Latency>("idle_half_life", report) {
+        config.idle_half_life = half_life.value.to_duration();
+    }
+    smoothing(pool, &mut config, report);
+    config.normalise = pool.flag("normalise", report);
+    config.dry_run = pool.flag("dry_run", report);
+    target?;
+    match config.validate() {
+        Ok(()) => Some(config),
+        Err(error) => {
+            let place = place_of(&error).iter().find_map(|path| span_of(pool, path));
+            report.error(place.as_ref().unwrap_or(pool.span()), error.to_string());
+            None
+        }
+    }
+}
+
+fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) {
+    if let Some(time) = pool.parsed::<Latency>("smoothing", report) {
+        config.smoothing = Smoothing::TimeConstant(time.value.to_duration());
+    }
+    if let Some(weight) = pool.number("past_weight", report) {
+        if pool.has("smoothing") {
+            report.error(&weight.span, "`past_weight` and `smoothing` exclude each other");
+        }
+        config.smoothing = Smoothing::PerInterval { past_weight: weight.value };
+    }
+}
+
+fn window(pool: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
+    let mut config = WindowConfig::default();
+    let Some(section) = pool.table("window", WINDOW_KEYS, report) else { return config };
+    let set = |key, report: &mut Report<'_>, field: &mut f64| {
+        if let Some(number) = section.number(key, report) {
+            *field = number.value;
+        }
+    };
+    let (mut least, mut greatest) = (config.least.get(), config.greatest.get());
+    set("gamma", report, &mut config.gamma);
+    set("beta_gain", report, &mut config.beta_gain);
+    set("least", report, &mut least);
+    set("greatest", report, &mut greatest);
+    (config.least, config.greatest) = (Window::new(least), Window::new(greatest));
+    config
+}
+
+fn pid(pool: &Section<'_>, report: &mut Report<'_>) -> PidConfig {
+    let mut config = PidConfig::default();
+    let Some(section) = pool.table("pid", PID_KEYS, report) else { return config };
+    let variants = [("clamped", PidVariant::Clamped), ("literal", PidVariant::Literal)];
+    if let Some(gain) = section.number("proportional_gain", report) {
+        config.proportional_gain = gain.value;
+    }
+    if let Some(time) = section.parsed::<Latency>("integral_time", report) {
+        config.integral_time = time.value.to_duration();
+    }
+    if let Some(time) = section.parsed::<Latency>("derivative_time", report) {
+        config.derivative_time = time.value.to_duration();
+    }
+    if let Some(variant) = section.choice("variant", &variants, report) {
+        config.variant = variant.value;
+    }
+    if let Some(step) = section.parsed::<Latency>("step", report) {
+        config.step = step.value;
+    }
+    if let Some(greatest) = section.parsed::<Latency>("greatest", report) {
+        config.greatest = greatest.value;
+    }
+    if let Some(floor) = section.parsed::<Iops>("floor", report) {
+        config.floor = floor.value;
+    }
+    config
+}
+
+fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut Report<'_>) {
+    for key in keys {
+        if let Some(span) = pool.key_span(key) {
+            report.warning(&span, format!("`{key}` has no effect"), why);
+        }
+    }
+}
+
+/// Where in a pool the value is that an error is about: the first of these that is written.
+fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
+    match error {
+        LoopConfigError::Target => &[&["target"]],
+        LoopConfigError::SetPointRatio(_) => &[&["set_point"]],
+        LoopConfigError::Interval => &[&["interval"]],
+        LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
+        LoopConfigError::PastWeight(_) => &[&["past_weight"]],
+        LoopConfigError::Window(WindowConfigError::Gamma(_)) => &[&["window", "gamma"]],
+        LoopConfigError::Window(WindowConfigError::BetaGain(_)) => &[&["window", "beta_gain"]],
+        LoopConfigError::Window(WindowConfigError::Bounds { .. }) => {
+            &[&["window", "least"], &["window", "greatest"]]
+        }
+        LoopConfigError::Pid(PidConfigError::ProportionalGain(_)) => &[&["pid", "proportional_gain"]],
+        LoopConfigError::Pid(PidConfigError::IntegralTime) => &[&["pid", "integral_time"]],
+        LoopConfigError::Pid(PidConfigError::Levels { .. }) => &[&["pid", "step"], &["pid", "greatest"]],
+        LoopConfigError::Pid(PidConfigError::Floor) => &[&["pid", "floor"]],
+    }
+}
+
+fn span_of(pool: &Section<'_>, path: &[&str]) -> Option<std::ops::Range<usize>> {
+    let (first, rest) = path.split_first()?;
+    let mut value = pool.value(first)?;
+    for key in rest {
+        value = value.get_ref().as_table()?.get(*key)?;
+    }
+    Some(value.span())
+}

@@ -1,0 +1,283 @@
+//! Configuration: TOML text becomes typed values once, here.
+//!
+//! The text is read key by key ([`section`]), every mistake is collected with its place ([`finding`]), and
+//! nothing stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
+//! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
+
+mod access;
+mod backend;
+mod export;
+mod finding;
+mod law;
+mod listen;
+mod nearest;
+mod pool;
+mod section;
+mod source;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_gateway::{Endpoint, GatewayConfig, PoolConfig};
+use tidegate_units::{ConsumerName, Latency};
+use toml::de::DeTable;
+
+use finding::Report;
+pub use finding::{Finding, Severity};
+use listen::{Listen, MetricsAddress};
+use section::{Given, Section};
+use source::Source;
+
+const ROOT_KEYS: &[&str] = &["listen", "metrics", "drain_deadline", "pool"];
+
+/// How long a drain waits for clients where nothing is said: less than the 90 s after which systemd kills.
+const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A larger file is not a configuration: a thousand exports need a tenth of this.
+const LARGEST_FILE: u64 = 4 * 1024 * 1024;
+
+/// Everything that `tidegate serve` is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What is served.
+    pub gateway: GatewayConfig,
+    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// How long a drain waits for clients before it cuts them off.
+    pub drain_deadline: Duration,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The text is wrong: warnings are among the findings too, in the order of the text.
+    #[error("{}", joined(.0))]
+    Invalid(Vec<Finding>),
+}
+
+fn joined(findings: &[Finding]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl Config {
+    /// Reads a configuration file, and checks that the files it names can be used.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        read(&path.display().to_string(), &text, folder(path), Touch::Files)
+    }
+
+    /// Reads a configuration text without looking at the files it names. `name` is what findings call it; relative
+    /// paths in it start at `folder`.
+    ///
+    /// # Errors
+    /// When anything in the text is wrong.
+    pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        read(name, text, folder, Touch::Nothing)
+    }
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
+    }
+    Ok(text)
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Touch {
+    Files,
+    Nothing,
+}
+
+/// What every part of the reading needs.
+struct Context<'a> {
+    report: Report<'a>,
+    folder: &'a Path,
+    touched: Vec<PathUse>,
+}
+
+/// A path that the configuration names, and what for.
+enum PathUse {
+    Export { file: Given<PathBuf>, read_only: bool },
+    DataFile(Given<PathBuf>),
+    Socket(Given<PathBuf>),
+}
+
+impl Context<'_> {
+    /// A path as it is meant: relative to the configuration, not to wherever the service was started.
+    fn path(&mut self, text: &str, span: &Range<usize>) -> PathBuf {
+        if text.is_empty() || text.contains('\0') {
+            self.report.error(span, "a path must not be empty or contain a zero byte");
+        }
+        self.folder.join(text)
+    }
+}
+
+fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
+    let mut context = Context { report: Report::new(Source { name, text }), folder, touched: Vec::new() };
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax error
+    // leaves behind would only be found missing or misplaced.
+    if let Some(error) = syntax_errors.first() {
+        context.report.error(&error.span().unwrap_or(0..0), error.message());
+        return Err(ConfigError::Invalid(context.report.into_findings()));
+    }
+    let root = Section::new(
+        document.get_ref(),
+        0..0,
+        "the configuration".to_owned(),
+        ROOT_KEYS,
+        &mut context.report,
+    );
+    let listen = endpoints(&root, &mut context);
+    let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
+    let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
+    let pools = pools(&root, &mut context);
+    if let Some(metrics) = &metrics
+        && listen.iter().any(|endpoint| *endpoint == Endpoint::Tcp(metrics.value.0))
+    {
+        context.report.error(&metrics.span, "`metrics` is also in `listen`");
+    }
+    if touch == Touch::Files {
+        access::check(&context.touched, &mut context.report);
+    }
+    let failed = context.report.has_errors();
+    let findings = context.report.into_findings();
+    if failed {
+        return Err(ConfigError::Invalid(findings));
+    }
+    Ok(Config {
+        gateway: GatewayConfig::new(listen, pools),
+        metrics: metrics.map(|given| given.value.0),
+        drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
+        warnings: findings,
+    })
+}
+
+fn endpoints(root: &Section<'_>, context: &mut Context<'_>) -> Vec<Endpoint> {
+    if !root.has("listen") {
+        root.missing("listen", "[\"unix:/run/tidegate/nbd.sock\"]", &mut context.report);
+        return Vec::new();
+    }
+    let Some(given) =
+        root.list::<Listen>("listen", "names no address: nobody could connect", &mut context.report)
+    else {
+        return Vec::new();
+    };
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for Given { value: Listen(endpoint), span } in given {
+        let endpoint = match endpoint {
+            Endpoint::Unix(path) => {
+                let path = context.folder.join(path);
+                if let Err(problem) = listen::socket_path_fits(&path) {
+                    context.report.error(&span, problem);
+                }
+                context.touched.push(PathUse::Socket(Given { value: path.clone(), span: span.clone() }));
+                Endpoint::Unix(path)
+            }
+            tcp @ Endpoint::Tcp(_) => tcp,
+        };
+        // Port 0 means any free port, so that two of them are no contradiction.
+        let any_port = matches!(endpoint, Endpoint::Tcp(address) if address.port() == 0);
+        if endpoints.contains(&endpoint) && !any_port {
+            context.report.error(&span, format!("`{endpoint}` is listed twice"));
+        }
+        endpoints.push(endpoint);
+    }
+    endpoints
+}
+
+fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Vec<PoolConfig> {
+    let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else { return Vec::new() };
+    if tables.is_empty() {
+        context.report.error_with_help(
+            root.span(),
+            "the configuration has no pools",
+            "add a table `[pool.NAME]`: storage that its exports share",
+        );
+    }
+    let mut pools: Vec<PoolConfig> = Vec::new();
+    let mut owner: HashMap<ConsumerName, String> = HashMap::new();
+    for (name, table) in tables {
+        let Some((config, exports)) = pool::read(&name, &table, context) else { continue };
+        for export in exports {
+            if let Some(other) = owner.get(&export.config.name) {
+                let message = format!("export `{}` is also in pool `{other}`", export.config.name);
+                context.report.error_with_help(
+                    &export.name.span,
+                    message,
+                    "clients ask for an export by its name alone",
+                );
+            }
+            owner.insert(export.config.name, config.name.to_string());
+        }
+        pools.push(config);
+    }
+    pools
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.
+    const DOCUMENTED: &[(&str, &[&str])] = &[
+        ("## The whole", ROOT_KEYS),
+        ("## `[pool.NAME]`", pool::KEYS),
+        ("### `backend`", backend::KEYS),
+        ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
+        ("### `[pool.NAME.pid]`", law::PID_KEYS),
+        ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
+        ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
+        ("### `limit`", export::LIMIT_KEYS),
+    ];
+
+    #[test]
+    fn the_document_and_the_code_know_the_same_keys() {
+        let document = include_str!("../../../../docs/configuration.md");
+        for (heading, keys) in DOCUMENTED {
+            let section = document
+                .split_once(&format!("\n{heading}\n"))
+                .unwrap_or_else(|| panic!("docs/configuration.md has no `{heading}`"))
+                .1;
+            let section = section.split("\n#").next().unwrap();
+            let documented: Vec<_> =
+                section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let (mut documented, mut known) = (documented, keys.to_vec());
+            documented.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(documented, known, "under `{heading}`");
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_law_is_a_key_of_the_pool() {
+        assert!(law::POOL_KEYS.iter().all(|key| pool::KEYS.contains(key)));
+    }
+}

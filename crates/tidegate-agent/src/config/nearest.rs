@@ -1,0 +1,42 @@
+//! The nearest valid word to a misspelt one.
+
+/// Below this similarity (Jaro–Winkler, 0…1) a suggestion is more confusing than a list.
+const SIMILAR: f64 = 0.75;
+
+/// What to write instead of `given`: the nearest of `valid`, or all of them.
+pub(super) fn help(given: &str, valid: &[&str]) -> String {
+    match nearest(given, valid) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("use one of {}", list(valid)),
+    }
+}
+
+/// The words in backquotes.
+pub(super) fn list(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+    let given = given.to_lowercase();
+    valid
+        .iter()
+        .map(|word| (strsim::jaro_winkler(&given, word), *word))
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_what_was_meant_or_lists_everything() {
+        let valid = ["shares", "path", "protected", "read_only"];
+        assert_eq!(help("sharse", &valid), "did you mean `shares`?");
+        assert_eq!(help("Protected", &valid), "did you mean `protected`?");
+        assert_eq!(help("read-only", &valid), "did you mean `read_only`?");
+        assert_eq!(help("xyz", &valid), "use one of `shares`, `path`, `protected`, `read_only`");
+        assert_eq!(help("", &["a"]), "use one of `a`");
+    }
+}

@@ -1,0 +1,160 @@
+//! `[pool.NAME]`.
+
+use tidegate_device::Device;
+use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
+use tidegate_units::{Bytes, Latency, ResourceName};
+
+use super::finding::Report;
+use super::section::{Given, Section};
+use super::{Context, backend, export, law};
+
+pub(super) const KEYS: &[&str] = &[
+    "backend",
+    "depth",
+    "law",
+    "target",
+    "set_point",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "normalise",
+    "idle_half_life",
+    "dry_run",
+    "window",
+    "pid",
+    "limits",
+    "export",
+];
+
+pub(super) const LIMITS_KEYS: &[&str] =
+    &["sessions", "session_requests", "session_memory", "pool_memory", "reply_deadline"];
+
+/// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
+const GREATEST_DEPTH: u64 = 1024;
+
+/// An export with the place of its name.
+pub(super) struct NamedExport {
+    pub(super) config: ExportConfig,
+    pub(super) name: Given<()>,
+}
+
+/// Reads one pool. Its exports are returned beside it: their names must differ across pools.
+pub(super) fn read(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    context: &mut Context<'_>,
+) -> Option<(PoolConfig, Vec<NamedExport>)> {
+    let resource = match ResourceName::new(name.value) {
+        Ok(resource) => Some(resource),
+        Err(error) => {
+            context.report.error(&name.span, format!("a pool's name: {error}"));
+            None
+        }
+    };
+    let backend = backend::read(section, context);
+    let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
+    let limits = limits(section, &mut context.report);
+    let law = resource.as_ref().and_then(|resource| law::read(section, resource, &mut context.report));
+    let exports = exports(section, backend.as_ref(), context);
+    if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
+        context.report.warning(
+            section.span(),
+            format!("the law of {} has nobody to hold back", section.what()),
+            "every export is protected",
+        );
+    }
+    if let Some(backend) = &backend {
+        fit(section, backend, &exports, &mut context.report);
+    }
+
+    let configs = exports.iter().map(|export| export.config.clone()).collect();
+    let mut pool = PoolConfig::new(resource?, backend?, configs);
+    pool.depth = depth.and_then(|depth| u32::try_from(depth.value).ok()).unwrap_or(PoolConfig::DEFAULT_DEPTH);
+    pool.law = law;
+    pool.limits = limits;
+    Some((pool, exports))
+}
+
+fn exports(
+    section: &Section<'_>,
+    backend: Option<&BackendConfig>,
+    context: &mut Context<'_>,
+) -> Vec<NamedExport> {
+    let Some(tables) = section.named_tables("export", export::KEYS, &mut context.report) else {
+        return Vec::new();
+    };
+    if tables.is_empty() {
+        context.report.error_with_help(
+            section.span(),
+            format!("{} has no exports", section.what()),
+            "add a table `[pool.NAME.export.EXPORT]`",
+        );
+    }
+    tables
+        .into_iter()
+        .filter_map(|(name, table)| {
+            let config = export::read(&name, &table, backend, context)?;
+            Some(NamedExport { config, name: Given { value: (), span: name.span } })
+        })
+        .collect()
+}
+
+/// Exports lie one after the other on an emulated device.
+fn fit(section: &Section<'_>, backend: &BackendConfig, exports: &[NamedExport], report: &mut Report<'_>) {
+    let BackendConfig::Emulated { device, seed, .. } = backend else { return };
+    let capacity = match Device::new(device, *seed) {
+        Ok(device) => device.capacity(),
+        Err(error) => {
+            report.error(section.span(), format!("the emulated device: {error}"));
+            return;
+        }
+    };
+    let mut end = 0u64;
+    for export in exports {
+        let ExportStore::Size(size) = export.config.store else { continue };
+        end = end.saturating_add(size.get());
+        if end > capacity.get() {
+            report.error(
+                &export.name.span,
+                format!(
+                    "export `{}` does not fit: the exports up to here have {}, the device has {capacity}",
+                    export.config.name,
+                    Bytes::new(end),
+                ),
+            );
+            return;
+        }
+    }
+}
+
+fn limits(pool: &Section<'_>, report: &mut Report<'_>) -> PoolLimits {
+    let mut limits = PoolLimits::default();
+    let Some(section) = pool.table("limits", LIMITS_KEYS, report) else { return limits };
+    let count = |key, greatest, field: &mut usize, report: &mut Report<'_>| {
+        if let Some(given) = section.whole(key, 1..=greatest, report) {
+            *field = usize::try_from(given.value).unwrap_or(usize::MAX);
+        }
+    };
+    count("sessions", 65_536, &mut limits.sessions, report);
+    count("session_requests", 65_536, &mut limits.session_requests, report);
+    for (key, field) in
+        [("session_memory", &mut limits.session_bytes), ("pool_memory", &mut limits.pool_bytes)]
+    {
+        match section.parsed::<Bytes>(key, report) {
+            Some(given) if given.value.get() < u64::from(MAX_PAYLOAD) => {
+                let least = Bytes::new(u64::from(MAX_PAYLOAD));
+                report.error(&given.span, format!("`{key}` must hold at least the largest request, {least}"));
+            }
+            Some(given) => *field = given.value,
+            None => {}
+        }
+    }
+    match section.parsed::<Latency>("reply_deadline", report) {
+        Some(given) if given.value == Latency::ZERO => {
+            report.error(&given.span, "`reply_deadline` must be more than nothing");
+        }
+        Some(given) => limits.reply_deadline = given.value.to_duration(),
+        None => {}
+    }
+    limits
+}

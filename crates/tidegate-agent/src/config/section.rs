@@ -1,0 +1,267 @@
+//! A TOML table read key by key: every mistake is reported, none stops the reading.
+
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::finding::Report;
+use super::nearest;
+
+/// A value with its place.
+#[derive(Debug, Clone)]
+pub(super) struct Given<T> {
+    pub(super) value: T,
+    pub(super) span: Range<usize>,
+}
+
+/// A table whose keys are known.
+pub(super) struct Section<'a> {
+    table: &'a DeTable<'a>,
+    keys: &'static [&'static str],
+    /// How messages call it: "pool `vg0`".
+    what: String,
+    /// Where it is named: for what it lacks.
+    span: Range<usize>,
+}
+
+impl<'a> Section<'a> {
+    /// Takes a table, and reports every key that is not one of `keys`.
+    pub(super) fn new(
+        table: &'a DeTable<'a>,
+        span: Range<usize>,
+        what: String,
+        keys: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Self {
+        for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
+            let message = format!("unknown key `{}` in {what}", key.get_ref().escape_debug());
+            report.error_with_help(&key.span(), message, nearest::help(key.get_ref(), keys));
+        }
+        Self { table, keys, what, span }
+    }
+
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    pub(super) const fn span(&self) -> &Range<usize> {
+        &self.span
+    }
+
+    /// The value under a key, if there is one.
+    pub(super) fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        debug_assert!(self.keys.contains(&key), "`{key}` is read and not in the list of keys");
+        self.table.get(key)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Where a key is written, if it is.
+    pub(super) fn key_span(&self, key: &str) -> Option<Range<usize>> {
+        self.table.get_key_value(key).map(|(key, _)| key.span())
+    }
+
+    /// Reports that a key is missing.
+    pub(super) fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
+        report.error_with_help(
+            &self.span,
+            format!("{} needs `{key}`", self.what),
+            format!("add `{key} = {example}`"),
+        );
+    }
+
+    /// A text.
+    pub(super) fn text(&self, key: &str, report: &mut Report<'_>) -> Option<Given<&'a str>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(Given { value: text.as_ref(), span: value.span() }),
+            other => {
+                mismatch(key, "a text in quotes", other, &value.span(), report);
+                None
+            }
+        }
+    }
+
+    /// A text that means something: a quantity with its unit, an address.
+    pub(super) fn parsed<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Given<T>> {
+        let value = self.value(key)?;
+        // A bare number lacks its unit, and the parser of the unit says it best.
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.as_ref(),
+            DeValue::Integer(number) => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            other => {
+                mismatch(key, "a text in quotes", other, &value.span(), report);
+                return None;
+            }
+        };
+        match text.parse() {
+            Ok(parsed) => Some(Given { value: parsed, span: value.span() }),
+            Err(error) => {
+                report.error(&value.span(), format!("`{key}`: {error}"));
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`; `false` when nothing is said.
+    pub(super) fn flag(&self, key: &str, report: &mut Report<'_>) -> bool {
+        let Some(value) = self.value(key) else { return false };
+        value.get_ref().as_bool().unwrap_or_else(|| {
+            mismatch(key, "`true` or `false`", value.get_ref(), &value.span(), report);
+            false
+        })
+    }
+
+    /// A whole number within a range.
+    pub(super) fn whole(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+        report: &mut Report<'_>,
+    ) -> Option<Given<u64>> {
+        let value = self.value(key)?;
+        let DeValue::Integer(number) = value.get_ref() else {
+            mismatch(key, "a whole number", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        match u64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) if range.contains(&number) => Some(Given { value: number, span: value.span() }),
+            _ => {
+                let (least, greatest) = range.into_inner();
+                report
+                    .error(&value.span(), format!("`{key}` must be {least} to {greatest}, this is {number}"));
+                None
+            }
+        }
+    }
+
+    /// A finite number.
+    pub(super) fn number(&self, key: &str, report: &mut Report<'_>) -> Option<Given<f64>> {
+        let value = self.value(key)?;
+        let number = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        match number.filter(|number| number.is_finite()) {
+            Some(number) => Some(Given { value: number, span: value.span() }),
+            None => {
+                mismatch(key, "a finite number", value.get_ref(), &value.span(), report);
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        key: &str,
+        choices: &[(&'static str, T)],
+        report: &mut Report<'_>,
+    ) -> Option<Given<T>> {
+        let given = self.text(key, report)?;
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == given.value) {
+            return Some(Given { value: *choice, span: given.span });
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        let message = format!("`{key}` cannot be `{}`", given.value.escape_debug());
+        report.error_with_help(&given.span, message, nearest::help(given.value, &words));
+        None
+    }
+
+    /// A table under a key.
+    pub(super) fn table(
+        &self,
+        key: &str,
+        keys: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Option<Section<'a>> {
+        let (name, value) = self.table.get_key_value(key)?;
+        let Some(table) = value.get_ref().as_table() else {
+            mismatch(key, "a table", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        Some(Self::new(table, name.span(), format!("`{key}` of {}", self.what), keys, report))
+    }
+
+    /// The tables under a key, each under its own name, in the order in which they are written. `None` when there
+    /// is something else under the key.
+    pub(super) fn named_tables(
+        &self,
+        key: &str,
+        keys: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Option<Vec<(Given<&'a str>, Section<'a>)>> {
+        let Some(value) = self.value(key) else { return Some(Vec::new()) };
+        let Some(tables) = value.get_ref().as_table() else {
+            mismatch(key, "tables, each under its own name", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        let mut entries: Vec<_> = tables.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let mut sections = Vec::new();
+        for (name, value) in entries {
+            let what = format!("{key} `{}`", name.get_ref().escape_debug());
+            match value.get_ref().as_table() {
+                Some(table) => {
+                    let section = Self::new(table, name.span(), what, keys, report);
+                    sections.push((Given { value: name.get_ref().as_ref(), span: name.span() }, section));
+                }
+                None => mismatch(&what, "a table", value.get_ref(), &value.span(), report),
+            }
+        }
+        Some(sections)
+    }
+
+    /// A list of texts that mean something, at least one; `empty` says why.
+    pub(super) fn list<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        empty: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<Given<T>>> {
+        let value = self.value(key)?;
+        let Some(items) = value.get_ref().as_array() else {
+            mismatch(key, "a list of texts", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        if items.is_empty() {
+            report.error(&value.span(), format!("`{key}` {empty}"));
+        }
+        let mut parsed = Vec::new();
+        for item in items {
+            let span = item.span();
+            match item.get_ref().as_str().map(str::parse) {
+                Some(Ok(value)) => parsed.push(Given { value, span }),
+                Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
+                None => mismatch(key, "a list of texts", item.get_ref(), &span, report),
+            }
+        }
+        Some(parsed)
+    }
+}
+
+fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Range<usize>, report: &mut Report<'_>) {
+    let got = match got {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(number) => number.as_str(),
+        DeValue::Float(number) => number.as_str(),
+        DeValue::Boolean(true) => "`true`",
+        DeValue::Boolean(false) => "`false`",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
+    report.error(span, format!("{key} must be {wanted}, this is {got}"));
+}

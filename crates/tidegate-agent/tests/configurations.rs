@@ -1,0 +1,213 @@
+//! Configurations as files: `configurations/NAME.toml` with what is said about it in `NAME.expected` beside it.
+//! After a change on purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-agent` writes them anew; read the
+//! difference before you commit it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tidegate_agent::config::{Config, ConfigError, Severity};
+use tidegate_control::{Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
+use tidegate_gateway::{PoolConfig, PoolLimits};
+use tidegate_units::{Latency, ResourceName};
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse("tidegate.toml", text, Path::new("/etc/tidegate"))
+}
+
+fn said(text: &str) -> String {
+    let said = match parse(text) {
+        Ok(config) => config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(error) => error.to_string(),
+    };
+    said + "\n"
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn examples() -> Vec<PathBuf> {
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples"))
+}
+
+#[test]
+fn every_bad_configuration_is_explained_as_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configurations");
+    let update = std::env::var_os("TIDEGATE_UPDATE_EXPECTED").is_some();
+    let mut wrong = Vec::new();
+    for file in files(&folder) {
+        let said = said(&fs::read_to_string(&file).unwrap());
+        let expected = file.with_extension("expected");
+        if update {
+            fs::write(&expected, &said).unwrap();
+        } else if fs::read_to_string(&expected).unwrap_or_default() != said {
+            wrong.push(format!("{}\n{said}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_example_is_valid_without_a_warning() {
+    let examples = examples();
+    assert!(examples.len() >= 4);
+    for example in examples {
+        assert_eq!(said(&fs::read_to_string(&example).unwrap()), "\n", "{}", example.display());
+    }
+}
+
+#[test]
+fn the_complete_example_states_the_defaults() {
+    let text =
+        fs::read_to_string(examples().into_iter().find(|path| path.ends_with("complete.toml")).unwrap());
+    let config = parse(&text.unwrap()).unwrap();
+    let [windowed, delayed, averaged] = &config.gateway.pools[..] else { panic!("three pools") };
+    let default = |pool: &PoolConfig, law, target| {
+        LoopConfig::new(ResourceName::new(pool.name.as_str()).unwrap(), Latency::from_millis(target), law)
+    };
+    assert_eq!(windowed.law, Some(default(windowed, Law::Window(WindowConfig::default()), 15)));
+    assert_eq!(delayed.law, Some(default(delayed, Law::Pid(PidConfig::default()), 15)));
+    assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
+    assert_eq!(windowed.limits, PoolLimits::default());
+    assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
+    // What is written as a default is what nothing gives.
+    let silent = parse(
+        "listen = ['unix:/s']\n[pool.windowed]\nbackend = { kind = 'file' }\ntarget = '15ms'\n\
+         export.volume = { path = '/dev/vg0/volume', limit = { iops = '500 IO/s', bandwidth = '20MiB/s' } }\n\
+         [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = '4GiB' }",
+    )
+    .unwrap();
+    assert_eq!(silent.drain_deadline, config.drain_deadline);
+    assert_eq!(silent.gateway.pools[0].backend, windowed.backend);
+    assert_eq!(silent.gateway.pools[0].exports[0].limit, windowed.exports[0].limit);
+    assert_eq!(silent.gateway.pools[0].exports[0].shares, windowed.exports[0].shares);
+    assert_eq!(silent.gateway.pools[1].backend, delayed.backend);
+}
+
+/// One value in an otherwise valid configuration.
+fn with(place: &str, value: &str) -> Result<Config, ConfigError> {
+    let mut lines = vec![
+        ("listen", "['tcp:127.0.0.1:0']".to_owned()),
+        ("pool.p.backend", "{ kind = 'emulated', preset = 'dnes-309170w' }".to_owned()),
+        ("pool.p.target", "'15ms'".to_owned()),
+        ("pool.p.export.e.size", "'4KiB'".to_owned()),
+    ];
+    lines.retain(|(key, _)| *key != place);
+    lines.push((place, value.to_owned()));
+    let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    parse(&text)
+}
+
+#[test]
+fn the_boundary_between_valid_and_invalid() {
+    let boundaries = [
+        ("pool.p.depth", "1", "0"),
+        ("pool.p.depth", "1024", "1025"),
+        ("pool.p.target", "'2ns'", "'0ns'"),
+        ("pool.p.set_point", "1", "1.0000001"),
+        ("pool.p.set_point", "0.0001", "0.0"),
+        ("pool.p.past_weight", "0", "-0.001"),
+        ("pool.p.past_weight", "0.999", "1.0"),
+        ("pool.p.interval", "'1ns'", "'0ns'"),
+        ("pool.p.window.gamma", "1.0", "1.01"),
+        ("pool.p.window.greatest", "0.25", "0.24"),
+        ("pool.p.export.e.shares", "1", "0"),
+        ("pool.p.export.e.shares", "1_000_000", "1_000_001"),
+        ("pool.p.export.e.shares", "0xff", "0xffffffffff"),
+        ("pool.p.export.e.size", "'4096B'", "'4095B'"),
+        ("pool.p.export.e.limit.iops", "'0.1 IO/s'", "'0 IO/s'"),
+        ("pool.p.limits.session_memory", "'32MiB'", "'32767KiB'"),
+        ("pool.p.limits.sessions", "1", "0"),
+        ("listen", "['tcp:[::]:65535']", "['tcp:[::]:65536']"),
+        ("listen", "['tcp:[::]:0', 'tcp:[::]:0']", "['tcp:[::]:1', 'tcp:[::]:1']"),
+    ];
+    for (key, valid, invalid) in boundaries {
+        if let Err(error) = with(key, valid) {
+            panic!("{key} = {valid} is valid: {error}");
+        }
+        let Err(ConfigError::Invalid(findings)) = with(key, invalid) else {
+            panic!("{key} = {invalid} is invalid")
+        };
+        let errors = findings.iter().filter(|finding| finding.severity() == Severity::Error).count();
+        assert_eq!(errors, 1, "{key} = {invalid}: {findings:?}");
+    }
+}
+
+#[test]
+fn relative_paths_start_at_the_configurations_folder() {
+    let config =
+        parse("listen = ['unix:s']\n[pool.p]\nbackend = { kind = 'file' }\nexport.e = { path = 'e.raw' }")
+            .unwrap();
+    assert_eq!(config.gateway.listen[0].to_string(), "unix:/etc/tidegate/s");
+    assert_eq!(format!("{:?}", config.gateway.pools[0].exports[0].store), "Path(\"/etc/tidegate/e.raw\")");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_found_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.raw"), [0u8; 4096]).unwrap();
+    let path = folder.path().join("tidegate.toml");
+    let load = |text: &str| {
+        fs::write(&path, text).unwrap();
+        match Config::load(&path) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let with_export = |file: &str| {
+        format!(
+            "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.e = {{ path = '{file}' }}\n"
+        )
+    };
+    assert_eq!(load(&with_export("disk.raw")), "");
+    let missing = load(&with_export("disk.rwa"));
+    assert!(missing.contains("tidegate.toml:4:21: `") && missing.contains("no such file"), "{missing}");
+    assert!(load(&with_export(".")).contains("neither a regular file nor a block device"));
+    assert!(load(&with_export("/dev/null")).contains("neither a regular file nor a block device"));
+    let socket = load(&with_export("disk.raw").replace("unix:s", "unix:disk.raw"));
+    assert!(socket.contains("tidegate.toml:1:11: `") && socket.contains("is not a socket"), "{socket}");
+    assert!(load(&with_export("disk.raw").replace("unix:s", "unix:no/s")).contains("there is no folder"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err();
+    assert!(matches!(error, ConfigError::Read { .. }));
+    assert!(error.to_string().starts_with("/nonexistent/tidegate.toml: "), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn arbitrary_text_never_panics(text in any::<String>()) {
+        let _ = said(&text);
+    }
+
+    /// Mutations of a valid configuration get further than noise does.
+    #[test]
+    fn a_damaged_configuration_never_panics(
+        which in 0usize..4,
+        cut in any::<prop::sample::Index>(),
+        length in 0usize..40,
+        insert in "[a-z0-9\"'{}\\[\\]=.,µ\\n -]{0,12}",
+    ) {
+        let mut text: Vec<char> = fs::read_to_string(&examples()[which]).unwrap().chars().collect();
+        let start = cut.index(text.len());
+        let end = (start + length).min(text.len());
+        text.splice(start..end, insert.chars());
+        let text: String = text.into_iter().collect();
+        if let Err(ConfigError::Invalid(findings)) = parse(&text) {
+            prop_assert!(!findings.is_empty());
+            let lines = text.split('\n').count();
+            prop_assert!(findings.iter().all(|finding| finding.line() >= 1 && finding.line() <= lines));
+        }
+    }
+}
