@@ -43,12 +43,10 @@ struct Entry {
 }
 
 impl Entry {
-    fn before<O: Order>(self, other: Self) -> bool {
-        if self.key == other.key {
-            (self.sequence.wrapping_sub(other.sequence) as i32) < 0
-        } else {
-            O::before(self.key, other.key)
-        }
+    /// Without branches: in a heap nobody can predict them, and a wrong guess costs more than both comparisons.
+    fn before<O: Order>(&self, other: &Self) -> bool {
+        let tie_broken = (self.sequence.wrapping_sub(other.sequence) as i32) < 0;
+        O::before(self.key, other.key) | ((self.key == other.key) & tie_broken)
     }
 }
 
@@ -110,7 +108,7 @@ impl<O: Order> Heap<O> {
 
     /// Puts `entry` where it belongs, starting from a hole.
     fn settle(&mut self, hole: usize, entry: Entry) {
-        if hole > 0 && entry.before::<O>(self.entries[(hole - 1) / ARITY]) {
+        if hole > 0 && entry.before::<O>(&self.entries[(hole - 1) / ARITY]) {
             self.rise(hole, entry);
         } else {
             self.sink(hole, entry);
@@ -120,7 +118,7 @@ impl<O: Order> Heap<O> {
     fn rise(&mut self, mut hole: usize, entry: Entry) {
         while hole > 0 {
             let parent = (hole - 1) / ARITY;
-            if !entry.before::<O>(self.entries[parent]) {
+            if !entry.before::<O>(&self.entries[parent]) {
                 break;
             }
             self.place(hole, self.entries[parent]);
@@ -132,20 +130,27 @@ impl<O: Order> Heap<O> {
     fn sink(&mut self, mut hole: usize, entry: Entry) {
         loop {
             let first_child = hole * ARITY + 1;
-            let Some(children) = self.entries.get(first_child..self.entries.len().min(first_child + ARITY))
-            else {
-                break;
+            let child = match self.entries.get(first_child..) {
+                Some([a, b, c, d, ..]) => {
+                    // Two rounds of a tournament, whose first two matches do not wait for each other.
+                    let left = first_child + usize::from(b.before::<O>(a));
+                    let right = first_child + 2 + usize::from(d.before::<O>(c));
+                    if self.entries[right].before::<O>(&self.entries[left]) { right } else { left }
+                }
+                Some(few) => {
+                    let least =
+                        few.iter().enumerate().reduce(|a, b| if b.1.before::<O>(a.1) { b } else { a });
+                    let Some((offset, _)) = least else { break };
+                    first_child + offset
+                }
+                None => break,
             };
-            let Some((offset, least)) =
-                children.iter().copied().enumerate().reduce(|a, b| if b.1.before::<O>(a.1) { b } else { a })
-            else {
-                break;
-            };
-            if !least.before::<O>(entry) {
+            let least = self.entries[child];
+            if !least.before::<O>(&entry) {
                 break;
             }
             self.place(hole, least);
-            hole = first_child + offset;
+            hole = child;
         }
         self.place(hole, entry);
     }
