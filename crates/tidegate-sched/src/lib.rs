@@ -4,6 +4,26 @@
 //! outstanding, with a [delay](Sfq::set_delay) and a [limit](Limit) per flow. [`TokenBucket`] is the shaper
 //! beneath the limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
 //! nothing, or the time before which there will be nothing.
+//!
+//! ```
+//! use tidegate_sched::{Extent, FlowConfig, Pull, Sfq, SfqConfig};
+//! use tidegate_units::{Instant, Window};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let now = Instant::ZERO;
+//! let mut scheduler = Sfq::new(SfqConfig { window: Some(Window::new(1.0)), ..SfqConfig::default() });
+//! let backup = scheduler.add_flow(&FlowConfig::default(), now);
+//! for request in ["first", "second"] {
+//!     let extent = Extent { offset: 0, bytes: 4_096 };
+//!     scheduler.enqueue(backup, now, request, extent).map_err(|refused| refused.reason)?;
+//! }
+//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "first" });
+//! assert_eq!(scheduler.pull(now), Pull::Nothing, "the window is full");
+//! scheduler.complete(backup, now)?;
+//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "second" });
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
