@@ -2,6 +2,7 @@
 //! `cargo test -p tidegate-device --test presets -- --nocapture` prints the figures.
 
 #![allow(clippy::print_stdout, reason = "the figures are what one runs this for")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

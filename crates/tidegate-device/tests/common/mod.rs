@@ -8,8 +8,53 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use tidegate_device::{Device, Io};
-use tidegate_units::Instant;
+use tidegate_device::{
+    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, SeekConfig,
+};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
+
+pub(crate) fn exponential(rate: f64, servers: u32) -> ExponentialConfig {
+    ExponentialConfig { rate: Iops::new(rate), servers, capacity: Bytes::from_gib(1) }
+}
+
+/// A small disk: 1 GB, 31 MB/s under the head.
+pub(crate) fn disk(queue: QueueConfig) -> DiskConfig {
+    DiskConfig {
+        rpm: 7_200,
+        cylinders: 1_000,
+        heads: 4,
+        sectors_per_track: 500,
+        seek: SeekConfig {
+            track_to_track: Latency::from_micros(800),
+            average: Latency::from_micros(8_500),
+            full_stroke: Latency::from_millis(18),
+            knee: 0.2,
+        },
+        head_switch: Latency::from_micros(1_000),
+        write_settle: Latency::from_micros(500),
+        overhead: Latency::from_micros(200),
+        queue,
+    }
+}
+
+pub(crate) fn elevator() -> QueueConfig {
+    QueueConfig::Elevator { depth: 8, max_age: Latency::from_millis(200) }
+}
+
+pub(crate) fn array(cache: Option<CacheConfig>) -> ArrayConfig {
+    ArrayConfig { disks: 3, stripe_unit: Bytes::from_kib(16), disk: disk(elevator()), cache }
+}
+
+pub(crate) fn cache(size: Bytes) -> CacheConfig {
+    CacheConfig {
+        size,
+        overhead: Latency::from_micros(50),
+        low: 0.25,
+        high: 0.75,
+        destage_depth: 4,
+        destage_run: Bytes::from_kib(64),
+    }
+}
 
 /// Where a client's requests go.
 #[derive(Clone, Copy)]
