@@ -7,6 +7,7 @@
 //! the cache full. What is chosen by position: upwards through the disk, contiguous blocks together, then from the
 //! lowest again.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -71,8 +72,8 @@ pub(crate) struct Cache {
     held: u64,
     /// Counts flushes, and so separates what a flush covers from what came after it.
     epoch: u64,
-    /// How many of the blocks held became dirty in each epoch.
-    by_epoch: BTreeMap<u64, u64>,
+    /// Of the blocks held.
+    epochs: Epochs,
 }
 
 /// The cache's view of one disk.
@@ -81,6 +82,8 @@ struct Side {
     /// Block to the epoch in which it became dirty. Overwritten, it keeps its epoch: a flush that covers the
     /// older data is satisfied by the newer.
     dirty: BTreeMap<u64, u64>,
+    /// Of the dirty blocks, so that a flush need not search a disk that has nothing for it.
+    epochs: Epochs,
     /// A block in here may be dirty again, but is not destaged a second time before the first has ended.
     destaging: BTreeSet<u64>,
     outstanding: u32,
@@ -106,7 +109,7 @@ impl Cache {
             disks: vec![Side::default(); disks],
             held: 0,
             epoch: 0,
-            by_epoch: BTreeMap::new(),
+            epochs: Epochs::default(),
         })
     }
 
@@ -116,16 +119,17 @@ impl Cache {
 
     /// Makes a block dirty; `false` when there is no room for it.
     pub(crate) fn insert(&mut self, disk: usize, block: u64) -> bool {
-        let dirty = &mut self.disks[disk].dirty;
-        if dirty.contains_key(&block) {
+        let side = &mut self.disks[disk];
+        if side.dirty.contains_key(&block) {
             return true;
         }
         if self.held >= self.limit {
             return false;
         }
-        dirty.insert(block, self.epoch);
+        side.dirty.insert(block, self.epoch);
+        side.epochs.add(self.epoch);
+        self.epochs.add(self.epoch);
         self.held += 1;
-        *self.by_epoch.entry(self.epoch).or_default() += 1;
         true
     }
 
@@ -143,7 +147,7 @@ impl Cache {
 
     /// The oldest epoch of which the cache holds a block.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        self.by_epoch.first_key_value().map(|(epoch, _)| *epoch)
+        self.epochs.oldest()
     }
 
     /// The next run to destage at the disk, if one should be now. `flush` is the youngest epoch that a
@@ -169,12 +173,7 @@ impl Cache {
         }
         self.held -= run.blocks();
         for epoch in &run.epochs {
-            if let Some(count) = self.by_epoch.get_mut(epoch) {
-                *count -= 1;
-                if *count == 0 {
-                    self.by_epoch.remove(epoch);
-                }
-            }
+            self.epochs.remove(*epoch);
         }
     }
 
@@ -194,6 +193,7 @@ impl Cache {
                 break;
             }
             let Some(epoch) = side.dirty.remove(&block) else { break };
+            side.epochs.remove(epoch);
             side.destaging.insert(block);
             epochs.push(epoch);
         }
@@ -207,11 +207,35 @@ impl Side {
     /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later than
     /// `epoch` and are not being destaged already.
     fn first_dirty(&self, epoch: u64) -> Option<u64> {
+        self.epochs.oldest().filter(|oldest| *oldest <= epoch)?;
         let (behind, ahead) = (self.dirty.range(..self.cursor), self.dirty.range(self.cursor..));
         ahead
             .chain(behind)
             .find(|(block, since)| **since <= epoch && !self.destaging.contains(block))
             .map(|(block, _)| *block)
+    }
+}
+
+/// How many blocks became dirty in each epoch.
+#[derive(Debug, Clone, Default)]
+struct Epochs(BTreeMap<u64, u64>);
+
+impl Epochs {
+    fn add(&mut self, epoch: u64) {
+        *self.0.entry(epoch).or_default() += 1;
+    }
+
+    fn remove(&mut self, epoch: u64) {
+        if let Entry::Occupied(mut count) = self.0.entry(epoch) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.0.first_key_value().map(|(epoch, _)| *epoch)
     }
 }
 

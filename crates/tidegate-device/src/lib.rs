@@ -15,6 +15,21 @@
 //! Same configuration, same seed, same calls: same completions, byte for byte.
 //!
 //! Models move no data. They say when, never what.
+//!
+//! ```
+//! use tidegate_device::{Device, Io, Preset};
+//! use tidegate_units::{Instant, Latency};
+//!
+//! let mut device = Device::new(&Preset::Dnes309170w.config(), 1)?;
+//! device.submit(Instant::ZERO, 7, Io::read(1 << 30, 4096))?;
+//! let mut done = Vec::new();
+//! while let Some(at) = device.next_event() {
+//!     device.advance(at, &mut done);
+//! }
+//! assert_eq!(done[0].id, 7);
+//! assert!(done[0].at < Instant::ZERO + Latency::from_millis(22));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

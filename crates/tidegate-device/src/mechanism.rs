@@ -70,8 +70,8 @@ impl Mechanism {
         require((1..=256).contains(&config.heads), "heads", "between 1 and 256")?;
         let track = u64::from(config.sectors_per_track);
         require((8..=1 << 16).contains(&track), "sectors-per-track", "between 8 and 65536")?;
+        // At least 9 ns, by the bounds above.
         let sector_time = 60_000_000_000 / (u64::from(config.rpm) * track);
-        require(sector_time > 0, "sectors-per-track", "few enough to pass the head in 1 ns each")?;
         let skew = |movement: Latency| {
             movement.saturating_add(config.write_settle).as_nanos().div_ceil(sector_time) % track
         };
