@@ -30,6 +30,8 @@ pub struct ControlLoop {
     config: LoopConfig,
     law: LawState,
     ewma: Ewma,
+    /// Whose average it is.
+    signal: Option<Signal>,
     sizes: SizeModel,
     last: Option<Instant>,
     /// How much time the next sample of the moving average stands for.
@@ -96,6 +98,7 @@ impl ControlLoop {
             law: LawState::new(config.law)?,
             config,
             ewma: Ewma::default(),
+            signal: None,
             sizes: SizeModel::default(),
             last: None,
             since_sample: Duration::ZERO,
@@ -144,38 +147,22 @@ impl ControlLoop {
         let set_point = self.config.set_point();
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
 
-        self.since_sample = self.since_sample.saturating_add(elapsed);
-        let mut measured = None;
-        let mut fed = None;
-        match input {
-            Input::Samples { .. } => {
-                let mean = self.mean(consumers, signal, &heard, elapsed);
-                measured = Some(mean);
-                fed = Some(self.smooth(mean));
-            }
-            Input::Overload { oldest } => {
-                // The average is left alone: the request will be a sample of its own when it completes.
-                fed = Some(self.ewma.get().map_or(oldest, |estimate| estimate.max(oldest)));
-            }
-            // After a pause the load is another one, and the first new sample counts in full. A single silent
-            // interval is no pause: a reader of a few requests per second has many.
-            Input::Idle if self.since_sample >= self.config.idle_half_life => self.ewma.reset(),
-            Input::Idle | Input::Unknown | Input::NoTime => {}
-        }
-        let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
-        let action = match (input, fed) {
-            (Input::Unknown | Input::NoTime, _) => Action::Hold,
-            (_, Some(_)) if somebody_to_hold => Action::Regulate,
-            _ => Action::Relax,
+        let measured = match input {
+            Input::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
+            Input::Overload { .. } | Input::Unknown | Input::Idle | Input::NoTime => None,
         };
-        let step = match (action, fed) {
-            (Action::Regulate, Some(estimate)) => self.regulate(estimate, elapsed, consumers),
-            (Action::Relax, _) => {
+        let fed = self.estimate(input, signal, measured, elapsed);
+        let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
+        let (action, step) = match (input, fed) {
+            (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.law.unchanged()),
+            (_, Some(estimate)) if somebody_to_hold => {
+                (Action::Regulate, self.regulate(estimate, elapsed, consumers))
+            }
+            _ => {
                 let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
                 self.law.relax((-half_lives).exp2());
-                self.law.unchanged()
+                (Action::Relax, self.law.unchanged())
             }
-            _ => self.law.unchanged(),
         };
 
         let (commands, held) = self.commands(consumers);
@@ -208,6 +195,38 @@ impl ControlLoop {
         // Also after a jump back: time goes on from where the clock is now.
         self.last = Some(now);
         elapsed.min(self.config.interval.saturating_mul(GREATEST_ELAPSED))
+    }
+
+    /// What the law is fed, if it is.
+    fn estimate(
+        &mut self,
+        input: Input,
+        signal: Signal,
+        measured: Option<Latency>,
+        elapsed: Duration,
+    ) -> Option<Latency> {
+        if self.signal != Some(signal) {
+            // The average of others says nothing about these.
+            self.ewma.reset();
+            self.signal = Some(signal);
+        }
+        self.since_sample = self.since_sample.saturating_add(elapsed);
+        match input {
+            Input::Samples { .. } => measured.map(|mean| self.smooth(mean)),
+            // The average is left alone: the request will be a sample of its own when it completes.
+            Input::Overload { oldest } => {
+                Some(self.ewma.get().map_or(oldest, |estimate| estimate.max(oldest)))
+            }
+            Input::Idle => {
+                // After a pause the load is another one, and the first new sample counts in full. A single silent
+                // interval is no pause: a reader of a few requests per second has many.
+                if self.since_sample >= self.config.idle_half_life {
+                    self.ewma.reset();
+                }
+                None
+            }
+            Input::Unknown | Input::NoTime => None,
+        }
     }
 
     /// The signal's mean response time. There are samples.

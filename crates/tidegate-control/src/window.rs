@@ -22,7 +22,8 @@ pub struct WindowConfig {
     /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a dozen
     /// of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
     pub least: Window,
-    /// w_max, and where the law begins: open. Default 64, PARDA's host queue length (§5).
+    /// w_max, and where the law begins: open. Default 64, as in PARDA's evaluation (§5), where it
+    /// is the usual issue queue length per LUN.
     pub greatest: Window,
 }
 

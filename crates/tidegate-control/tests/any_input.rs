@@ -1,0 +1,214 @@
+//! The loop under any sequence of operations: whatever is observed, however the clock runs, whoever comes and goes.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_control::{
+    Action, Commands, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, Observation,
+    Operations, Output, Outstanding, PidConfig, PidVariant, Smoothing, WindowConfig,
+};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Step { forward: u64, consumers: Vec<ConsumerObservation> },
+    JumpBack(u64),
+    Reconfigure(Box<LoopConfig>),
+}
+
+/// Anything, with a preference for what is plausible and for the edges.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 0u64..100, 0u64..2_000_000_000, any::<u64>(), Just(u64::MAX)]
+}
+
+fn operations() -> impl Strategy<Value = Operations> {
+    let oldest = proptest::option::of(number().prop_map(Latency::from_nanos));
+    (number(), number(), number(), 0u32..3, oldest).prop_map(|(count, bytes, total, in_flight, oldest)| {
+        Operations {
+            count,
+            bytes: Bytes::new(bytes),
+            total_latency: Latency::from_nanos(total),
+            in_flight,
+            // Not only together with requests in flight: a sensor may be wrong.
+            oldest_in_flight: oldest,
+        }
+    })
+}
+
+fn quiet() -> impl Strategy<Value = Operations> {
+    prop_oneof![
+        operations(),
+        Just(Operations::default()),
+        operations().prop_map(|operations| Operations { count: 0, ..operations })
+    ]
+}
+
+prop_compose! {
+    fn consumer()(
+        name in 0u32..20,
+        shares in prop_oneof![Just(1), 1u32..=1_000_000, Just(1_000_000)],
+        protected: bool,
+        reads in quiet(),
+        writes in quiet(),
+        outstanding in prop_oneof![Just(0.0), 0.0..100.0, any::<f64>()],
+        queued in prop_oneof![Just(0), any::<u32>()],
+    ) -> ConsumerObservation {
+        ConsumerObservation {
+            name: ConsumerName::new(&format!("consumer-{name}")).unwrap(),
+            shares: Shares::new(shares).unwrap(),
+            protected,
+            reads,
+            writes,
+            mean_outstanding: Outstanding::new(outstanding),
+            queued,
+        }
+    }
+}
+
+fn law() -> impl Strategy<Value = Law> {
+    let window =
+        (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0).prop_map(|(gamma, beta_gain, least, greatest)| {
+            Law::Window(WindowConfig {
+                gamma,
+                beta_gain,
+                least: Window::new(least),
+                greatest: Window::new(greatest),
+            })
+        });
+    let pid = (0.01..20.0, 1u64..10_000, 0u64..1_000, any::<bool>(), 1u64..2_000).prop_map(
+        |(gain, integral, derivative, literal, greatest)| {
+            Law::Pid(PidConfig {
+                proportional_gain: gain,
+                integral_time: Duration::from_millis(integral),
+                derivative_time: Duration::from_millis(derivative),
+                variant: if literal { PidVariant::Literal } else { PidVariant::Clamped },
+                greatest: Latency::from_millis(greatest),
+                ..PidConfig::default()
+            })
+        },
+    );
+    prop_oneof![window, pid]
+}
+
+prop_compose! {
+    fn config()(
+        law in law(),
+        target in 1u64..1_000,
+        normalise: bool,
+        dry_run: bool,
+        smoothing in prop_oneof![
+            Just(Smoothing::default()),
+            Just(Smoothing::TimeConstant(Duration::ZERO)),
+            (0.0..1.0).prop_map(|past_weight| Smoothing::PerInterval { past_weight }),
+        ],
+    ) -> LoopConfig {
+        LoopConfig {
+            normalise,
+            dry_run,
+            smoothing,
+            ..LoopConfig::new(ResourceName::new("r").unwrap(), Latency::from_millis(target), law)
+        }
+    }
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let forward = prop_oneof![Just(0), Just(250_000_000), 0u64..1_000_000_000, any::<u64>()];
+    prop_oneof![
+        10 => (forward, prop::collection::vec(consumer(), 0..6))
+            .prop_map(|(forward, consumers)| Operation::Step { forward, consumers }),
+        1 => any::<u64>().prop_map(Operation::JumpBack),
+        1 => config().prop_map(|config| Operation::Reconfigure(Box::new(config))),
+    ]
+}
+
+fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Commands, decision: &Decision) {
+    let throttled: Vec<_> = consumers.iter().filter(|consumer| !consumer.protected).collect();
+    let named: Vec<_> = commands.consumers.iter().map(|consumer| &consumer.name).collect();
+    assert_eq!(named, throttled.iter().map(|consumer| &consumer.name).collect::<Vec<_>>());
+    assert_eq!(decision.throttled as usize, throttled.len());
+    assert!(decision.held <= decision.throttled);
+    match (&config.law, decision.bounded) {
+        (Law::Window(law), Output::Window(window)) => {
+            assert!(law.least <= window && window <= law.greatest, "{decision:?}");
+            assert!(commands.consumers.iter().all(|consumer| consumer.delay.is_none()));
+            assert!(commands.window.is_none_or(|commanded| commanded == window));
+            assert_eq!(commands.window.is_some(), !throttled.is_empty() && !config.dry_run);
+        }
+        (Law::Pid(law), Output::Delay(delay)) => {
+            assert_eq!(commands.window, None);
+            assert!(delay <= law.greatest, "{decision:?}");
+            for (consumer, command) in throttled.iter().zip(&commands.consumers) {
+                let Some(commanded) = command.delay else { continue };
+                assert!(Latency::ZERO < commanded && commanded <= delay && !config.dry_run);
+                // Little: with so many outstanding, a longer delay would leave less than the floor rate.
+                let longest = consumer.mean_outstanding.get() / law.floor.per_second();
+                assert!(commanded.as_secs_f64() <= longest + 1e-9, "{commanded} {longest}");
+            }
+        }
+        other => panic!("a law says what is not its own: {other:?}"),
+    }
+    let half_lives = decision.elapsed.as_secs_f64() / config.idle_half_life.as_secs_f64();
+    assert!(decision.elapsed <= Latency::from(config.interval * 10) && half_lives >= 0.0);
+    assert_eq!(decision.input == Input::NoTime, decision.elapsed == Latency::ZERO);
+    assert!(!decision.to_string().is_empty());
+    // No number in it that JSON cannot say: infinities and NaN would come back as an error.
+    let text = serde_json::to_string(decision).unwrap();
+    let again: Decision = serde_json::from_str(&text).unwrap();
+    assert_eq!((again.at, again.input, again.estimate), (decision.at, decision.input, decision.estimate));
+}
+
+/// How far what is in force is from letting go, on the scale on which it decays.
+fn strictness(law: &Law, output: Output) -> f64 {
+    match (law, output) {
+        (Law::Window(law), Output::Window(window)) => (law.greatest.get() / window.get()).ln(),
+        (_, Output::Delay(delay)) => delay.as_secs_f64(),
+        other => panic!("a law says what is not its own: {other:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_command_is_within_bounds_and_silence_never_lets_go_at_once(
+        first in config(), operations in prop::collection::vec(operation(), 1..40)
+    ) {
+        let mut control = ControlLoop::new(first).unwrap();
+        let mut now = Instant::ZERO;
+        let mut in_force: Option<Output> = None;
+        for operation in operations {
+            match operation {
+                Operation::JumpBack(nanos) => now = now - Duration::from_nanos(nanos),
+                Operation::Reconfigure(config) => {
+                    control.reconfigure(*config).unwrap();
+                    in_force = None;
+                }
+                Operation::Step { forward, consumers } => {
+                    now = now + Latency::from_nanos(forward);
+                    let resource = control.config().resource.clone();
+                    let observation = Observation::new(resource, now, consumers);
+                    let mut twin = control.clone();
+                    let (commands, decision) = control.step(now, &observation);
+                    check(control.config(), &observation.consumers, &commands, &decision);
+                    prop_assert_eq!(twin.step(now, &observation), (commands, decision.clone()));
+                    if let Some(before) = in_force {
+                        let law = &control.config().law;
+                        let (before, after) = (strictness(law, before), strictness(law, decision.bounded));
+                        match decision.action {
+                            Action::Hold => prop_assert!((before - after).abs() < 1e-12),
+                            // Ten intervals of 250 ms are 1.25 half-lives: 42 % of a delay are left.
+                            Action::Relax => {
+                                // Below a level of 0.5 ms a delay ends.
+                                let level = if matches!(law, Law::Pid(_)) { 0.0005 } else { 0.0 };
+                                prop_assert!(after <= before + 1e-12, "{before} {after}");
+                                prop_assert!(after >= 0.42 * before - level - 1e-9, "{before} {after}");
+                            }
+                            Action::Regulate => {}
+                        }
+                    }
+                    in_force = Some(decision.bounded);
+                }
+            }
+        }
+    }
+}
