@@ -1,0 +1,203 @@
+//! What load to make.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::{Bytes, Iops};
+
+use crate::target::Target;
+
+/// The most connections of one load, each with two threads.
+const MAX_CONNECTIONS: u32 = 64;
+
+/// The most requests outstanding on one connection.
+const MAX_DEPTH: u32 = 4096;
+
+/// The greatest rate: one request per microsecond.
+const MAX_RATE: f64 = 1e6;
+
+/// The longest phase, pause or run: beyond any test, short of any overflow.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
+
+/// A load on one export.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadConfig {
+    /// Where.
+    pub target: Target,
+    /// Over how many connections, 1 to 64.
+    pub connections: u32,
+    /// When requests come.
+    pub arrivals: Arrivals,
+    /// Which blocks they touch, one after the other.
+    pub order: Order,
+    /// The share of reads, 0 (only writes) to 1 (only reads).
+    pub read_fraction: f64,
+    /// The size of every request.
+    pub block: Bytes,
+    /// Where in the export the region begins that is loaded.
+    pub offset: Bytes,
+    /// The size of the region; the rest of the export if absent. What does not fill a block at its end is left alone.
+    pub span: Option<Bytes>,
+    /// Whether writes must be on stable storage before they are answered.
+    pub fua: bool,
+    /// What is written.
+    pub payload: Payload,
+    /// Pauses; none if absent.
+    pub phases: Option<Phases>,
+    /// How long; until stopped if absent.
+    pub duration: Option<Duration>,
+    /// Where random numbers begin: the same seed makes the same requests in the same order, per connection.
+    pub seed: u64,
+}
+
+impl LoadConfig {
+    /// Random reads of 4 KiB over the whole export, one at a time, until stopped.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            connections: 1,
+            arrivals: Arrivals::Closed { depth: 1, think: Duration::ZERO },
+            order: Order::Random,
+            read_fraction: 1.0,
+            block: Bytes::from_kib(4),
+            offset: Bytes::ZERO,
+            span: None,
+            fua: false,
+            payload: Payload::Random,
+            phases: None,
+            duration: None,
+            seed: 1,
+        }
+    }
+
+    /// Checks what can be checked without the export.
+    ///
+    /// # Errors
+    /// The first value out of its bounds.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.connections == 0 || self.connections > MAX_CONNECTIONS {
+            return Err(ConfigError::Connections(self.connections));
+        }
+        let (depth, think) = match self.arrivals {
+            Arrivals::Closed { depth, think } => (depth, think),
+            Arrivals::Open { rate, depth, .. } => {
+                let per_connection = rate.per_second() / f64::from(self.connections);
+                // Below, the time to the next request would be longer than the longest run.
+                if rate.per_second() > MAX_RATE || per_connection < MAX_DURATION.as_secs_f64().recip() {
+                    return Err(ConfigError::Rate(rate));
+                }
+                (depth, Duration::ZERO)
+            }
+        };
+        if depth == 0 || depth > MAX_DEPTH {
+            return Err(ConfigError::Depth(depth));
+        }
+        // A NaN is in no range.
+        if !(0.0..=1.0).contains(&self.read_fraction) {
+            return Err(ConfigError::ReadFraction(self.read_fraction));
+        }
+        let phases = self.phases.map_or([Duration::ZERO; 3], |phases| [phases.on, phases.off, phases.delay]);
+        let durations = [think, self.duration.unwrap_or_default()].into_iter().chain(phases);
+        if let Some(long) = durations.max().filter(|longest| *longest > MAX_DURATION) {
+            return Err(ConfigError::TooLong(long));
+        }
+        if self.phases.is_some_and(|phases| phases.on.is_zero()) {
+            return Err(ConfigError::NeverOn);
+        }
+        if self.block == Bytes::ZERO {
+            return Err(ConfigError::NoBlock);
+        }
+        Ok(())
+    }
+}
+
+/// When requests come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrivals {
+    /// Each connection keeps `depth` requests outstanding; an answer makes room for the next request.
+    Closed {
+        /// Per connection, 1 to 4096.
+        depth: u32,
+        /// How long after an answer the next request comes.
+        think: Duration,
+    },
+    /// Requests come at a rate, whatever the answers.
+    Open {
+        /// Of all connections together, at most 1 000 000 per second.
+        rate: Iops,
+        /// How the requests are spaced.
+        spacing: Spacing,
+        /// How many requests may be outstanding per connection, 1 to 4096. A request that is due at this bound
+        /// waits its turn at the generator: none is dropped, and its response time includes the wait. What still
+        /// waits at the end of the run is reported as unsent.
+        depth: u32,
+    },
+}
+
+/// How the requests of an open loop are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spacing {
+    /// Evenly.
+    Even,
+    /// With exponentially distributed intervals, as of many independent users.
+    Poisson,
+}
+
+/// Which block comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Any block of the region, uniformly.
+    Random,
+    /// One after the other, from the region's end back to its beginning. Of several connections each begins at its
+    /// own part of the region.
+    Sequential,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    /// Bytes that do not compress.
+    Random,
+    /// Zeroes.
+    Zeroes,
+    /// One byte, repeated.
+    Byte(u8),
+}
+
+/// Load that comes and goes. Requests that are outstanding when a pause begins complete normally.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phases {
+    /// How long the load is on; not zero.
+    pub on: Duration,
+    /// How long it then pauses.
+    pub off: Duration,
+    /// How long it waits before it is on for the first time.
+    pub delay: Duration,
+}
+
+/// Why a load makes no sense.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ConfigError {
+    /// The number of connections.
+    #[error("{0} connections; 1 to {MAX_CONNECTIONS} are possible")]
+    Connections(u32),
+    /// The number of requests outstanding.
+    #[error("a depth of {0}; 1 to {MAX_DEPTH} are possible")]
+    Depth(u32),
+    /// The rate.
+    #[error("a rate of {0}; it must be more than zero and at most 1000 kIO/s")]
+    Rate(Iops),
+    /// The share of reads.
+    #[error("{0} as the share of reads; 0 to 1 is possible")]
+    ReadFraction(f64),
+    /// A time span.
+    #[error("{0:?} is longer than a year")]
+    TooLong(Duration),
+    /// Phases without load.
+    #[error("the load is never on")]
+    NeverOn,
+    /// Requests without data.
+    #[error("the block size is zero")]
+    NoBlock,
+}

@@ -1,0 +1,134 @@
+//! What can go wrong with a load.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_nbd::handshake::ClientError;
+use tidegate_nbd::transmission::ReplyError;
+use tidegate_units::Bytes;
+
+use crate::config::ConfigError;
+
+/// Why a load could not run to its end. The message names the target.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The load makes no sense.
+    #[error("this load is not possible: {0}")]
+    Config(#[from] ConfigError),
+    /// The export could not be opened.
+    #[error("{target}: {source}")]
+    Connect {
+        /// The target's URI.
+        target: String,
+        /// What happened.
+        source: ConnectError,
+    },
+    /// The export cannot take this load.
+    #[error("{target}: {source}")]
+    Unsuitable {
+        /// The target's URI.
+        target: String,
+        /// Why.
+        source: Unsuitable,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A connection was lost while the load ran.
+    #[error("{target}: lost the connection with {outstanding} requests outstanding: {source}")]
+    Lost {
+        /// The target's URI.
+        target: String,
+        /// How many requests of this connection were without answer.
+        outstanding: usize,
+        /// What happened.
+        source: Loss,
+    },
+    /// A thread ended by a defect of this program.
+    #[error("{target}: a thread of the load generator panicked")]
+    Panicked {
+        /// The target's URI.
+        target: String,
+    },
+}
+
+/// Why an export could not be opened.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// No connection.
+    #[error("cannot connect: {0}")]
+    Socket(#[source] io::Error),
+    /// The connection failed during the handshake.
+    #[error("the connection failed during the handshake: {0}")]
+    Io(#[source] io::Error),
+    /// The server closed the connection. One that knows only the old `EXPORT_NAME` refuses an export that way.
+    #[error("the server closed the connection during the handshake")]
+    Closed,
+    /// The handshake takes too long.
+    #[error("no end of the handshake within {0:?}")]
+    TimedOut(Duration),
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(ClientError),
+}
+
+/// Why an export cannot take a load.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unsuitable {
+    /// It is read-only.
+    #[error("the export is read-only, and the load writes")]
+    ReadOnly,
+    /// It does not know FUA.
+    #[error("the export does not support FUA")]
+    NoFua,
+    /// The block size is not a multiple of the least block.
+    #[error("requests of {block} do not fit the export's least block of {minimum}")]
+    Unaligned {
+        /// The block size or the offset that does not fit.
+        block: Bytes,
+        /// The export's least block.
+        minimum: Bytes,
+    },
+    /// The block size is more than the server takes.
+    #[error("requests of {block} are larger than the {maximum} that the server takes")]
+    TooLarge {
+        /// The block size.
+        block: Bytes,
+        /// The server's greatest payload.
+        maximum: Bytes,
+    },
+    /// The region does not lie within the export, or has no room for one block.
+    #[error("the region does not fit: it must hold a block of {block} within the export's {size}")]
+    Region {
+        /// The block size.
+        block: Bytes,
+        /// The export's size.
+        size: Bytes,
+    },
+}
+
+/// How a connection was lost.
+#[derive(Debug, Error)]
+pub enum Loss {
+    /// The server closed it.
+    #[error("the server closed it")]
+    Closed,
+    /// The server is about to end, and said so.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// It failed.
+    #[error(transparent)]
+    Io(io::Error),
+    /// The server broke the protocol.
+    #[error(transparent)]
+    Protocol(ReplyError),
+    /// The server ended a reply to a read before all of its data.
+    #[error("the server answered a read of {wanted} bytes with {received}")]
+    ShortRead {
+        /// How many bytes were asked for.
+        wanted: u32,
+        /// How many came.
+        received: u32,
+    },
+}

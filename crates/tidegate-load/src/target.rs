@@ -1,0 +1,251 @@
+//! Where an export is, as an NBD URI.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+use tidegate_nbd::{ExportName, ExportNameError};
+
+/// The port that IANA assigned to NBD.
+const DEFAULT_PORT: u16 = 10_809;
+
+/// How to reach a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// By TCP.
+    Tcp {
+        /// A name, an IPv4 address, or an IPv6 address without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// By a Unix socket.
+    Unix(PathBuf),
+}
+
+/// An export of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// How to reach the server.
+    pub endpoint: Endpoint,
+    /// Which of its exports; the empty name is the server's default.
+    pub export: ExportName,
+}
+
+/// Why a text is not an NBD URI that can be used here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TargetError {
+    /// It does not begin like one.
+    #[error("write `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`, not `{0}`")]
+    Scheme(String),
+    /// It asks for TLS.
+    #[error("`{0}` asks for TLS, which is not supported")]
+    Tls(String),
+    /// No host in a TCP URI.
+    #[error("`{0}` names no host")]
+    NoHost(String),
+    /// The port is not a number from 1 to 65535.
+    #[error("`{0}` is not a port")]
+    Port(String),
+    /// No socket in a Unix URI.
+    #[error("`{0}` names no socket; end it with `?socket=PATH`")]
+    NoSocket(String),
+    /// A host in a Unix URI.
+    #[error("`{0}` names a host beside the socket; write `nbd+unix:///`, with three slashes")]
+    HostAndSocket(String),
+    /// A parameter that is not understood.
+    #[error("unknown parameter `{0}`; only `socket` is understood, with `nbd+unix:`")]
+    Parameter(String),
+    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
+    #[error("`{0}` is not percent-encoded UTF-8")]
+    Encoding(String),
+    /// The export's name cannot be one.
+    #[error(transparent)]
+    Export(#[from] ExportNameError),
+}
+
+impl Target {
+    /// An export of a server behind a Unix socket.
+    #[must_use]
+    pub fn unix(socket: impl Into<PathBuf>, export: ExportName) -> Self {
+        Self { endpoint: Endpoint::Unix(socket.into()), export }
+    }
+
+    /// An export of a server behind a TCP port.
+    #[must_use]
+    pub fn tcp(host: impl Into<String>, port: u16, export: ExportName) -> Self {
+        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, export }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| TargetError::Scheme(text.to_owned()))?;
+        let (location, query) = match rest.split_once('?') {
+            Some((location, query)) => (location, Some(query)),
+            None => (rest, None),
+        };
+        let (authority, export) = location.split_once('/').unwrap_or((location, ""));
+        let export = ExportName::new(decode(export)?)?;
+        match scheme {
+            "nbd" => {
+                if let Some(query) = query {
+                    return Err(TargetError::Parameter(query.to_owned()));
+                }
+                Ok(Self { endpoint: tcp_endpoint(authority, text)?, export })
+            }
+            "nbd+unix" if !authority.is_empty() => Err(TargetError::HostAndSocket(text.to_owned())),
+            "nbd+unix" => {
+                let query = query.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?;
+                let socket = query
+                    .strip_prefix("socket=")
+                    .filter(|socket| !socket.contains('&'))
+                    .ok_or_else(|| TargetError::Parameter(query.to_owned()))?;
+                if socket.is_empty() {
+                    return Err(TargetError::NoSocket(text.to_owned()));
+                }
+                Ok(Self::unix(decode(socket)?, export))
+            }
+            "nbds" | "nbds+unix" => Err(TargetError::Tls(text.to_owned())),
+            _ => Err(TargetError::Scheme(text.to_owned())),
+        }
+    }
+}
+
+fn tcp_endpoint(authority: &str, text: &str) -> Result<Endpoint, TargetError> {
+    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => {
+            (host, Some(rest.strip_prefix(':').ok_or_else(|| TargetError::Port(rest.to_owned()))?))
+        }
+        None => match authority.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(TargetError::NoHost(text.to_owned()));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => {
+            port.parse().ok().filter(|port| *port != 0).ok_or_else(|| TargetError::Port(port.to_owned()))?
+        }
+    };
+    Ok(Endpoint::Tcp { host: host.to_owned(), port })
+}
+
+/// Undoes percent-encoding.
+fn decode(text: &str) -> Result<String, TargetError> {
+    let bad = || TargetError::Encoding(text.to_owned());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2).ok_or_else(bad)?;
+        rest = tail;
+        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or_else(bad);
+        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+/// Percent-encodes what would be misread.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let export = encode(self.export.as_str());
+        match &self.endpoint {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{export}"),
+            Endpoint::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{export}"),
+            Endpoint::Unix(path) => {
+                write!(f, "nbd+unix:///{export}?socket={}", encode(&Path::to_string_lossy(path)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> ExportName {
+        ExportName::new(text).unwrap()
+    }
+
+    #[test]
+    fn uris_are_understood() {
+        for (text, target) in [
+            ("nbd://localhost/disk", Target::tcp("localhost", 10_809, name("disk"))),
+            ("nbd://10.0.0.1:99/", Target::tcp("10.0.0.1", 99, name(""))),
+            ("nbd://host", Target::tcp("host", 10_809, name(""))),
+            ("nbd://[::1]/a/b", Target::tcp("::1", 10_809, name("a/b"))),
+            ("nbd://[fe80::1]:7/x%20y", Target::tcp("fe80::1", 7, name("x y"))),
+            ("nbd+unix:///disk?socket=/run/n.sock", Target::unix("/run/n.sock", name("disk"))),
+            ("nbd+unix://?socket=rel", Target::unix("rel", name(""))),
+        ] {
+            assert_eq!(text.parse(), Ok(target), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_uri_is_said() {
+        let error = |text: &str| text.parse::<Target>().unwrap_err();
+        assert_eq!(error("localhost:10809"), TargetError::Scheme("localhost:10809".to_owned()));
+        assert_eq!(error("http://x/"), TargetError::Scheme("http://x/".to_owned()));
+        assert_eq!(error("nbds://x/"), TargetError::Tls("nbds://x/".to_owned()));
+        assert_eq!(error("nbd:///x"), TargetError::NoHost("nbd:///x".to_owned()));
+        assert_eq!(error("nbd://x:0/"), TargetError::Port("0".to_owned()));
+        assert_eq!(error("nbd://x:65536/"), TargetError::Port("65536".to_owned()));
+        assert_eq!(error("nbd://[::1]7/"), TargetError::Port("7".to_owned()));
+        assert_eq!(error("nbd+unix:///x"), TargetError::NoSocket("nbd+unix:///x".to_owned()));
+        assert_eq!(error("nbd+unix:///x?socket="), TargetError::NoSocket("nbd+unix:///x?socket=".to_owned()));
+        assert_eq!(
+            error("nbd+unix://h/x?socket=s"),
+            TargetError::HostAndSocket("nbd+unix://h/x?socket=s".to_owned())
+        );
+        assert_eq!(error("nbd+unix:///x?path=s"), TargetError::Parameter("path=s".to_owned()));
+        assert_eq!(error("nbd://h/x?socket=s"), TargetError::Parameter("socket=s".to_owned()));
+        assert_eq!(error("nbd://h/%e9"), TargetError::Encoding("%e9".to_owned()));
+        assert_eq!(error("nbd://h/%4"), TargetError::Encoding("%4".to_owned()));
+        assert_eq!(error("nbd://h/%00"), TargetError::Export(ExportNameError::Nul));
+    }
+
+    proptest! {
+        #[test]
+        fn uris_round_trip(
+            export in "[^\0]{0,30}", host in "[a-z0-9.:]{1,20}", port in 1u16..=65535, socket in "[^\0]{1,30}",
+        ) {
+            for target in [Target::tcp(host, port, name(&export)), Target::unix(socket, name(&export))] {
+                prop_assert_eq!(target.to_string().parse(), Ok(target));
+            }
+        }
+
+        #[test]
+        fn arbitrary_text_is_no_trouble(text in "\\PC{0,60}") {
+            let _ = text.parse::<Target>();
+            let _ = format!("nbd+unix://{text}").parse::<Target>();
+        }
+    }
+}
