@@ -286,18 +286,68 @@ fn a_flow_that_was_limited_saved_up_nothing() {
 fn a_batch_follows_a_local_stream_and_no_other() {
     let batch = Batch { locality: Bytes::from_mib(1), requests: 3, cost: Cost::from_ios(100) };
     let mut scheduler = Sfq::new(SfqConfig { batch: Some(batch), ..plain(100.0) });
-    let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
+    let ids = [1, 1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
     for index in 0..8 {
         let near = Extent { offset: index * 4_096, bytes: 4_096 };
         let far = Extent { offset: index << 30, bytes: 4_096 };
-        scheduler.enqueue(ids[0], Instant::ZERO, 's', near).unwrap();
-        scheduler.enqueue(ids[1], Instant::ZERO, 'r', far).unwrap();
+        for (&id, (name, extent)) in ids.iter().zip([('s', near), ('q', far), ('r', far)]) {
+            scheduler.enqueue(id, Instant::ZERO, name, extent).unwrap();
+        }
     }
-    let mut order = String::new();
-    while let Pull::Request { request, .. } = scheduler.pull(Instant::ZERO) {
-        order.push(request);
+    assert_eq!(order(&mut scheduler), "ssssqrqrqrqrssssqrqrqrqr");
+}
+
+/// Everything that can go, in order.
+fn order(scheduler: &mut Sfq<char>) -> String {
+    let next = || match scheduler.pull(Instant::ZERO) {
+        Pull::Request { request, .. } => Some(request),
+        _ => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn a_batch_is_no_debt_after_an_idle_time() {
+    let mut scheduler = Sfq::new(SfqConfig { batch: Some(Batch::default()), ..plain(100.0) });
+    let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
+    for _ in 0..8 {
+        scheduler.enqueue(ids[0], Instant::ZERO, 'a', Extent::default()).unwrap();
     }
-    assert_eq!(order, "ssssrrrrssssrrrr");
+    assert_eq!(order(&mut scheduler), "aaaaaaaa");
+    for _ in 0..8 {
+        scheduler.complete(ids[0], Instant::ZERO).unwrap();
+    }
+    for index in 0..4 {
+        for (&id, name) in ids.iter().zip(['a', 'b']) {
+            scheduler.enqueue(id, Instant::ZERO, name, Extent { offset: index << 30, bytes: 0 }).unwrap();
+        }
+    }
+    assert_eq!(order(&mut scheduler), "abababab");
+}
+
+/// A credit puts a tag behind virtual time; virtual time must not follow it there.
+#[test]
+fn one_flows_credit_does_not_add_to_anothers() {
+    let config = SfqConfig { idle_credit: Cost::from_ios(10), ..plain(1.0) };
+    let mut scheduler = Sfq::new(config);
+    let ids = [1, 1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
+    dispatched(&mut scheduler, &ids[..1], Instant::ZERO, 1_000);
+    scheduler.enqueue(ids[1], Instant::ZERO, (), Extent::default()).unwrap();
+    assert!(matches!(scheduler.pull(Instant::ZERO), Pull::Request { flow, .. } if flow == ids[1]));
+    scheduler.complete(ids[1], Instant::ZERO).unwrap();
+    let counts = dispatched(&mut scheduler, &[ids[0], ids[2]], Instant::ZERO, 100);
+    assert!(counts[1] - counts[0] <= 12.0, "{counts:?}");
+}
+
+#[test]
+fn a_flow_that_becomes_exempt_is_level_with_the_exempt() {
+    let mut scheduler = Sfq::new(plain(1.0));
+    let protected = scheduler.add_flow(&FlowConfig { exempt: true, ..weight(1) }, Instant::ZERO);
+    let other = scheduler.add_flow(&weight(1), Instant::ZERO);
+    dispatched(&mut scheduler, &[other], Instant::ZERO, 1_000);
+    scheduler.set_exempt(other, true, Instant::ZERO).unwrap();
+    let counts = dispatched(&mut scheduler, &[protected, other], Instant::ZERO, 100);
+    assert!((counts[0] - counts[1]).abs() <= 2.0, "{counts:?}");
 }
 
 #[test]
