@@ -1,1 +1,41 @@
-//! Not written yet.
+//! The block gateway: NBD sessions, a quality-of-service stage per pool, and backends.
+//!
+//! ```text
+//! NBD session ─▶ consumer's queue ─▶ SFQ(D) ─▶ [window | delay] ─▶ backend ─▶ reply, and a sample for the law
+//! ```
+//!
+//! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one io_uring, every
+//! session of the pool, the scheduler ([`tidegate_sched::Sfq`]), the law ([`tidegate_control::ControlLoop`]). There
+//! is one owner and no lock on the data path. A **consumer** is an export name; all its sessions share one flow.
+//!
+//! Call [`Gateway::start`] with a [`GatewayConfig`]; then [`Gateway::snapshot`] as often as you like,
+//! [`Gateway::apply`] to change the configuration under running clients, and [`Gateway::drain`] to end in order.
+//! Dropping a gateway ends it too, without waiting for clients to take their replies.
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod buffer;
+mod clock;
+mod config;
+mod directory;
+mod gateway;
+mod histogram;
+mod input;
+mod listener;
+mod memory;
+mod message;
+mod request;
+mod ring;
+mod session;
+mod stage;
+mod stats;
+mod worker;
+
+pub use config::{
+    BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
+    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits,
+};
+pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
+pub use histogram::Histogram;
+pub use stats::{ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS};

@@ -1,0 +1,182 @@
+//! A model of storage in real time: it says when, and memory or a sparse file says what.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::FallocateFlags;
+use tidegate_device::{Completion, Device, Io, IoKind};
+use tidegate_nbd::{Errno, Operation};
+use tidegate_units::Instant;
+
+use super::file::errno;
+use super::memory::SparseMemory;
+use crate::buffer::BufferPool;
+use crate::config::DataStore;
+use crate::request::Request;
+
+/// What a request that only marks a range costs the modelled device: the write of one block of metadata.
+const MARK: u32 = 4096;
+
+/// Tells the syncs of exports from requests in the device's ids.
+const SYNC: u64 = 1 << 63;
+
+/// An emulated device and its data.
+pub(crate) struct Emulated {
+    device: Device,
+    store: Store,
+    completed: Vec<Completion>,
+}
+
+/// What the device has finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finished {
+    Request(usize),
+    Sync { export: usize },
+}
+
+enum Store {
+    Memory(SparseMemory),
+    /// Through the page cache, at once: what the model has already waited for must not wait again.
+    File(File),
+}
+
+impl Emulated {
+    /// Puts a device over its data.
+    ///
+    /// # Errors
+    /// When the data's file cannot be opened or made as large as the device.
+    pub(crate) fn new(device: Device, data: &DataStore) -> io::Result<Self> {
+        let store = match data {
+            DataStore::Memory { limit } => Store::Memory(SparseMemory::new(limit.get())),
+            DataStore::File(path) => Store::File(open_sparse(path, device.capacity().get())?),
+        };
+        Ok(Self { device, store, completed: Vec::new() })
+    }
+
+    /// When to [`advance`](Self::advance) next.
+    pub(crate) fn next_event(&self) -> Option<Instant> {
+        self.device.next_event()
+    }
+
+    /// Begins a request to the region that starts at `base`.
+    ///
+    /// # Errors
+    /// When the device does not take it; the client hears this.
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        key: usize,
+        base: u64,
+        request: &Request,
+    ) -> Result<(), Errno> {
+        let io = match request.operation {
+            Operation::Read { offset, length } => Io::read(base + offset, length),
+            Operation::Write { offset, length, fua } => {
+                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
+            }
+            Operation::WriteZeroes { offset, length, fua, no_hole: true, .. } => {
+                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
+            }
+            Operation::Trim { offset, length, fua } | Operation::WriteZeroes { offset, length, fua, .. } => {
+                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length.min(MARK) }
+            }
+            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+        };
+        self.device.submit(now, key as u64, io).map_err(|_| Errno::Io)
+    }
+
+    /// Begins a flush of the device on behalf of an export.
+    ///
+    /// # Errors
+    /// When the device does not take it.
+    pub(crate) fn sync(&mut self, now: Instant, export: usize) -> Result<(), Errno> {
+        self.device.submit(now, SYNC | export as u64, Io::flush()).map_err(|_| Errno::Io)
+    }
+
+    /// Brings the model to `now` and collects what it has finished by then.
+    pub(crate) fn advance(&mut self, now: Instant, finished: &mut Vec<Finished>) {
+        self.device.advance(now, &mut self.completed);
+        finished.extend(self.completed.drain(..).map(|completion| {
+            if completion.id & SYNC != 0 {
+                Finished::Sync { export: (completion.id & !SYNC) as usize }
+            } else {
+                Finished::Request(completion.id as usize)
+            }
+        }));
+    }
+
+    /// Moves the data of a request that the device has finished.
+    ///
+    /// # Errors
+    /// When the data has no room, or its file fails.
+    pub(crate) fn finish(
+        &mut self,
+        base: u64,
+        request: &mut Request,
+        pool: &mut BufferPool,
+    ) -> Result<(), Errno> {
+        match request.operation {
+            Operation::Read { offset, length } => {
+                let mut buffer = pool.take(length as usize);
+                let result = self.store.read(base + offset, &mut buffer[..length as usize]);
+                if result.is_ok() {
+                    request.buffer = Some(buffer);
+                } else {
+                    pool.put(buffer);
+                }
+                result
+            }
+            Operation::Write { offset, length, .. } => {
+                // Invariant: a write is queued together with its payload, which stays with it until its end.
+                let payload = request.buffer.as_ref().expect("a write has its payload");
+                self.store.write(base + offset, &payload[..length as usize])
+            }
+            Operation::Trim { offset, length, .. } | Operation::WriteZeroes { offset, length, .. } => {
+                self.store.zero(base + offset, u64::from(length))
+            }
+            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+        }
+    }
+}
+
+impl Store {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
+        match self {
+            Self::Memory(memory) => {
+                memory.read(offset, out);
+                Ok(())
+            }
+            Self::File(file) => file.read_exact_at(out, offset).map_err(|error| errno(&error)),
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        match self {
+            Self::Memory(memory) => memory.write(offset, data),
+            Self::File(file) => file.write_all_at(data, offset).map_err(|error| errno(&error)),
+        }
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
+        match self {
+            Self::Memory(memory) => {
+                memory.zero(offset, length);
+                Ok(())
+            }
+            Self::File(file) => {
+                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(file, mode, offset, length).map_err(|error| errno(&error.into()))
+            }
+        }
+    }
+}
+
+fn open_sparse(path: &Path, size: u64) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    if file.metadata()?.len() < size {
+        file.set_len(size)?;
+    }
+    Ok(file)
+}

@@ -1,0 +1,62 @@
+//! Where data is: files through the ring, or a model of storage in real time.
+
+mod emulated;
+mod file;
+mod memory;
+
+pub(crate) use emulated::{Emulated, Finished};
+pub(crate) use file::{FileVolume, errno};
+
+use tidegate_nbd::{BlockSizes, Errno, Geometry, TransmissionFlags};
+
+use crate::config::MAX_PAYLOAD;
+
+/// What an export's data is on.
+#[derive(Debug)]
+pub(crate) enum Volume {
+    File(FileVolume),
+    /// So many bytes of the pool's emulated device, from `base`.
+    Region {
+        base: u64,
+        size: u64,
+    },
+}
+
+impl Volume {
+    /// What clients are told about it.
+    pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
+        let (size, minimum) = match self {
+            Self::File(file) => (file.size(), file.alignment()),
+            Self::Region { size, .. } => (*size, 1),
+        };
+        let mut flags = TransmissionFlags::SEND_FLUSH
+            .with(TransmissionFlags::SEND_FUA)
+            .with(TransmissionFlags::SEND_DF)
+            // A flush is a sync of the file itself, or of the whole device: it covers every connection.
+            .with(TransmissionFlags::CAN_MULTI_CONN);
+        flags = if read_only {
+            flags.with(TransmissionFlags::READ_ONLY)
+        } else {
+            flags.with(TransmissionFlags::SEND_TRIM).with(TransmissionFlags::SEND_WRITE_ZEROES)
+        };
+        let blocks = BlockSizes::new(minimum, minimum.max(4096), MAX_PAYLOAD)
+            // Invariant: an alignment is a power of two of at most 64 KiB, checked when the file was opened.
+            .expect("alignments are valid block sizes");
+        Geometry { size, flags, blocks }
+    }
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// More completions follow.
+    Working,
+    /// Done; a successful change that must be durable still needs a sync.
+    Done { result: Result<(), Errno>, sync: bool },
+}
+
+impl Progress {
+    pub(crate) fn done(result: Result<(), Errno>) -> Self {
+        Self::Done { result, sync: false }
+    }
+}

@@ -1,0 +1,140 @@
+//! Payload memory: aligned for `O_DIRECT`, in size classes, recycled, counted.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::config::MAX_PAYLOAD;
+
+/// What every device accepts for direct I/O.
+const ALIGNMENT: usize = 4096;
+const SMALLEST: usize = 4096;
+const CLASSES: usize = (MAX_PAYLOAD as usize / SMALLEST).ilog2() as usize + 1;
+
+/// A block of memory that direct I/O can use. Its capacity is a power of two from 4 KiB up; it is initialised
+/// from the start, so that it can be read whatever a device has left undone.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    memory: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: a Buffer owns its memory alone, like a Box<[u8]>.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Zeroed memory for `length` bytes, rounded up to a size class.
+    pub(crate) fn zeroed(length: usize) -> Self {
+        let layout = layout(class_bytes(length));
+        // SAFETY: the layout's size is at least SMALLEST, not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        Self { memory, capacity: layout.size() }
+    }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is owned, initialised since its allocation, and `capacity` long; the kernel writes to
+        // it only while the ring owns the Buffer, when nobody else can call this.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.capacity) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.capacity) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with the same layout in `zeroed`, and owned.
+        unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) };
+    }
+}
+
+fn layout(capacity: usize) -> Layout {
+    // Invariant: the alignment is a power of two and the capacity a size class, far below isize::MAX.
+    Layout::from_size_align(capacity, ALIGNMENT).expect("a size class is a valid layout")
+}
+
+/// How much memory a payload of `length` bytes really occupies: what bounds are counted in.
+pub(crate) fn class_bytes(length: usize) -> usize {
+    length.max(SMALLEST).next_power_of_two()
+}
+
+/// Buffers kept for the next request. It holds at most `limit` bytes; what comes back beyond that is freed.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    free: [Vec<Buffer>; CLASSES],
+    held: usize,
+    limit: usize,
+}
+
+impl BufferPool {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { free: std::array::from_fn(|_| Vec::new()), held: 0, limit }
+    }
+
+    /// A buffer for `length` bytes. What it contains is left over from somebody else's request.
+    pub(crate) fn take(&mut self, length: usize) -> Buffer {
+        match self.free[class_index(class_bytes(length))].pop() {
+            Some(buffer) => {
+                self.held -= buffer.capacity;
+                buffer
+            }
+            None => Buffer::zeroed(length),
+        }
+    }
+
+    pub(crate) fn put(&mut self, buffer: Buffer) {
+        if self.held + buffer.capacity <= self.limit {
+            self.held += buffer.capacity;
+            self.free[class_index(buffer.capacity)].push(buffer);
+        }
+    }
+}
+
+fn class_index(class_bytes: usize) -> usize {
+    (class_bytes / SMALLEST).ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_initialised_and_large_enough() {
+        for length in [0, 1, 4096, 4097, 65_536, MAX_PAYLOAD as usize] {
+            let buffer = Buffer::zeroed(length);
+            assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(buffer.len() >= length && buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn the_pool_recycles_up_to_its_limit() {
+        let mut pool = BufferPool::new(3 * 4096);
+        let buffers: Vec<Buffer> = (0..4).map(|_| pool.take(100)).collect();
+        buffers.into_iter().for_each(|buffer| pool.put(buffer));
+        assert_eq!(pool.held, 3 * 4096);
+        pool.put(pool_free_large());
+        assert_eq!(pool.held, 3 * 4096);
+        let again = pool.take(4096);
+        assert_eq!((again.len(), pool.held), (4096, 2 * 4096));
+    }
+
+    fn pool_free_large() -> Buffer {
+        Buffer::zeroed(8192)
+    }
+}

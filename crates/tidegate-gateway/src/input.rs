@@ -1,0 +1,309 @@
+//! What a client sends, taken apart: requests, with payloads in buffers of their own.
+
+use tidegate_nbd::transmission::{REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
+use tidegate_nbd::{Errno, Geometry, Operation};
+
+use crate::buffer::{Buffer, BufferPool};
+use crate::ring::Part;
+
+/// What is received at once: sixteen writes of 4 KiB, or two thousand reads.
+const RECEIVE: usize = 64 * 1024;
+
+/// A payload of which at least this much is missing is received directly to where it belongs; less is cheaper to
+/// copy than to receive separately.
+const DIRECT: usize = 16 * 1024;
+
+/// One step of taking input apart.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// A request to carry out, its payload complete.
+    Request { cookie: u64, operation: Operation, payload: Option<Buffer>, charged: u64 },
+    /// A request that the protocol refuses.
+    Refused { cookie: u64, errno: Errno },
+    /// The next request needs memory that was not granted. Nothing was taken; ask again later.
+    Full,
+    /// More bytes are needed: see [`Input::receive_into`].
+    More,
+    /// Nothing that follows can be understood; the text is for the log.
+    Broken(String),
+}
+
+/// Where the next bytes are to be received.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) buffer: Buffer,
+    pub(crate) part: Part,
+    /// All of it is wanted, and it is payload.
+    pub(crate) whole: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Header,
+    /// `buffer` is away while the kernel fills it.
+    Payload {
+        cookie: u64,
+        operation: Operation,
+        buffer: Option<Buffer>,
+        filled: usize,
+        length: usize,
+        charged: u64,
+    },
+    Discard {
+        cookie: u64,
+        errno: Errno,
+        remaining: usize,
+    },
+}
+
+/// The receiving side of a session.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Away while the kernel fills it.
+    buffer: Option<Buffer>,
+    /// What is received and not yet taken.
+    start: usize,
+    end: usize,
+    state: State,
+}
+
+impl Input {
+    /// Begins with what the handshake has read too much, at most [`RECEIVE`] bytes.
+    pub(crate) fn new(already: &[u8]) -> Self {
+        let mut buffer = Buffer::zeroed(RECEIVE);
+        buffer[..already.len()].copy_from_slice(already);
+        Self { buffer: Some(buffer), start: 0, end: already.len(), state: State::Header }
+    }
+
+    /// Takes the next request, if it is here and `grant` allows the memory that it needs. To be called only
+    /// while nothing is being received.
+    pub(crate) fn next(
+        &mut self,
+        geometry: &Geometry,
+        pool: &mut BufferPool,
+        mut grant: impl FnMut(u64) -> bool,
+    ) -> Parsed {
+        let Some(received) = &self.buffer else { return Parsed::More };
+        loop {
+            let available = &received[self.start..self.end];
+            match &mut self.state {
+                State::Header => {
+                    let Some(header) = available.first_chunk::<REQUEST_SIZE>() else { return Parsed::More };
+                    let request = match Request::parse(header) {
+                        Ok(request) => request,
+                        Err(error) => return Parsed::Broken(error.to_string()),
+                    };
+                    let payload = request.payload_length();
+                    match geometry.check(&request) {
+                        Ok(operation) => {
+                            let charged = crate::request::memory_of(&operation);
+                            if charged > 0 && !grant(charged) {
+                                return Parsed::Full;
+                            }
+                            self.start += REQUEST_SIZE;
+                            let Operation::Write { length, .. } = operation else {
+                                return Parsed::Request {
+                                    cookie: request.cookie,
+                                    operation,
+                                    payload: None,
+                                    charged,
+                                };
+                            };
+                            self.state = State::Payload {
+                                cookie: request.cookie,
+                                operation,
+                                buffer: Some(pool.take(length as usize)),
+                                filled: 0,
+                                length: length as usize,
+                                charged,
+                            };
+                        }
+                        Err(_) if payload > TOLERATED_PAYLOAD => {
+                            return Parsed::Broken(format!("a refused write announces {payload} bytes"));
+                        }
+                        Err(errno) => {
+                            self.start += REQUEST_SIZE;
+                            self.state =
+                                State::Discard { cookie: request.cookie, errno, remaining: payload as usize };
+                        }
+                    }
+                }
+                State::Payload { cookie, operation, buffer, filled, length, charged } => {
+                    // Invariant: the buffer is here, because nothing is being received.
+                    let target = buffer.as_mut().expect("a payload's buffer is here between receives");
+                    let count = available.len().min(*length - *filled);
+                    target[*filled..*filled + count].copy_from_slice(&available[..count]);
+                    *filled += count;
+                    self.start += count;
+                    if *filled < *length {
+                        return Parsed::More;
+                    }
+                    let parsed = Parsed::Request {
+                        cookie: *cookie,
+                        operation: *operation,
+                        payload: buffer.take(),
+                        charged: *charged,
+                    };
+                    self.state = State::Header;
+                    return parsed;
+                }
+                State::Discard { cookie, errno, remaining } => {
+                    let count = available.len().min(*remaining);
+                    *remaining -= count;
+                    self.start += count;
+                    if *remaining > 0 {
+                        return Parsed::More;
+                    }
+                    let parsed = Parsed::Refused { cookie: *cookie, errno: *errno };
+                    self.state = State::Header;
+                    return parsed;
+                }
+            }
+        }
+    }
+
+    /// Where to receive next, after [`Parsed::More`]. The memory comes back by [`received`](Self::received).
+    pub(crate) fn receive_into(&mut self) -> Option<Receive> {
+        if let State::Payload { buffer, filled, length, .. } = &mut self.state
+            && *length - *filled >= DIRECT
+        {
+            let part = Part { start: *filled, length: *length - *filled };
+            return buffer.take().map(|buffer| Receive { buffer, part, whole: true });
+        }
+        let mut buffer = self.buffer.take()?;
+        buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let part = Part { start: self.end, length: buffer.len() - self.end };
+        Some(Receive { buffer, part, whole: false })
+    }
+
+    /// Takes back what [`receive_into`](Self::receive_into) gave away, with `count` new bytes.
+    pub(crate) fn received(&mut self, memory: Buffer, count: usize) {
+        if self.buffer.is_none() {
+            self.buffer = Some(memory);
+            self.end += count;
+        } else if let State::Payload { buffer, filled, .. } = &mut self.state {
+            *buffer = Some(memory);
+            *filled += count;
+        }
+    }
+
+    /// Drops what is here; for a session that only waits for its client to hang up.
+    pub(crate) fn discard(&mut self) {
+        self.start = 0;
+        self.end = 0;
+    }
+
+    /// Gives up: the payload that was being received, and the memory it was charged with.
+    pub(crate) fn abandon(&mut self) -> (Option<Buffer>, u64) {
+        match std::mem::replace(&mut self.state, State::Header) {
+            State::Payload { buffer, charged, .. } => (buffer, charged),
+            State::Header | State::Discard { .. } => (None, 0),
+        }
+    }
+
+    /// Whether a request has begun to arrive and is not complete.
+    pub(crate) fn is_within_request(&self) -> bool {
+        self.start != self.end || !matches!(self.state, State::Header)
+    }
+}
+
+/// The longest that a handshake may read ahead.
+pub(crate) const READ_AHEAD: usize = RECEIVE;
+
+const _: () = assert!(DIRECT >= REQUEST_SIZE && RECEIVE > DIRECT);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_nbd::transmission::Command;
+    use tidegate_nbd::{BlockSizes, CommandFlags, TransmissionFlags};
+
+    use super::*;
+    use crate::buffer::class_bytes;
+
+    fn geometry() -> Geometry {
+        Geometry { size: 1 << 30, flags: TransmissionFlags::SEND_FLUSH, blocks: BlockSizes::DEFAULT }
+    }
+
+    fn write(cookie: u64, offset: u64, length: usize) -> Vec<u8> {
+        let request = Request {
+            command: Command::Write,
+            flags: CommandFlags::NONE,
+            cookie,
+            offset,
+            length: length as u32,
+        };
+        let mut wire = request.encode().to_vec();
+        wire.extend((0..length).map(|i| (i as u64 ^ cookie) as u8));
+        wire
+    }
+
+    /// Plays the socket: hands over `stream` in pieces no longer than `piece`, and collects what is parsed.
+    fn run(stream: &[u8], piece: usize) -> Vec<Parsed> {
+        let (mut pool, mut input, mut parsed) = (BufferPool::new(1 << 20), Input::new(&[]), Vec::new());
+        let mut rest = stream;
+        loop {
+            match input.next(&geometry(), &mut pool, |_| true) {
+                Parsed::More if rest.is_empty() => return parsed,
+                Parsed::More => {
+                    let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
+                    let count = piece.min(rest.len()).min(part.length);
+                    buffer[part.start..part.start + count].copy_from_slice(&rest[..count]);
+                    rest = &rest[count..];
+                    input.received(buffer, count);
+                }
+                Parsed::Broken(text) => panic!("{text}"),
+                other => parsed.push(other),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_come_out_whole_however_the_stream_is_cut(
+            lengths in prop::collection::vec(prop_oneof![1usize..100, 4000usize..5000, 15_000usize..200_000], 1..8),
+            piece in 1usize..100_000,
+        ) {
+            let stream: Vec<u8> =
+                lengths.iter().enumerate().flat_map(|(i, length)| write(i as u64, 0, *length)).collect();
+            let parsed = run(&stream, piece);
+            prop_assert_eq!(parsed.len(), lengths.len());
+            for (i, (parsed, length)) in parsed.iter().zip(&lengths).enumerate() {
+                let Parsed::Request { cookie, payload: Some(payload), charged, .. } = parsed else {
+                    panic!("{parsed:?}");
+                };
+                prop_assert_eq!(*cookie, i as u64);
+                prop_assert_eq!(*charged, class_bytes(*length) as u64);
+                prop_assert!(payload[..*length].iter().enumerate().all(|(k, byte)| *byte == (k ^ i) as u8));
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_write_is_dropped_with_its_payload_and_the_next_request_understood() {
+        let mut stream = write(1, 1 << 30, 70_000);
+        stream.extend(write(2, 0, 10));
+        let parsed = run(&stream, 5_000);
+        assert!(matches!(parsed[0], Parsed::Refused { cookie: 1, errno: Errno::NoSpc }));
+        assert!(matches!(parsed[1], Parsed::Request { cookie: 2, .. }));
+    }
+
+    #[test]
+    fn without_memory_nothing_is_taken() {
+        let wire = write(7, 0, 10);
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&wire));
+        assert!(matches!(input.next(&geometry(), &mut pool, |_| false), Parsed::Full));
+        assert!(matches!(
+            input.next(&geometry(), &mut pool, |_| true),
+            Parsed::Request { cookie: 7, charged: 4096, .. }
+        ));
+    }
+
+    #[test]
+    fn a_stream_out_of_step_is_broken() {
+        let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&[0xff; 28]));
+        assert!(matches!(input.next(&geometry(), &mut pool, |_| true), Parsed::Broken(_)));
+    }
+}

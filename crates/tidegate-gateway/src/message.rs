@@ -1,0 +1,160 @@
+//! Replies gathered into one send.
+
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use tidegate_nbd::transmission::Frame;
+
+use crate::buffer::Buffer;
+
+/// Replies per send: a depth of 32 goes out at once, with room to spare.
+pub(crate) const MAX_REPLIES: usize = 64;
+
+/// A reply ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) frame: Frame,
+    /// A read's data: the first so many bytes of the buffer.
+    pub(crate) data: Option<(Buffer, usize)>,
+    /// The memory that the request was charged with, returned when the reply is sent.
+    pub(crate) charged: u64,
+}
+
+impl Reply {
+    fn len(&self) -> usize {
+        self.frame.len() + self.data.as_ref().map_or(0, |(_, length)| *length)
+    }
+}
+
+/// Replies that one vectored send carries, sent from where they lie.
+pub(crate) struct Message {
+    replies: Vec<Reply>,
+    vectors: Vec<libc::iovec>,
+    header: libc::msghdr,
+    /// Bytes of the first reply that are sent already.
+    sent: usize,
+}
+
+// SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use, and
+// point only to what the message itself owns.
+unsafe impl Send for Message {}
+
+impl Message {
+    pub(crate) fn new() -> Self {
+        Self {
+            replies: Vec::with_capacity(MAX_REPLIES),
+            vectors: Vec::with_capacity(2 * MAX_REPLIES),
+            // SAFETY: a msghdr of zeros is an empty message.
+            header: unsafe { std::mem::zeroed() },
+            sent: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.replies.len() < MAX_REPLIES
+    }
+
+    pub(crate) fn push(&mut self, reply: Reply) {
+        self.replies.push(reply);
+    }
+
+    /// Counts `count` sent bytes and hands over the replies that are sent completely.
+    pub(crate) fn advance(&mut self, count: usize, mut done: impl FnMut(Reply)) {
+        let mut sent = self.sent + count;
+        let mut complete = 0;
+        for reply in &self.replies {
+            if sent < reply.len() {
+                break;
+            }
+            sent -= reply.len();
+            complete += 1;
+        }
+        self.sent = sent;
+        self.replies.drain(..complete).for_each(&mut done);
+    }
+
+    /// Gives up: hands over every reply, sent or not.
+    pub(crate) fn abandon(&mut self, done: impl FnMut(Reply)) {
+        self.sent = 0;
+        self.replies.drain(..).for_each(done);
+    }
+
+    /// Points the header at what is still to be sent. It is valid until the message changes or moves out of
+    /// its box.
+    pub(crate) fn prepare(&mut self) -> *const libc::msghdr {
+        self.vectors.clear();
+        let mut skip = self.sent;
+        for reply in &self.replies {
+            let data = reply.data.as_ref().map_or(&[][..], |(buffer, length)| &buffer[..*length]);
+            for bytes in [&reply.frame[..], data] {
+                let rest = &bytes[skip.min(bytes.len())..];
+                skip -= bytes.len() - rest.len();
+                if !rest.is_empty() {
+                    self.vectors
+                        .push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+                }
+            }
+        }
+        self.header.msg_iov = self.vectors.as_mut_ptr();
+        self.header.msg_iovlen = self.vectors.len();
+        ptr::from_ref(&self.header)
+    }
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message")
+            .field("replies", &self.replies)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_nbd::transmission::ReplyStyle;
+
+    use super::*;
+
+    /// What a socket would receive.
+    fn wire(message: &mut Message) -> Vec<u8> {
+        message.prepare();
+        message
+            .vectors
+            .iter()
+            // SAFETY: `prepare` has just pointed the vectors at live bytes of the message.
+            .flat_map(|v| unsafe { std::slice::from_raw_parts(v.iov_base.cast::<u8>(), v.iov_len) }.to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn a_send_cut_anywhere_continues_where_it_stopped() {
+        let build = || {
+            let mut message = Message::new();
+            for cookie in 0..3u64 {
+                let mut buffer = Buffer::zeroed(10);
+                buffer[..10].fill(cookie as u8 + 1);
+                let data = (cookie != 1).then_some((buffer, 10));
+                message.push(Reply { frame: ReplyStyle::Simple.success(cookie), data, charged: 1 });
+            }
+            message
+        };
+        let whole = wire(&mut build());
+        for first in 0..=whole.len() {
+            for second in 0..=(whole.len() - first) {
+                let (mut message, mut done) = (build(), 0);
+                message.advance(first, |_| done += 1);
+                assert_eq!(wire(&mut message), whole[first..]);
+                message.advance(second, |_| done += 1);
+                assert_eq!(wire(&mut message), whole[first + second..]);
+                assert_eq!(message.is_empty(), first + second == whole.len());
+                assert_eq!(done == 3, message.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The io_uring of one worker: operations go in with the memory they use, completions come out with it.
+//!
+//! All memory that the kernel may touch is owned by the ring from the submission of an operation to its
+//! completion. So the rest of the gateway is safe code, and a session can vanish at any moment without a buffer
+//! being freed under the kernel's hands.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use slab::Slab;
+
+use crate::buffer::Buffer;
+use crate::message::Message;
+
+/// Submissions per turn before the ring is entered early, and operations that complete at once.
+const ENTRIES: u32 = 1024;
+
+/// What an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// The worker is woken: commands wait.
+    Wake,
+    /// Bytes of a session's client arrived.
+    Received { session: usize },
+    /// A part of a session's replies is on its way.
+    Sent { session: usize },
+    /// The backend did something for a request.
+    Request { request: usize },
+    /// An export's data is on stable storage.
+    Synced { export: usize },
+}
+
+/// An operation is done.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    pub(crate) token: Token,
+    pub(crate) result: io::Result<usize>,
+    /// The memory that was lent.
+    pub(crate) held: Held,
+}
+
+/// Memory lent to an operation.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Nothing,
+    Buffer(Buffer),
+    Message(Box<Message>),
+}
+
+#[derive(Debug)]
+struct Operation {
+    token: Token,
+    held: Held,
+}
+
+pub(crate) struct Ring {
+    uring: IoUring,
+    operations: Slab<Operation>,
+}
+
+/// A part of a buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
+impl Ring {
+    /// A ring for the calling thread alone.
+    ///
+    /// # Errors
+    /// When the kernel gives none.
+    pub(crate) fn new() -> io::Result<Self> {
+        let uring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(4 * ENTRIES)
+            .build(ENTRIES)
+            // Kernels before 6.1 know neither of the first two.
+            .or_else(|_| IoUring::builder().setup_cqsize(4 * ENTRIES).build(ENTRIES))?;
+        if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring of Linux 5.11 or later is needed",
+            ));
+        }
+        // Saves a lookup per entry into the kernel; kernels before 5.18 refuse, and go without.
+        let _ = uring.submitter().register_ring_fd();
+        Ok(Self { uring, operations: Slab::new() })
+    }
+
+    /// Operations that have not completed.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Submits what was asked for and waits for a completion, at most until `timeout`; zero does not wait.
+    ///
+    /// # Errors
+    /// When the kernel refuses for another reason than time or a signal.
+    pub(crate) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let submitted = if !self.uring.completion().is_empty() {
+            self.uring.submit()
+        } else if let Some(timeout) = timeout {
+            let timespec = Timespec::from(timeout);
+            self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+        } else {
+            self.uring.submit_and_wait(1)
+        };
+        match submitted {
+            Ok(_) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+                ) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next completion that has arrived.
+    pub(crate) fn completed(&mut self) -> Option<Completed> {
+        let entry = self.uring.completion().next()?;
+        // Invariant: `submit` made this key, and each operation here completes exactly once (none is multishot).
+        let operation = self.operations.remove(entry.user_data() as usize);
+        let result = match entry.result() {
+            count if count >= 0 => Ok(count as usize),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        };
+        Some(Completed { token: operation.token, result, held: operation.held })
+    }
+
+    /// Waits until the eventfd is written to.
+    pub(crate) fn wait_readable(&mut self, token: Token, fd: BorrowedFd<'_>) {
+        let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
+        self.submit(token, entry, Held::Nothing);
+    }
+
+    /// Receives into a part of the buffer: at least one byte, or all of it when `whole`.
+    pub(crate) fn receive(
+        &mut self,
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        whole: bool,
+    ) {
+        let (memory, length) = window(&mut buffer, part);
+        let flags = if whole { libc::MSG_WAITALL } else { 0 };
+        let entry = opcode::Recv::new(Fd(fd.as_raw_fd()), memory, length).flags(flags).build();
+        self.submit(token, entry, Held::Buffer(buffer));
+    }
+
+    /// Sends what is left of a message, or a part of that.
+    pub(crate) fn send(&mut self, token: Token, fd: BorrowedFd<'_>, mut message: Box<Message>) {
+        let header = message.prepare();
+        // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the client
+        // takes its replies, however slowly.
+        let flags = libc::MSG_NOSIGNAL as u32;
+        let entry = opcode::SendMsg::new(Fd(fd.as_raw_fd()), header).flags(flags).build();
+        self.submit(token, entry, Held::Message(message));
+    }
+
+    /// Reads into a part of the buffer.
+    pub(crate) fn read(
+        &mut self,
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        offset: u64,
+    ) {
+        let (memory, length) = window(&mut buffer, part);
+        let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
+        self.submit(token, entry, Held::Buffer(buffer));
+    }
+
+    /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
+    pub(crate) fn write(
+        &mut self,
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        offset: u64,
+        durable: bool,
+    ) {
+        let (memory, length) = window(&mut buffer, part);
+        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), memory, length)
+            .offset(offset)
+            .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
+            .build();
+        self.submit(token, entry, Held::Buffer(buffer));
+    }
+
+    /// Brings all written data, and what is needed to find it, to stable storage.
+    pub(crate) fn sync(&mut self, token: Token, fd: BorrowedFd<'_>) {
+        let entry = opcode::Fsync::new(Fd(fd.as_raw_fd())).flags(FsyncFlags::DATASYNC).build();
+        self.submit(token, entry, Held::Nothing);
+    }
+
+    /// Changes a range's allocation; see fallocate(2) for the mode.
+    pub(crate) fn allocate(&mut self, token: Token, fd: BorrowedFd<'_>, mode: i32, offset: u64, length: u64) {
+        let entry = opcode::Fallocate::new(Fd(fd.as_raw_fd()), length).offset(offset).mode(mode).build();
+        self.submit(token, entry, Held::Nothing);
+    }
+
+    fn submit(&mut self, token: Token, entry: squeue::Entry, held: Held) {
+        let key = self.operations.insert(Operation { token, held });
+        let entry = entry.user_data(key as u64);
+        loop {
+            // SAFETY: the entry points only into `held`, which `operations` owns until the completion. Moving a
+            // Buffer or a Box does not move the memory it owns. The descriptor is borrowed from its owner now; the
+            // kernel takes its own reference in `submit_and_wait`, before the owner can close it: sessions and
+            // exports are dropped only when none of their operations is outstanding.
+            if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // The queue is full: hand it over. An error shows again, and is reported, in `submit_and_wait`.
+            if self.uring.submit().is_err() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Closing a ring does not wait for its operations. What the kernel may still write to is never freed.
+        if self.operations.iter().any(|(_, operation)| !matches!(operation.held, Held::Nothing)) {
+            std::mem::forget(std::mem::take(&mut self.operations));
+        }
+    }
+}
+
+/// The memory of a part, with bounds checked.
+fn window(buffer: &mut Buffer, part: Part) -> (*mut u8, u32) {
+    assert!(
+        part.start <= buffer.len() && part.length <= buffer.len() - part.start,
+        "a part lies in its buffer"
+    );
+    // Invariant: a buffer is at most MAX_PAYLOAD long, so that the length fits.
+    let length = part.length as u32;
+    (buffer.as_mut_ptr().wrapping_add(part.start), length)
+}

@@ -1,0 +1,100 @@
+//! A client's connection in the transmission phase.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use tidegate_nbd::transmission::ReplyStyle;
+use tidegate_units::Instant;
+
+use crate::directory::SessionSlot;
+use crate::input::Input;
+use crate::message::{Message, Reply};
+
+/// How far a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Requests are read and answered.
+    Open,
+    /// The client said goodbye: what is in flight is answered, then the connection is closed.
+    Ending,
+    /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client hangs up
+    /// or this time comes. Closing at once could reset the connection and lose replies on their way.
+    Lingering(Instant),
+    /// Shut on both sides; only operations under way keep it.
+    Closed,
+}
+
+/// Whoever a session was accepted from, and what was negotiated.
+#[derive(Debug)]
+pub(crate) struct NewSession {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: String,
+    /// The export's identity across all pools.
+    pub(crate) export: u64,
+    pub(crate) style: ReplyStyle,
+    /// What the handshake has read too much.
+    pub(crate) already: Vec<u8>,
+    pub(crate) slot: SessionSlot,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: String,
+    /// The worker's key of its export.
+    pub(crate) export: usize,
+    pub(crate) style: ReplyStyle,
+    pub(crate) phase: Phase,
+    pub(crate) input: Input,
+    pub(crate) receiving: bool,
+    /// Waits for memory or for its own replies to be taken before it is read from again.
+    pub(crate) stalled: bool,
+    pub(crate) replies: VecDeque<Reply>,
+    /// Away while it is being sent.
+    pub(crate) message: Option<Box<Message>>,
+    /// Is on the worker's list of sessions to attend to.
+    pub(crate) listed: bool,
+    /// Requests between header and sent reply.
+    pub(crate) requests: usize,
+    /// Memory that it is charged with.
+    pub(crate) bytes: u64,
+    /// When a send was begun or made progress.
+    pub(crate) progress: Instant,
+    /// A request of it was refused, and that was logged.
+    pub(crate) complained: bool,
+    /// Its place among the pool's sessions, given back when it is dropped.
+    pub(crate) _slot: SessionSlot,
+}
+
+impl Session {
+    pub(crate) fn new(new: NewSession, export: usize, now: Instant) -> Self {
+        Self {
+            input: Input::new(&new.already),
+            socket: new.socket,
+            peer: new.peer,
+            export,
+            style: new.style,
+            phase: Phase::Open,
+            receiving: false,
+            stalled: false,
+            replies: VecDeque::new(),
+            message: Some(Box::new(Message::new())),
+            listed: false,
+            requests: 0,
+            bytes: 0,
+            progress: now,
+            complained: false,
+            _slot: new.slot,
+        }
+    }
+
+    /// Whether nothing holds it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.phase == Phase::Closed && !self.receiving && self.message.is_some() && self.requests == 0
+    }
+
+    /// Whether replies have been waiting for the client since `since`.
+    pub(crate) fn is_sending_since(&self, since: Instant) -> bool {
+        self.message.is_none() && self.progress <= since
+    }
+}

@@ -1,0 +1,461 @@
+//! The quality-of-service stage of a pool: who goes next, and what the law makes of how long it took.
+
+use std::collections::VecDeque;
+
+use tidegate_control::{
+    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, Observation, Operations, Outstanding,
+};
+use tidegate_nbd::Operation;
+use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Window};
+
+use crate::config::{ExportConfig, PoolConfig};
+use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS};
+
+/// Requests that one consumer may have queued, those of vanished sessions included. At this bound its sessions
+/// are no longer read from.
+pub(crate) const MAX_QUEUED: usize = 16_384;
+
+/// Reads, or changes of data: what the law and the statistics tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Trim,
+}
+
+/// A consumer's side of the stage.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    config: ExportConfig,
+    flow: FlowId,
+    delay: Latency,
+    /// In the scheduler's queue, cancelled ones included.
+    queued: usize,
+    in_flight: usize,
+    /// Queued or at the backend, and not cancelled: what the client has outstanding.
+    outstanding: Integral,
+    interval: [Operations; 2],
+    pub(crate) reads: OpSnapshot,
+    pub(crate) writes: OpSnapshot,
+    pub(crate) flushes: u64,
+    pub(crate) trims: u64,
+    pub(crate) errors: u64,
+}
+
+/// A number, and its integral over time.
+#[derive(Debug, Default)]
+struct Integral {
+    value: u64,
+    request_nanos: u128,
+    since: Instant,
+    changed: Instant,
+}
+
+impl Integral {
+    fn add(&mut self, change: i64, now: Instant) {
+        self.request_nanos += u128::from(self.value) * now.saturating_since(self.changed).as_nanos();
+        self.changed = self.changed.max(now);
+        self.value = self.value.saturating_add_signed(change);
+    }
+
+    /// The mean since the last call.
+    fn mean(&mut self, now: Instant) -> f64 {
+        self.add(0, now);
+        let nanos = std::mem::take(&mut self.request_nanos);
+        let elapsed = now.saturating_since(std::mem::replace(&mut self.since, now)).as_nanos();
+        if elapsed == 0 { self.value as f64 } else { nanos as f64 / elapsed as f64 }
+    }
+}
+
+/// Scheduler, law and measurements of one pool. Times are the worker's.
+pub(crate) struct Stage {
+    resource: ResourceName,
+    scheduler: Sfq<usize>,
+    depth: Window,
+    window: Window,
+    law: Option<Law>,
+    recent: VecDeque<Decision>,
+    decisions: u64,
+}
+
+struct Law {
+    config: LoopConfig,
+    control: ControlLoop,
+    next: Instant,
+}
+
+impl Stage {
+    pub(crate) fn new(config: &PoolConfig, now: Instant) -> Self {
+        let depth = Window::new(f64::from(config.depth));
+        let scheduler = Sfq::new(SfqConfig { window: Some(depth), ..SfqConfig::default() });
+        let mut stage = Self {
+            resource: config.name.clone(),
+            scheduler,
+            depth,
+            window: depth,
+            law: None,
+            recent: VecDeque::new(),
+            decisions: 0,
+        };
+        stage.set_law(config.law.as_ref(), now);
+        stage
+    }
+
+    pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> Consumer {
+        let flow = self.scheduler.add_flow(
+            &FlowConfig {
+                weight: config.shares,
+                exempt: config.protected,
+                limit: config.limit,
+                delay: Latency::ZERO,
+                // The worker counts requests against MAX_QUEUED, and payload against the pool's memory.
+                capacity: Capacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
+            },
+            now,
+        );
+        Consumer {
+            config: config.clone(),
+            flow,
+            delay: Latency::ZERO,
+            queued: 0,
+            in_flight: 0,
+            outstanding: Integral { since: now, changed: now, ..Integral::default() },
+            interval: [Operations::default(); 2],
+            reads: OpSnapshot::default(),
+            writes: OpSnapshot::default(),
+            flushes: 0,
+            trims: 0,
+            errors: 0,
+        }
+    }
+
+    /// Forgets a consumer that has nothing queued.
+    pub(crate) fn remove(&mut self, consumer: &Consumer) {
+        let left = self.scheduler.remove_flow(consumer.flow);
+        debug_assert!(
+            left.is_ok_and(|requests| requests.is_empty()),
+            "a removed consumer has requests queued"
+        );
+    }
+
+    pub(crate) fn reconfigure_consumer(
+        &mut self,
+        consumer: &mut Consumer,
+        config: &ExportConfig,
+        now: Instant,
+    ) {
+        let flow = consumer.flow;
+        self.scheduler.set_weight(flow, config.shares).expect(OURS);
+        self.scheduler.set_limit(flow, config.limit, now).expect(OURS);
+        self.scheduler.set_exempt(flow, config.protected, now).expect(OURS);
+        if config.protected {
+            self.set_delay(consumer, Latency::ZERO, now);
+        }
+        consumer.config = config.clone();
+    }
+
+    /// Takes a new depth and law. The caller lets go of delays when there is no law any more.
+    pub(crate) fn reconfigure(&mut self, depth: u32, law: Option<&LoopConfig>, now: Instant) {
+        self.depth = Window::new(f64::from(depth));
+        self.set_law(law, now);
+        let window = if self.law.is_some() { self.window } else { self.depth };
+        self.set_window(window, now);
+    }
+
+    fn set_law(&mut self, law: Option<&LoopConfig>, now: Instant) {
+        match (&mut self.law, law) {
+            (Some(running), Some(config)) if running.config == *config => {}
+            (Some(running), Some(config)) => {
+                running.control.reconfigure(config.clone()).expect(VALID);
+                running.config = config.clone();
+                running.next = running.next.min(now + config.interval);
+            }
+            (None, Some(config)) => {
+                let control = ControlLoop::new(config.clone()).expect(VALID);
+                self.law = Some(Law { config: config.clone(), control, next: now + config.interval });
+            }
+            (_, None) => self.law = None,
+        }
+    }
+
+    pub(crate) fn enqueue(
+        &mut self,
+        consumer: &mut Consumer,
+        key: usize,
+        operation: &Operation,
+        now: Instant,
+    ) {
+        let extent = match *operation {
+            Operation::Read { offset, length }
+            | Operation::Write { offset, length, .. }
+            | Operation::WriteZeroes { offset, length, no_hole: true, .. } => {
+                Extent { offset, bytes: length }
+            }
+            // A range that is only marked costs one I/O, however long it is.
+            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
+                Extent { offset, bytes: 0 }
+            }
+            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+        };
+        consumer.queued += 1;
+        consumer.outstanding.add(1, now);
+        self.scheduler.enqueue(consumer.flow, now, key, extent).expect(OURS);
+    }
+
+    /// The next request to dispatch, or when to ask again.
+    pub(crate) fn pull(&mut self, now: Instant) -> Pull<usize> {
+        self.scheduler.pull(now)
+    }
+
+    /// A pulled request goes to the backend.
+    pub(crate) fn dispatched(consumer: &mut Consumer, operation: &Operation) {
+        consumer.queued -= 1;
+        consumer.in_flight += 1;
+        if let Some(interval) = consumer.interval_of(operation) {
+            interval.in_flight += 1;
+        }
+    }
+
+    /// A queued request's session is gone: its client has it outstanding no longer.
+    pub(crate) fn cancelled(consumer: &mut Consumer, now: Instant) {
+        consumer.outstanding.add(-1, now);
+    }
+
+    /// A pulled request turned out to be cancelled.
+    pub(crate) fn dropped(&mut self, consumer: &mut Consumer, now: Instant) {
+        consumer.queued -= 1;
+        self.scheduler.complete(consumer.flow, now).expect(OURS);
+    }
+
+    /// The backend is done with a request that was dispatched at `dispatched`; `succeeded` makes it a sample.
+    pub(crate) fn completed(
+        &mut self,
+        consumer: &mut Consumer,
+        operation: &Operation,
+        dispatched: Instant,
+        now: Instant,
+        succeeded: bool,
+    ) {
+        consumer.in_flight -= 1;
+        consumer.outstanding.add(-1, now);
+        self.scheduler.complete(consumer.flow, now).expect(OURS);
+        let latency = now.latency_since(dispatched);
+        let bytes = length_of(operation);
+        if let Some(interval) = consumer.interval_of(operation) {
+            interval.in_flight -= 1;
+            if succeeded {
+                interval.count += 1;
+                interval.bytes = Bytes::new(interval.bytes.get() + bytes);
+                interval.total_latency = interval.total_latency.saturating_add(latency);
+            }
+        }
+        if succeeded && let Some(statistics) = consumer.statistics_of(operation) {
+            statistics.backend.record(latency);
+        }
+    }
+
+    /// A request is answered; its reply waits to be sent.
+    pub(crate) fn answered(
+        consumer: &mut Consumer,
+        operation: &Operation,
+        arrived: Instant,
+        now: Instant,
+        succeeded: bool,
+    ) {
+        if !succeeded {
+            consumer.errors += 1;
+            return;
+        }
+        if let Some(statistics) = consumer.statistics_of(operation) {
+            statistics.count += 1;
+            statistics.bytes += length_of(operation);
+            statistics.total.record(now.latency_since(arrived));
+        } else if matches!(operation, Operation::Flush) {
+            consumer.flushes += 1;
+        } else {
+            consumer.trims += 1;
+        }
+    }
+
+    /// When the law wants to be stepped.
+    pub(crate) fn next_step(&self) -> Option<Instant> {
+        self.law.as_ref().map(|law| law.next)
+    }
+
+    /// Steps the law if it is time. `oldest` tells for an index into `consumers` when the oldest read and the oldest
+    /// write at the backend were dispatched.
+    pub(crate) fn step<'a>(
+        &mut self,
+        now: Instant,
+        consumers: impl Iterator<Item = (usize, &'a mut Consumer)>,
+        oldest: impl Fn(usize) -> [Option<Instant>; 2],
+    ) {
+        let Some(law) = self.law.as_mut().filter(|law| law.next <= now) else { return };
+        // Steps that were missed are not made up for: the law is told how much time has passed.
+        law.next = (law.next + law.config.interval).max(now + law.config.interval / 2);
+        let mut consumers: Vec<(usize, &mut Consumer)> = consumers.collect();
+        let observed =
+            consumers.iter_mut().map(|(key, consumer)| consumer.observe(now, oldest(*key))).collect();
+        let observation = Observation::new(self.resource.clone(), now, observed);
+        let (commands, decision) = law.control.step(now, &observation);
+        self.carry_out(&commands, consumers.into_iter().map(|(_, consumer)| consumer), now);
+        self.decisions += 1;
+        if self.recent.len() == RECENT_DECISIONS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(decision);
+    }
+
+    /// What is not commanded is let go.
+    fn carry_out<'a>(
+        &mut self,
+        commands: &Commands,
+        consumers: impl Iterator<Item = &'a mut Consumer>,
+        now: Instant,
+    ) {
+        let window = commands.window.filter(|window| *window < self.depth).unwrap_or(self.depth);
+        self.set_window(window, now);
+        // Commands come in the order of the observation, which is that of `consumers`, less the protected ones.
+        let mut commands = commands.consumers.iter().peekable();
+        for consumer in consumers {
+            let command = commands.next_if(|command| command.name == consumer.config.name);
+            self.set_delay(consumer, command.and_then(|command| command.delay).unwrap_or_default(), now);
+        }
+    }
+
+    /// Lets go of a delay when no law stands behind it any more.
+    pub(crate) fn release(&mut self, consumer: &mut Consumer, now: Instant) {
+        if self.law.is_none() {
+            self.set_delay(consumer, Latency::ZERO, now);
+        }
+    }
+
+    fn set_delay(&mut self, consumer: &mut Consumer, delay: Latency, now: Instant) {
+        consumer.delay = delay;
+        self.scheduler.set_delay(consumer.flow, delay, now).expect(OURS);
+    }
+
+    fn set_window(&mut self, window: Window, now: Instant) {
+        self.window = window;
+        self.scheduler.set_window(Some(window), now);
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        self.window
+    }
+
+    pub(crate) fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    pub(crate) fn recent(&self) -> &VecDeque<Decision> {
+        &self.recent
+    }
+}
+
+impl Consumer {
+    pub(crate) fn name(&self) -> &ConsumerName {
+        &self.config.name
+    }
+
+    /// Whether its queue takes another request.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queued < MAX_QUEUED
+    }
+
+    /// Whether the stage holds nothing of it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queued == 0 && self.in_flight == 0
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn snapshot(&self, sessions: usize, removed: bool) -> ConsumerSnapshot {
+        ConsumerSnapshot {
+            name: self.config.name.clone(),
+            shares: self.config.shares,
+            protected: self.config.protected,
+            removed,
+            sessions,
+            queued: self.queued,
+            in_flight: self.in_flight,
+            delay: self.delay,
+            reads: self.reads.clone(),
+            writes: self.writes.clone(),
+            flushes: self.flushes,
+            trims: self.trims,
+            errors: self.errors,
+        }
+    }
+
+    fn observe(&mut self, now: Instant, oldest: [Option<Instant>; 2]) -> ConsumerObservation {
+        let [reads, writes] = &mut self.interval;
+        let report = |operations: &mut Operations, oldest: Option<Instant>| {
+            let fresh = Operations { in_flight: operations.in_flight, ..Operations::default() };
+            let report = std::mem::replace(operations, fresh);
+            Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..report }
+        };
+        let (reads, writes) = (report(reads, oldest[0]), report(writes, oldest[1]));
+        ConsumerObservation {
+            name: self.config.name.clone(),
+            shares: self.config.shares,
+            protected: self.config.protected,
+            reads,
+            writes,
+            mean_outstanding: Outstanding::new(self.outstanding.mean(now)),
+            queued: u32::try_from(self.queued).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn interval_of(&mut self, operation: &Operation) -> Option<&mut Operations> {
+        match kind(operation) {
+            Kind::Read => Some(&mut self.interval[0]),
+            Kind::Write => Some(&mut self.interval[1]),
+            Kind::Trim => None,
+        }
+    }
+
+    fn statistics_of(&mut self, operation: &Operation) -> Option<&mut OpSnapshot> {
+        match operation {
+            Operation::Flush => None,
+            _ => match kind(operation) {
+                Kind::Read => Some(&mut self.reads),
+                Kind::Write => Some(&mut self.writes),
+                Kind::Trim => None,
+            },
+        }
+    }
+}
+
+/// Which of the two ages of [`Stage::step`] an operation counts for.
+pub(crate) fn age_slot(operation: &Operation) -> Option<usize> {
+    match kind(operation) {
+        Kind::Read => Some(0),
+        Kind::Write => Some(1),
+        Kind::Trim => None,
+    }
+}
+
+fn kind(operation: &Operation) -> Kind {
+    match operation {
+        Operation::Read { .. } => Kind::Read,
+        Operation::Write { .. } | Operation::WriteZeroes { .. } => Kind::Write,
+        Operation::Trim { .. } | Operation::Flush | Operation::Disconnect => Kind::Trim,
+    }
+}
+
+fn length_of(operation: &Operation) -> u64 {
+    match *operation {
+        Operation::Read { length, .. }
+        | Operation::Write { length, .. }
+        | Operation::Trim { length, .. }
+        | Operation::WriteZeroes { length, .. } => u64::from(length),
+        Operation::Flush | Operation::Disconnect => 0,
+    }
+}
+
+const OURS: &str = "the scheduler knows every consumer's flow, and its queue has no bound of its own";
+const VALID: &str = "a configuration is validated before a worker sees it";

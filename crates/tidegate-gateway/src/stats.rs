@@ -1,0 +1,92 @@
+//! What a gateway tells about itself: snapshots for metrics, dashboards and the demonstration.
+
+use serde::Serialize;
+use tidegate_control::Decision;
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+
+use crate::histogram::Histogram;
+
+/// All pools at about one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct GatewaySnapshot {
+    /// In the order of the configuration.
+    pub pools: Vec<PoolSnapshot>,
+    /// Connections between accept and the choice of an export.
+    pub handshakes: usize,
+    /// Handshakes that ended without a session since the start: malformed, too slow, refused, or only asking.
+    pub handshakes_ended: u64,
+}
+
+/// One pool at one moment. Counters count since the gateway's start.
+#[derive(Debug, Clone, Serialize)]
+pub struct PoolSnapshot {
+    /// The pool.
+    pub name: ResourceName,
+    /// On the gateway's own clock.
+    pub at: Instant,
+    /// In the order of the configuration; removed exports stay until their last session is gone.
+    pub consumers: Vec<ConsumerSnapshot>,
+    /// Sessions in the transmission phase.
+    pub sessions: usize,
+    /// Payload memory that requests occupy.
+    pub bytes_in_use: Bytes,
+    /// The most that it ever was.
+    pub bytes_in_use_peak: Bytes,
+    /// Requests at the backend.
+    pub in_flight: usize,
+    /// The window in force for the consumers that are not protected.
+    pub window: Window,
+    /// What the law decided last; `None` without a law or before its first interval.
+    pub decision: Option<Decision>,
+    /// The latest decisions, oldest first, at most [`RECENT_DECISIONS`].
+    pub recent_decisions: Vec<Decision>,
+    /// Decisions since the start.
+    pub decisions: u64,
+}
+
+/// How many decisions a pool remembers for its snapshot.
+pub const RECENT_DECISIONS: usize = 64;
+
+/// One consumer at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConsumerSnapshot {
+    /// The export's name.
+    pub name: ConsumerName,
+    /// Its weight.
+    pub shares: Shares,
+    /// Whether laws leave it alone.
+    pub protected: bool,
+    /// Removed from the configuration, waiting for its last session.
+    pub removed: bool,
+    /// Its sessions.
+    pub sessions: usize,
+    /// Requests waiting in the gateway.
+    pub queued: usize,
+    /// Requests at the backend.
+    pub in_flight: usize,
+    /// How long the law has each of its requests held.
+    pub delay: Latency,
+    /// Reads.
+    pub reads: OpSnapshot,
+    /// Writes and write-zeroes.
+    pub writes: OpSnapshot,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Trims answered.
+    pub trims: u64,
+    /// Requests answered with an error, of any kind.
+    pub errors: u64,
+}
+
+/// Reads or writes of one consumer since the gateway's start; only those that succeeded.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct OpSnapshot {
+    /// Requests.
+    pub count: u64,
+    /// Bytes of payload; for write-zeroes the bytes zeroed.
+    pub bytes: u64,
+    /// From dispatch to completion: the resource's own response time.
+    pub backend: Histogram,
+    /// From the request's arrival in the gateway to its reply being queued: what the client feels, less the network.
+    pub total: Histogram,
+}
