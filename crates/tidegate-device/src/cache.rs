@@ -298,6 +298,21 @@ mod tests {
     }
 
     #[test]
+    fn a_run_ends_before_a_block_that_is_still_being_destaged() {
+        let mut cache = cache(10, 0.0, 0.1);
+        cache.insert(0, 7);
+        let first = cache.next_run(0, None).unwrap();
+        for block in [5, 6, 7] {
+            cache.insert(0, block);
+        }
+        let second = cache.next_run(0, None).unwrap();
+        assert_eq!((second.first, second.blocks()), (5, 2));
+        cache.finish(&first);
+        cache.finish(&second);
+        assert_eq!(cache.next_run(0, None).map(|run| run.first), Some(7));
+    }
+
+    #[test]
     fn a_flush_covers_what_was_dirty_and_no_more() {
         let mut cache = cache(100, 0.9, 1.0);
         cache.insert(0, 5);

@@ -194,6 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn another_cylinder_is_reached_no_sooner_than_another_head() {
+        let mut slow_heads = config();
+        slow_heads.head_switch = Latency::from_millis(3);
+        let disk = Mechanism::new(&slow_heads, 0).unwrap();
+        let (head, cylinder) = (Track { cylinder: 0, head: 1 }, Track { cylinder: 1, head: 0 });
+        assert_eq!(disk.movement(head, false), Latency::from_millis(3));
+        assert_eq!(disk.movement(cylinder, false), Latency::from_millis(3));
+        assert_eq!(disk.movement(disk.at, true), Latency::ZERO, "what does not move does not settle");
+    }
+
+    #[test]
     fn bytes_are_read_by_the_sectors_that_hold_them() {
         assert_eq!(Extent::of_bytes(false, 511, 2), Extent { write: false, first: 0, sectors: 2 });
         assert_eq!(Extent::of_bytes(false, 1_024, 512), Extent { write: false, first: 2, sectors: 1 });
