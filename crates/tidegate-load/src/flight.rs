@@ -60,6 +60,8 @@ enum Mode {
 pub(crate) struct State {
     entries: Vec<Option<Entry>>,
     free: VecDeque<Slot>,
+    /// How many entries there are. Not the slots that are not free: the sender may hold one and wait with it.
+    outstanding: usize,
     /// Requests ever sent: part of the cookie, so that a second answer to a request is recognised as such.
     launched: u64,
     mode: Mode,
@@ -78,7 +80,7 @@ fn slot_of(cookie: u64) -> usize {
 impl State {
     /// How many requests have no answer yet.
     pub(crate) fn outstanding(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.outstanding
     }
 
     fn entry(&mut self, cookie: u64) -> Option<&mut Entry> {
@@ -118,6 +120,7 @@ impl State {
         }
         let index = slot_of(cookie);
         self.entries[index] = None;
+        self.outstanding -= 1;
         self.free.push_back(Slot { index, freed: Some(now) });
         Ok(Some(Landed { request, result: failed.map_or(Ok(()), Err) }))
     }
@@ -146,6 +149,7 @@ impl Flight {
         let state = State {
             entries: vec![None; depth],
             free: (0..depth).map(|index| Slot { index, freed: None }).collect(),
+            outstanding: 0,
             launched: 0,
             mode: Mode::Running,
             loss: None,
@@ -167,7 +171,6 @@ impl Flight {
                 return None;
             }
             if let Some(slot) = state.free.pop_front() {
-                // The slot counts as outstanding from here on; the sender launches it at once or ends.
                 return Some(slot);
             }
             state = self.wait_for_answers(state, until)?;
@@ -206,6 +209,7 @@ impl Flight {
         let mut state = self.lock();
         let cookie = (state.launched << SLOT_BITS) | slot.index as u64;
         state.launched += 1;
+        state.outstanding += 1;
         state.entries[slot.index] = Some(Entry { cookie, request, received: 0, failed: None });
         cookie
     }
@@ -322,6 +326,7 @@ mod tests {
         let soon = || Some(Instant::now());
         let (first, second) = (flight.claim(None).unwrap(), flight.claim(None).unwrap());
         assert!(flight.claim(soon()).is_none());
+        assert_eq!(flight.lock().outstanding(), 0, "room is taken, nothing is sent");
         let cookie = flight.launch(first, read(8));
         flight.launch(second, read(8));
         flight.lock().received(cookie, 8);
@@ -363,7 +368,7 @@ mod tests {
     #[test]
     fn a_halt_ends_every_wait() {
         let flight = Flight::new(1);
-        let _slot = flight.claim(None).unwrap();
+        flight.launch(flight.claim(None).unwrap(), read(8));
         flight.stop();
         assert!(flight.claim(None).is_none());
         assert!(!flight.sleep_until(Instant::now() + std::time::Duration::from_secs(3600)));

@@ -14,11 +14,13 @@ mod config;
 mod connection;
 mod error;
 mod flight;
+mod payload;
 mod plan;
 mod report;
 mod run;
 mod stats;
 mod target;
+mod worker;
 
 pub use config::{Arrivals, ConfigError, LoadConfig, Order, Payload, Phases, Spacing};
 pub use error::{ConnectError, LoadError, Loss, Unsuitable};

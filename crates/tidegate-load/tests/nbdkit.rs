@@ -230,11 +230,8 @@ fn a_load_pauses_and_comes_back() {
     });
     let reads: Vec<_> = report.seconds.iter().map(|second| second.reads).collect();
     assert!(report.duration_s >= 4.0);
-    // A request of the first burst may complete just after it.
-    assert!(
-        reads.len() == 4 && reads[0] == 0 && reads[1] > 100 && reads[2] <= 1 && reads[3] > 100,
-        "{reads:?}"
-    );
+    // The last request of a burst may complete just after it.
+    assert!(matches!(reads[..], [0, first, 0..=1, second, ..] if first > 100 && second > 100), "{reads:?}");
 }
 
 #[test]
