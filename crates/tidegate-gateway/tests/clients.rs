@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MIB, Served, emulated_pool, file_pool, qemu_io};
+use common::{MIB, Served, emulated_pool, file_pool, pool_name, qemu_io, run, run_any};
 
 fn both() -> Vec<Served> {
     vec![
@@ -33,4 +33,144 @@ fn qemu_io_reads_what_it_wrote() {
         );
         assert!(!said.contains("verification failed") && !said.contains("error"), "{said}");
     }
+}
+
+/// Eight jobs, each with its own part of the volume and its own connection, check every block they have written.
+#[test]
+fn fio_verifies_random_mixed_io_of_eight_jobs() {
+    for served in both() {
+        let uri = format!("--uri={}", served.uri("vol"));
+        let said = run(
+            "fio",
+            &[
+                "--name=verify",
+                "--ioengine=nbd",
+                &uri,
+                "--rw=randrw",
+                "--bsrange=4k-64k",
+                "--blockalign=4k",
+                "--iodepth=8",
+                "--numjobs=8",
+                "--size=4m",
+                "--offset_increment=8m",
+                "--verify=crc32c",
+                "--verify_fatal=1",
+                "--fsync=16",
+                "--group_reporting",
+                "--randseed=1",
+            ],
+        );
+        assert!(said.contains("err= 0"), "{said}");
+    }
+}
+
+#[test]
+fn qemu_img_copies_an_image_and_finds_it_equal() {
+    for served in both() {
+        let image = served.path("image.raw");
+        let image = image.to_str().unwrap();
+        random_image(image, 64 * MIB);
+        let uri = served.uri("vol");
+        run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", "-W", "-m", "8", image, &uri]);
+        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &uri]);
+        // The comparison must be able to fail.
+        qemu_io(&uri, &["write -P 1 33M 512"]);
+        assert_eq!(
+            run_any("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &uri]).status.code(),
+            Some(1)
+        );
+    }
+}
+
+#[test]
+fn nbdcopy_there_and_back_gives_the_same_bytes() {
+    for served in both() {
+        let (image, back) = (served.path("image.raw"), served.path("back.raw"));
+        let (image, back) = (image.to_str().unwrap(), back.to_str().unwrap());
+        random_image(image, 64 * MIB);
+        let uri = served.uri("vol");
+        // Several connections: the export says that it can.
+        run("nbdcopy", &["--connections=4", "--requests=16", "--flush", image, &uri]);
+        run("nbdcopy", &["--connections=4", &uri, back]);
+        assert!(std::fs::read(image).unwrap() == std::fs::read(back).unwrap());
+    }
+}
+
+#[test]
+fn nbdinfo_hears_what_an_export_can_do() {
+    for mut served in both() {
+        let pool = &mut served.config.pools[0];
+        pool.exports[0].description = Some("the only one".into());
+        served.gateway.apply(served.config.clone()).unwrap();
+        let uri = served.uri("vol");
+        let json = run("nbdinfo", &["--json", &uri]);
+        let has = |key: &str, value: &str| {
+            let line = format!("\"{key}\": {value}");
+            assert!(json.contains(&line), "{line} is not in {json}");
+        };
+        has("protocol", "\"newstyle-fixed\"");
+        has("structured", "true");
+        has("description", "\"the only one\"");
+        has("export-size", &(64 * MIB).to_string());
+        for ability in ["can_flush", "can_fua", "can_multi_conn", "can_trim", "can_zero", "can_df"] {
+            has(ability, "true");
+        }
+        has("is_read_only", "false");
+        has("block_size_minimum", "1");
+        has("block_size_preferred", "4096");
+        has("block_size_maximum", &(32 * MIB).to_string());
+    }
+}
+
+#[test]
+fn nbdinfo_lists_exports_of_all_pools_and_one_unnamed_is_the_default() {
+    let served = Served::start(|directory| {
+        vec![file_pool(directory, &["a", "b"], MIB), emulated_pool(&["c"], MIB, 1000.0)]
+    });
+    let list = run("nbdinfo", &["--list", "--json", &served.uri("")]);
+    for export in ["\"a\"", "\"b\"", "\"c\""] {
+        assert!(list.contains(&format!("\"export-name\": {export}")), "{list}");
+    }
+    assert!(
+        !run_any("nbdinfo", &["--size", &served.uri("")]).status.success(),
+        "three exports have no default"
+    );
+
+    let single = Served::start(|directory| vec![file_pool(directory, &["only"], MIB)]);
+    assert_eq!(run("nbdinfo", &["--size", &single.uri("")]).trim(), MIB.to_string());
+}
+
+#[test]
+fn read_only_and_direct_exports_say_so_and_keep_to_it() {
+    let served = Served::start(|directory| {
+        let mut read_only = file_pool(directory, &["ro"], MIB);
+        read_only.exports[0].read_only = true;
+        let mut direct = file_pool(directory, &["direct"], MIB);
+        direct.name = pool_name("direct");
+        direct.backend = tidegate_gateway::BackendConfig::File { direct: true };
+        vec![read_only, direct]
+    });
+    let json = run("nbdinfo", &["--json", &served.uri("ro")]);
+    assert!(json.contains("\"is_read_only\": true") && json.contains("\"can_trim\": false"), "{json}");
+    let refused = run_any("qemu-io", &["-f", "raw", "-c", "write 0 512", &served.uri("ro")]);
+    assert!(!refused.status.success());
+
+    let json = run("nbdinfo", &["--json", &served.uri("direct")]);
+    let minimum = json.lines().find_map(|line| line.trim().strip_prefix("\"block_size_minimum\": ")).unwrap();
+    assert!(["512,", "4096,"].contains(&minimum), "{json}");
+    qemu_io(&served.uri("direct"), &["write -P 7 0 512", "read -P 7 0 512", "read -P 0 512 64k"]);
+}
+
+fn random_image(path: &str, size: u64) {
+    // Data, zeros and a hole, so that every way of copying is taken.
+    let mut state = 88_172_645_463_325_252u64;
+    let mut bytes = vec![0u8; size as usize];
+    for word in bytes[..size as usize / 2].chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_ne_bytes());
+    }
+    bytes[5 << 20..9 << 20].fill(0);
+    std::fs::write(path, &bytes).unwrap();
 }
