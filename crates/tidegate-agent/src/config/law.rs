@@ -1,5 +1,7 @@
 //! The law of a pool: which, and its parameters.
 
+use std::time::Duration;
+
 use tidegate_control::{
     Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, Smoothing, WindowConfig,
     WindowConfigError,
@@ -27,6 +29,12 @@ pub(super) const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greate
 
 pub(super) const PID_KEYS: &[&str] =
     &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
+
+/// Shorter ones measure single requests, and the journal could not follow.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Longer ones would let go or hold long after the reason is gone.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Choice {
@@ -80,6 +88,9 @@ fn loop_config(
     }
     if let Some(interval) = pool.parsed::<Latency>("interval", report) {
         config.interval = interval.value.to_duration();
+        if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&config.interval) {
+            report.error(&interval.span, "`interval` must be 10ms to 1min");
+        }
     }
     if let Some(half_life) = pool.parsed::<Latency>("idle_half_life", report) {
         config.idle_half_life = half_life.value.to_duration();
@@ -90,6 +101,8 @@ fn loop_config(
     target?;
     match config.validate() {
         Ok(()) => Some(config),
+        // Said above, with its bounds.
+        Err(LoopConfigError::Interval) => None,
         Err(error) => {
             let place = place_of(&error).iter().find_map(|path| span_of(pool, path));
             report.error(place.as_ref().unwrap_or(pool.span()), error.to_string());
