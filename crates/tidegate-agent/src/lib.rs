@@ -6,3 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod journal;
+pub mod metrics;
+pub mod serve;
+pub mod summary;

@@ -1,0 +1,98 @@
+//! `/metrics` and `/healthz` over HTTP, in a thread of its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::serve::Event;
+
+/// A scrape waits for the service at most this long: less than Prometheus' own 10 s, so that it gets an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Somebody wants to know: the service answers with the exposition, or drops it when it cannot.
+pub(crate) type Scrape = oneshot::Sender<String>;
+
+/// Why metrics are not served.
+#[derive(Debug, Error)]
+#[error("cannot serve metrics on {address}: {source}")]
+pub struct MetricsError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// The HTTP server. It ends with the process: it holds nothing that would have to be put in order.
+#[derive(Debug)]
+pub(crate) struct MetricsServer {
+    address: SocketAddr,
+}
+
+impl MetricsServer {
+    /// Binds the address and begins to serve; each scrape becomes an [`Event::Scrape`].
+    pub(crate) fn start(address: SocketAddr, events: SyncSender<Event>) -> Result<Self, MetricsError> {
+        let fail = |source| MetricsError { address, source };
+        let listener = TcpListener::bind(address).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+        let body = move || {
+            let outcome = runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                axum::serve(listener, routes(events)).await
+            });
+            if let Err(error) = outcome {
+                tracing::error!("metrics are no longer served: {error}");
+            }
+        };
+        thread::Builder::new().name("tidegate-http".to_owned()).spawn(body).map_err(fail)?;
+        Ok(Self { address })
+    }
+
+    /// Where it listens; the real port.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn routes(events: SyncSender<Event>) -> Router {
+    Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(events)
+}
+
+async fn metrics(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
+    match exposition(&events).await {
+        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text),
+        None => unavailable(),
+    }
+}
+
+async fn healthz(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
+    match exposition(&events).await {
+        Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], "ok\n".to_owned()),
+        None => unavailable(),
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], String) {
+    let why = "the service does not answer: it is stopping, or overloaded\n".to_owned();
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], why)
+}
+
+async fn exposition(events: &SyncSender<Event>) -> Option<String> {
+    let (sender, receiver) = oneshot::channel();
+    // A full queue means more scrapes than the service answers: refuse this one rather than wait behind them.
+    events.try_send(Event::Scrape(sender)).ok()?;
+    tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+}

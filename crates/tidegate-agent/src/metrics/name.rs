@@ -1,0 +1,283 @@
+//! Every metric, with what `docs/metrics.md` says about it.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// A metric that Tidegate exposes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// The version that runs.
+    Build,
+    /// Configuration reloads.
+    Reloads,
+    /// Handshakes going on.
+    Handshakes,
+    /// Handshakes that did not become sessions.
+    HandshakesEnded,
+    /// Sessions of a pool.
+    PoolSessions,
+    /// Requests of a pool at the backend.
+    PoolInFlight,
+    /// Payload memory of a pool.
+    PoolBuffered,
+    /// The most payload memory of a pool.
+    PoolBufferedPeak,
+    /// The window in force.
+    PoolWindow,
+    /// What the law steers to.
+    PoolSetPoint,
+    /// What the law compares with the set point.
+    PoolEstimate,
+    /// Consumers held back.
+    PoolHeld,
+    /// Consumers that may be held back.
+    PoolThrottled,
+    /// Decides and does not act.
+    PoolDryRun,
+    /// Decisions by what the signal said.
+    PoolDecisions,
+    /// Requests answered.
+    Requests,
+    /// Payload moved.
+    Payload,
+    /// Requests answered with an error.
+    Errors,
+    /// Response times in the gateway.
+    ResponseTime,
+    /// Response times at the backend.
+    BackendTime,
+    /// Sessions of a consumer.
+    Sessions,
+    /// Requests waiting in the gateway.
+    Queued,
+    /// Requests of a consumer at the backend.
+    InFlight,
+    /// The delay in force.
+    Delay,
+    /// Held back now.
+    Held,
+    /// Its weight.
+    Shares,
+    /// Never held back.
+    Protected,
+}
+
+/// The kinds of metric in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only goes up, from zero at the start of the service.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+    /// Always 1; its labels are the information.
+    Info,
+}
+
+impl Kind {
+    /// As in the exposition.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+
+    pub(super) const fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+            Self::Info => MetricType::Info,
+        }
+    }
+}
+
+/// What is fixed about a metric.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Without unit and suffix: the encoder adds them.
+    pub(super) stem: &'static str,
+    pub(super) unit: Option<Unit>,
+    pub(super) help: &'static str,
+    /// Which kind it is.
+    pub kind: Kind,
+    /// Its labels, in the order of the exposition.
+    pub labels: &'static [&'static str],
+}
+
+impl Spec {
+    /// The name by which a query asks for it: with unit, and `_total` or `_info`. A histogram's samples add
+    /// `_bucket`, `_sum` and `_count`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{}{unit}{suffix}", self.stem)
+    }
+}
+
+const NONE: &[&str] = &[];
+const POOL: &[&str] = &["pool"];
+const CONSUMER: &[&str] = &["pool", "consumer"];
+const OPERATION: &[&str] = &["pool", "consumer", "op"];
+
+impl Metric {
+    /// Every metric, in the order of the exposition.
+    pub const ALL: [Self; 27] = [
+        Self::Build,
+        Self::Reloads,
+        Self::Handshakes,
+        Self::HandshakesEnded,
+        Self::PoolSessions,
+        Self::PoolInFlight,
+        Self::PoolBuffered,
+        Self::PoolBufferedPeak,
+        Self::PoolWindow,
+        Self::PoolSetPoint,
+        Self::PoolEstimate,
+        Self::PoolHeld,
+        Self::PoolThrottled,
+        Self::PoolDryRun,
+        Self::PoolDecisions,
+        Self::Requests,
+        Self::Payload,
+        Self::Errors,
+        Self::ResponseTime,
+        Self::BackendTime,
+        Self::Sessions,
+        Self::Queued,
+        Self::InFlight,
+        Self::Delay,
+        Self::Held,
+        Self::Shares,
+        Self::Protected,
+    ];
+
+    /// Name, kind, unit, labels and help.
+    #[must_use]
+    pub fn spec(self) -> Spec {
+        use Kind::{Counter, Gauge, Histogram, Info};
+        let requests = || Some(Unit::Other("requests".to_owned()));
+        let (stem, unit, kind, labels, help) = match self {
+            Self::Build => ("tidegate_build", None, Info, &["version"][..], "The version that runs"),
+            Self::Reloads => (
+                "tidegate_reloads",
+                None,
+                Counter,
+                &["result"][..],
+                "Reloads of the configuration, applied and refused",
+            ),
+            Self::Handshakes => {
+                ("tidegate_handshakes", None, Gauge, NONE, "Connections that have not chosen an export yet")
+            }
+            Self::HandshakesEnded => {
+                ("tidegate_handshakes_ended", None, Counter, NONE, "Handshakes that ended without a session")
+            }
+            Self::PoolSessions => ("tidegate_pool_sessions", None, Gauge, POOL, "Sessions of the pool"),
+            Self::PoolInFlight => {
+                ("tidegate_pool_in_flight", requests(), Gauge, POOL, "Requests at the backend")
+            }
+            Self::PoolBuffered => {
+                ("tidegate_pool_buffered", Some(Unit::Bytes), Gauge, POOL, "Payload memory in use")
+            }
+            Self::PoolBufferedPeak => (
+                "tidegate_pool_buffered_peak",
+                Some(Unit::Bytes),
+                Gauge,
+                POOL,
+                "The most payload memory ever in use",
+            ),
+            Self::PoolWindow => (
+                "tidegate_pool_window",
+                requests(),
+                Gauge,
+                POOL,
+                "Requests that all unprotected consumers together may have at the backend",
+            ),
+            Self::PoolSetPoint => (
+                "tidegate_pool_set_point",
+                Some(Unit::Seconds),
+                Gauge,
+                POOL,
+                "The response time that the law steers to",
+            ),
+            Self::PoolEstimate => (
+                "tidegate_pool_estimate",
+                Some(Unit::Seconds),
+                Gauge,
+                POOL,
+                "The response time that the law compares with the set point; absent before the first sample",
+            ),
+            Self::PoolHeld => ("tidegate_pool_held_consumers", None, Gauge, POOL, "Consumers held back"),
+            Self::PoolThrottled => {
+                ("tidegate_pool_throttled_consumers", None, Gauge, POOL, "Consumers that may be held back")
+            }
+            Self::PoolDryRun => {
+                ("tidegate_pool_dry_run", None, Gauge, POOL, "1 while the law decides and does not act")
+            }
+            Self::PoolDecisions => (
+                "tidegate_pool_decisions",
+                None,
+                Counter,
+                &["pool", "input"][..],
+                "Decisions of the law by what the signal said",
+            ),
+            Self::Requests => {
+                ("tidegate_requests", None, Counter, OPERATION, "Requests answered without an error")
+            }
+            Self::Payload => {
+                ("tidegate_payload", Some(Unit::Bytes), Counter, OPERATION, "Bytes read and written")
+            }
+            Self::Errors => ("tidegate_errors", None, Counter, CONSUMER, "Requests answered with an error"),
+            Self::ResponseTime => (
+                "tidegate_response_time",
+                Some(Unit::Seconds),
+                Histogram,
+                OPERATION,
+                "From a request's arrival to its reply being queued: what the client feels, less the network",
+            ),
+            Self::BackendTime => (
+                "tidegate_backend_time",
+                Some(Unit::Seconds),
+                Histogram,
+                OPERATION,
+                "From dispatch to completion at the backend: the storage's own response time",
+            ),
+            Self::Sessions => ("tidegate_sessions", None, Gauge, CONSUMER, "Sessions of the consumer"),
+            Self::Queued => {
+                ("tidegate_queued", requests(), Gauge, CONSUMER, "Requests waiting in the gateway")
+            }
+            Self::InFlight => ("tidegate_in_flight", requests(), Gauge, CONSUMER, "Requests at the backend"),
+            Self::Delay => (
+                "tidegate_delay",
+                Some(Unit::Seconds),
+                Gauge,
+                CONSUMER,
+                "How long the law has each request held before it is dispatched",
+            ),
+            Self::Held => (
+                "tidegate_held",
+                None,
+                Gauge,
+                CONSUMER,
+                "1 while a law delays the consumer or its requests wait for the window",
+            ),
+            Self::Shares => {
+                ("tidegate_shares", None, Gauge, CONSUMER, "Weight against the pool's other consumers")
+            }
+            Self::Protected => {
+                ("tidegate_protected", None, Gauge, CONSUMER, "1 when no law holds the consumer back")
+            }
+        };
+        Spec { stem, unit, help, kind, labels }
+    }
+}

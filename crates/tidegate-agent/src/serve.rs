@@ -1,0 +1,195 @@
+//! The running service: one thread owns the gateway and does one thing at a time, whatever asks for it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thiserror::Error;
+use tidegate_gateway::{Gateway, GatewayError, GatewaySnapshot, StartError};
+
+use crate::config::{Config, ConfigError};
+use crate::journal::Journal;
+use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
+use crate::summary::Summary;
+
+/// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
+/// 640 ms.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Things that wait for the service's thread. More scrapes than that are refused.
+const MOST_EVENTS: usize = 64;
+
+/// Something the service is asked to do.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Reload,
+    Stop,
+    Scrape(Scrape),
+}
+
+/// Why the service did not start, or ended otherwise than on request.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The gateway does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// Signals cannot be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(io::Error),
+    /// A pool failed. The service ends, so that whoever supervises it starts it anew.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+}
+
+/// Serves a configuration until SIGTERM or SIGINT, then drains. SIGHUP reads the configuration again; a second
+/// SIGTERM or SIGINT ends the process at once, with exit status 1.
+///
+/// # Errors
+/// When the service cannot start, or a pool fails. A drain that had to cut clients off is no error: it is logged.
+pub fn serve(path: &Path) -> Result<(), ServeError> {
+    let config = Config::load(path)?;
+    log_warnings(&config);
+    let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
+    // Before anything is served: a signal must find its handler from the first connection on.
+    receive_signals(sender.clone()).map_err(ServeError::Signals)?;
+    let gateway = Gateway::start(config.gateway.clone())?;
+    log_lines(&Summary::new(&config));
+    let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
+    if let Some(metrics) = &metrics {
+        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    }
+    let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
+    tracing::info!("ready, listening on {}", addresses.join(", "));
+    let journal = Journal::default();
+    Service { path: path.to_owned(), config, gateway, journal, reloads: ReloadCounts::default() }.run(&events)
+}
+
+fn log_lines(lines: &impl ToString) {
+    for line in lines.to_string().lines() {
+        tracing::info!("{line}");
+    }
+}
+
+fn log_warnings(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+struct Service {
+    path: PathBuf,
+    config: Config,
+    gateway: Gateway,
+    journal: Journal,
+    reloads: ReloadCounts,
+}
+
+impl Service {
+    fn run(mut self, events: &Receiver<Event>) -> Result<(), ServeError> {
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(Event::Reload) => self.reload(),
+                Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
+                Ok(Event::Stop) => return self.drain(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look()?;
+                    next_tick = Instant::now() + TICK;
+                }
+                // The thread that receives signals keeps a sender for as long as the process lives.
+                Err(RecvTimeoutError::Disconnected) => return self.drain(),
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<GatewaySnapshot, GatewayError> {
+        let snapshot = self.gateway.snapshot()?;
+        for pool in &snapshot.pools {
+            self.journal.follow(pool);
+        }
+        Ok(snapshot)
+    }
+
+    fn answer(&mut self, scrape: Scrape) -> Result<(), GatewayError> {
+        let gateway = self.look()?;
+        let exposition = Exposition { gateway, decisions: self.journal.counts(), reloads: self.reloads };
+        // Nobody waits any more when the client has gone away.
+        let _ = scrape.send(exposition.to_text());
+        Ok(())
+    }
+
+    fn reload(&mut self) {
+        match self.try_reload() {
+            Ok(()) => {
+                self.reloads.applied += 1;
+                log_warnings(&self.config);
+                log_lines(&Summary::new(&self.config));
+                tracing::info!("reloaded {}", self.path.display());
+            }
+            Err(why) => {
+                self.reloads.refused += 1;
+                tracing::error!("not reloaded, the old configuration goes on: {why}");
+            }
+        }
+    }
+
+    fn try_reload(&mut self) -> Result<(), String> {
+        let config = Config::load(&self.path).map_err(|error| error.to_string())?;
+        if config.metrics != self.config.metrics {
+            return Err("needs a restart to change: metrics".to_owned());
+        }
+        self.gateway.apply(config.gateway.clone()).map_err(|error| error.to_string())?;
+        self.config = config;
+        Ok(())
+    }
+
+    fn drain(self) -> Result<(), ServeError> {
+        let deadline = self.config.drain_deadline;
+        tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
+        match self.gateway.drain(deadline)?.cut_off {
+            0 => tracing::info!("drained"),
+            sessions => tracing::warn!("drained; {sessions} sessions were cut off with requests unanswered"),
+        }
+        Ok(())
+    }
+}
+
+fn receive_signals(events: SyncSender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let body = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            let event = match signal {
+                SIGHUP => Event::Reload,
+                _ if stopping => {
+                    tracing::error!("second signal, ending at once");
+                    signal_hook::low_level::exit(1);
+                }
+                _ => {
+                    stopping = true;
+                    Event::Stop
+                }
+            };
+            // A reload beyond the events that already wait would read the same file as they do; a stop must not be
+            // lost, and the service will come to it.
+            let sent = match event {
+                Event::Stop => events.send(event).is_ok(),
+                event => !matches!(events.try_send(event), Err(mpsc::TrySendError::Disconnected(_))),
+            };
+            if !sent {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("tidegate-signals".to_owned()).spawn(body).map(drop)
+}

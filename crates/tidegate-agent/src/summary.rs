@@ -1,0 +1,247 @@
+//! What a configuration comes to, for people and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidegate_control::{Law, LawKind, LoopConfig};
+use tidegate_device::{DeviceConfig, Preset};
+use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig};
+use tidegate_sched::Limit;
+use tidegate_units::{ByteRate, Bytes, Iops, Latency};
+
+use crate::config::Config;
+
+/// What will be served, where, and under which law. Serialised: plain numbers in the units that keys name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    listen: Vec<String>,
+    metrics: Option<String>,
+    pools: Vec<Pool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Pool {
+    name: String,
+    backend: String,
+    depth: u32,
+    law: Option<Regulation>,
+    exports: Vec<Export>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Regulation {
+    kind: LawKind,
+    #[serde(rename = "target_seconds", serialize_with = "seconds")]
+    target: Latency,
+    #[serde(rename = "set_point_seconds", serialize_with = "seconds")]
+    set_point: Latency,
+    #[serde(rename = "interval_seconds", serialize_with = "seconds")]
+    interval: Latency,
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Export {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(rename = "size_bytes", skip_serializing_if = "Option::is_none")]
+    size: Option<Bytes>,
+    shares: u32,
+    protected: bool,
+    read_only: bool,
+    #[serde(rename = "limit_iops", skip_serializing_if = "Option::is_none")]
+    limit_iops: Option<Iops>,
+    #[serde(rename = "limit_bytes_per_second", skip_serializing_if = "Option::is_none")]
+    limit_bytes: Option<ByteRate>,
+}
+
+fn seconds<S: serde::Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(latency.as_secs_f64())
+}
+
+impl Summary {
+    /// The summary of a configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            listen: config.gateway.listen.iter().map(ToString::to_string).collect(),
+            metrics: config.metrics.map(|address| format!("http://{address}/metrics")),
+            pools: config.gateway.pools.iter().map(pool).collect(),
+        }
+    }
+}
+
+fn pool(pool: &PoolConfig) -> Pool {
+    Pool {
+        name: pool.name.to_string(),
+        backend: backend(&pool.backend),
+        depth: pool.depth,
+        law: pool.law.as_ref().map(regulation),
+        exports: pool.exports.iter().map(export).collect(),
+    }
+}
+
+fn backend(backend: &BackendConfig) -> String {
+    match backend {
+        BackendConfig::File { direct: false } => "files".to_owned(),
+        BackendConfig::File { direct: true } => "files, past the page cache".to_owned(),
+        BackendConfig::Emulated { device, data, .. } => {
+            let data = match data {
+                DataStore::Memory { limit } => format!("up to {limit} in memory"),
+                DataStore::File(path) => format!("data in {}", path.display()),
+            };
+            format!("emulated {}, {data}", device_name(device))
+        }
+    }
+}
+
+fn device_name(device: &DeviceConfig) -> &'static str {
+    Preset::ALL.iter().find(|preset| preset.config() == *device).map_or("device", |preset| preset.name())
+}
+
+fn regulation(law: &LoopConfig) -> Regulation {
+    let kind = match law.law {
+        Law::Window(_) => LawKind::Window,
+        Law::Pid(_) => LawKind::Pid,
+    };
+    Regulation {
+        kind,
+        target: law.target,
+        set_point: law.set_point(),
+        interval: law.interval.into(),
+        dry_run: law.dry_run,
+    }
+}
+
+fn export(export: &ExportConfig) -> Export {
+    let (path, size) = match &export.store {
+        ExportStore::Path(path) => (Some(path.display().to_string()), None),
+        ExportStore::Size(size) => (None, Some(*size)),
+    };
+    let Limit { iops, bytes_per_s, .. } =
+        export.limit.unwrap_or(Limit { iops: None, bytes_per_s: None, burst: std::time::Duration::ZERO });
+    Export {
+        name: export.name.to_string(),
+        path,
+        size,
+        shares: export.shares.get(),
+        protected: export.protected,
+        read_only: export.read_only,
+        limit_iops: iops,
+        limit_bytes: bytes_per_s,
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "listening on {}", self.listen.join(", "))?;
+        if let Some(metrics) = &self.metrics {
+            write!(f, "; metrics on {metrics}")?;
+        }
+        self.pools.iter().try_for_each(|pool| write!(f, "\n{pool}"))
+    }
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}: {}, depth {}; ", self.name, self.backend, self.depth)?;
+        match &self.law {
+            None => write!(f, "no law, shares and limits only")?,
+            Some(law) => {
+                let whose = match self.exports.iter().filter(|export| export.protected).count() {
+                    0 => "everyone's response time",
+                    _ => "protected reads",
+                };
+                write!(
+                    f,
+                    "law {}: keeps {whose} under {} (set point {}), decides every {}{}",
+                    law.kind,
+                    law.target,
+                    law.set_point,
+                    law.interval,
+                    if law.dry_run { ", dry run: holds nothing" } else { "" },
+                )?;
+            }
+        }
+        let width = self.exports.iter().map(|export| export.name.chars().count()).max().unwrap_or(0);
+        self.exports.iter().try_for_each(|export| write!(f, "\n  {:<width$}  {export}", export.name))
+    }
+}
+
+impl fmt::Display for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.path, &self.size) {
+            (Some(path), _) => write!(f, "{path}")?,
+            (None, Some(size)) => write!(f, "{size}")?,
+            (None, None) => {}
+        }
+        if self.protected {
+            f.write_str(", protected")?;
+        } else {
+            write!(f, ", {} shares", self.shares)?;
+        }
+        if let Some(iops) = self.limit_iops {
+            write!(f, ", at most {iops}")?;
+        }
+        if let Some(rate) = self.limit_bytes {
+            write!(f, ", at most {rate}")?;
+        }
+        if self.read_only { f.write_str(", read-only") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const TEXT: &str = "
+        listen = ['tcp:127.0.0.1:10809']
+        metrics = '127.0.0.1:9809'
+        [pool.vg0]
+        backend = { kind = 'file', direct = true }
+        target = '15ms'
+        dry_run = true
+        [pool.vg0.export.database]
+        path = '/dev/vg0/database'
+        protected = true
+        [pool.vg0.export.b]
+        path = '/dev/vg0/b'
+        read_only = true
+        limit = { iops = '500 IO/s', bandwidth = '20MiB/s' }
+        [pool.toy]
+        backend = { kind = 'emulated', preset = 'sata-stripe' }
+        export.scratch = { size = '4GiB', shares = 7 }
+    ";
+
+    fn summary() -> Summary {
+        Summary::new(&Config::parse("t", TEXT, Path::new("/")).unwrap())
+    }
+
+    #[test]
+    fn says_what_is_served_where_and_under_which_law() {
+        assert_eq!(
+            summary().to_string(),
+            "listening on tcp:127.0.0.1:10809; metrics on http://127.0.0.1:9809/metrics\n\
+             pool vg0: files, past the page cache, depth 32; law window: keeps protected reads under 15.0ms \
+             (set point 12.0ms), decides every 250ms, dry run: holds nothing\n  \
+             database  /dev/vg0/database, protected\n  \
+             b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only\n\
+             pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits only\n  \
+             scratch  4 GiB, 7 shares"
+        );
+    }
+
+    #[test]
+    fn a_program_gets_numbers_in_the_units_that_keys_name() {
+        let json = serde_json::to_value(summary()).unwrap();
+        assert_eq!(json["listen"][0], "tcp:127.0.0.1:10809");
+        assert_eq!(json["pools"][0]["law"]["target_seconds"], 0.015);
+        assert_eq!(json["pools"][0]["law"]["kind"], "window");
+        assert_eq!(json["pools"][0]["exports"][1]["limit_bytes_per_second"], 20.0 * 1_048_576.0);
+        assert_eq!(json["pools"][1]["law"], serde_json::Value::Null);
+        assert_eq!(json["pools"][1]["exports"][0]["size_bytes"], 4u64 << 30);
+    }
+}

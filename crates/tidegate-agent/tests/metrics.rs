@@ -1,0 +1,236 @@
+//! The exposition against its specification (`docs/metrics.md`) and against the rules of the text format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
+use tidegate_control::{ControlLoop, Decision, Input, Law, LoopConfig, Observation, WindowConfig};
+use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+
+const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
+
+fn operation(millis: &[u64]) -> OpSnapshot {
+    let mut times = Histogram::default();
+    for millis in millis {
+        times.record(Latency::from_millis(*millis));
+    }
+    OpSnapshot {
+        count: millis.len() as u64,
+        bytes: 4096 * millis.len() as u64,
+        backend: times.clone(),
+        total: times,
+    }
+}
+
+fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
+    ConsumerSnapshot {
+        name: ConsumerName::new(name).unwrap(),
+        shares: Shares::DEFAULT,
+        protected,
+        removed: false,
+        sessions: 1,
+        queued,
+        in_flight: 1,
+        delay: Latency::ZERO,
+        reads: operation(&[3, 5, 40_000]),
+        writes: operation(&[]),
+        flushes: 2,
+        trims: 0,
+        errors: 1,
+    }
+}
+
+/// A decision that holds one of two.
+fn decision(dry_run: bool) -> Decision {
+    let resource = ResourceName::new("vg0").unwrap();
+    let law = Law::Window(WindowConfig::default());
+    let config = LoopConfig { dry_run, ..LoopConfig::new(resource.clone(), Latency::from_millis(15), law) };
+    let mut control = ControlLoop::new(config).unwrap();
+    let (_, mut decision) =
+        control.step(Instant::ZERO, &Observation::new(resource, Instant::ZERO, Vec::new()));
+    (decision.estimate, decision.held, decision.throttled) = (Some(Latency::from_millis(20)), 1, 2);
+    decision
+}
+
+/// A name with everything that must be escaped, and a pool that a law holds.
+fn exposition(dry_run: bool) -> Exposition {
+    let name = ResourceName::new("vg0").unwrap();
+    let mut counts = InputCounts::default();
+    counts.add(Input::Idle);
+    Exposition {
+        gateway: GatewaySnapshot {
+            pools: vec![PoolSnapshot {
+                name: name.clone(),
+                at: Instant::ZERO,
+                consumers: vec![
+                    consumer("database", true, 5),
+                    consumer("back\"up\\1", false, 5),
+                    consumer("quiet", false, 0),
+                ],
+                sessions: 3,
+                bytes_in_use: Bytes::from_kib(4),
+                bytes_in_use_peak: Bytes::from_kib(8),
+                in_flight: 3,
+                window: Window::new(2.5),
+                decision: Some(decision(dry_run)),
+                recent_decisions: Vec::new(),
+                decisions: 1,
+            }],
+            handshakes: 0,
+            handshakes_ended: 7,
+        },
+        decisions: BTreeMap::from([(name, counts)]),
+        reloads: ReloadCounts { applied: 1, refused: 2 },
+    }
+}
+
+struct Sample<'a> {
+    name: &'a str,
+    labels: Vec<(&'a str, &'a str)>,
+    value: f64,
+}
+
+/// Reads one line of the text format, as strictly as `promtool check metrics` does.
+fn sample(line: &str) -> Sample<'_> {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let (name, mut rest) = match series.split_once('{') {
+        Some((name, rest)) => (name, rest.strip_suffix('}').unwrap()),
+        None => (series, ""),
+    };
+    let mut labels = Vec::new();
+    while !rest.is_empty() {
+        let (label, after) = rest.split_once("=\"").unwrap();
+        let mut escaped = false;
+        let end = after
+            .find(|c| {
+                let closes = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                closes
+            })
+            .unwrap();
+        labels.push((label, &after[..end]));
+        rest = after[end + 1..].strip_prefix(',').unwrap_or(&after[end + 1..]);
+    }
+    Sample { name, labels, value: value.parse().unwrap() }
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+#[test]
+fn the_document_and_the_code_agree() {
+    let mut documented = BTreeMap::new();
+    for row in DOCUMENT.lines().filter(|line| line.starts_with("| `tidegate_")) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, unit, labels, meaning] = cells[..] else { panic!("five columns: {row}") };
+        assert!(!meaning.is_empty(), "{row}");
+        documented.insert(name.trim_matches('`').to_owned(), (kind, unit, labels));
+    }
+    let specs: Vec<_> = Metric::ALL.map(Metric::spec).into();
+    for spec in &specs {
+        let name = spec.name();
+        let (kind, unit, labels) =
+            documented.remove(&name).unwrap_or_else(|| panic!("{name} is not documented"));
+        assert_eq!((kind, labels), (spec.kind.name(), spec.labels.join(", ").as_str()), "{name}");
+        assert!(unit.is_empty() || name.contains(unit), "{name} does not name its unit, {unit}");
+        let has_unit = ["seconds", "bytes", "requests"]
+            .iter()
+            .find(|unit| name.trim_end_matches("_total").ends_with(&format!("_{unit}")));
+        assert!(
+            has_unit.is_none_or(|has| *has == unit || name == "tidegate_requests_total"),
+            "{name}: {unit}"
+        );
+    }
+    assert!(documented.is_empty(), "documented, not in the code: {documented:?}");
+}
+
+#[test]
+fn the_exposition_keeps_the_rules_of_the_format() {
+    let text = exposition(false).to_text();
+    assert!(text.ends_with("# EOF\n"));
+    let specs: Vec<_> = Metric::ALL.map(Metric::spec).into();
+    let mut seen = BTreeSet::new();
+    let mut families = BTreeSet::new();
+    let mut family = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let (keyword, rest) = comment.split_once(' ').unwrap();
+            let name = rest.split(' ').next().unwrap();
+            assert!(["HELP", "TYPE", "UNIT"].contains(&keyword), "{line}");
+            if keyword == "HELP" {
+                assert!(families.insert(name.to_owned()), "{name} comes twice");
+                family = name.to_owned();
+            }
+            assert_eq!(name, family, "{line}");
+            continue;
+        }
+        let sample = sample(line);
+        assert!(is_name(sample.name) && sample.labels.iter().all(|(label, _)| is_name(label)), "{line}");
+        let spec = specs
+            .iter()
+            .find(|spec| {
+                let name = spec.name();
+                let suffix = sample.name.strip_prefix(&name);
+                suffix == Some("")
+                    || (spec.kind == Kind::Histogram && matches!(suffix, Some("_bucket" | "_sum" | "_count")))
+            })
+            .unwrap_or_else(|| panic!("unknown series: {line}"));
+        let mut labels: Vec<_> = sample.labels.iter().map(|(label, _)| *label).collect();
+        labels.retain(|label| *label != "le");
+        let (mut labels, mut specified) = (labels, spec.labels.to_vec());
+        labels.sort_unstable();
+        specified.sort_unstable();
+        assert_eq!(labels, specified, "{line}");
+        assert!(sample.value.is_finite() && sample.value >= 0.0, "{line}");
+        assert!(seen.insert(line.rsplit_once(' ').unwrap().0.to_owned()), "twice: {line}");
+    }
+    for spec in &specs {
+        let name = spec.name();
+        assert!(seen.iter().any(|series| series.starts_with(&name)), "{name} has no sample");
+    }
+}
+
+#[test]
+fn histograms_are_cumulative_and_end_at_the_count() {
+    let text = exposition(false).to_text();
+    let of_database = |suffix: &str| -> Vec<f64> {
+        let name = format!("tidegate_response_time_seconds{suffix}");
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(sample)
+            .filter(|sample| {
+                sample.name == name
+                    && sample.labels.contains(&("consumer", "database"))
+                    && sample.labels.contains(&("op", "read"))
+            })
+            .map(|sample| sample.value)
+            .collect()
+    };
+    let buckets = of_database("_bucket");
+    assert!(buckets.is_sorted(), "{buckets:?}");
+    assert_eq!((buckets.last(), of_database("_count")[0]), (Some(&3.0), 3.0));
+    assert_eq!(buckets[buckets.len() - 2], 2.0, "40 s are beyond the last bound");
+    assert!((of_database("_sum")[0] - 40.008).abs() < 1e-9);
+}
+
+#[test]
+fn held_is_whoever_waits_for_the_window_and_is_not_protected() {
+    let held = |dry_run| -> Vec<(String, f64)> {
+        let text = exposition(dry_run).to_text();
+        let lines = text.lines().filter(|line| line.starts_with("tidegate_held{")).map(sample);
+        lines
+            .map(|sample| {
+                let consumer = sample.labels.iter().find(|(label, _)| *label == "consumer").unwrap();
+                (consumer.1.to_owned(), sample.value)
+            })
+            .collect()
+    };
+    let waiting = r#"back\"up\\1"#.to_owned();
+    assert_eq!(
+        held(false),
+        [("database".to_owned(), 0.0), (waiting.clone(), 1.0), ("quiet".to_owned(), 0.0)]
+    );
+    assert_eq!(held(true), [("database".to_owned(), 0.0), (waiting, 0.0), ("quiet".to_owned(), 0.0)]);
+}
