@@ -1,3 +1,75 @@
-//! Not written yet.
+//! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere else.
 
-fn main() {}
+mod check;
+mod failure;
+mod load;
+mod logging;
+mod serve;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Quality of service for shared storage, by feedback
+///
+/// Tidegate watches response times and holds back the consumers that matter less, just enough and just as long as
+/// needed, so that the ones that matter keep what they were promised.
+///
+/// Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
+#[derive(Parser)]
+#[command(name = "tidegate", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Check(check::Args),
+    Load(load::Args),
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Load(args) => load::run(args),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, and go to stdout; a closed stdout is nobody's failure.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
+        }
+    };
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                // When stderr is closed, the exit status still says it.
+                let _ = writeln!(io::stderr(), "{message}");
+            }
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+}

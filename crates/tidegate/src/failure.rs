@@ -1,0 +1,68 @@
+//! What can go wrong, and the exit status that says so.
+
+use std::io;
+
+use thiserror::Error;
+use tidegate_agent::config::ConfigError;
+use tidegate_agent::serve::ServeError;
+use tidegate_gateway::StartError;
+use tidegate_load::LoadError;
+
+/// Exit status: it did not work.
+const FAILED: u8 = 1;
+/// Exit status: wrong usage or configuration; the same command will fail again.
+pub(crate) const USAGE: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// Arguments that contradict each other, or a setting that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The service.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The load generator.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A load ran, and requests of it failed.
+    #[error("{errors} requests were answered with an error, the first with: {first}")]
+    Answers {
+        /// How many.
+        errors: u64,
+        /// The first error.
+        first: String,
+    },
+    /// Signals cannot be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(io::Error),
+    /// The result cannot be written.
+    #[error("cannot write the result: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Failure {
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,
+            Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
+            // Whoever closed the pipe has read enough.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            _ => FAILED,
+        }
+    }
+
+    /// What to say on stderr; `None` where there is nothing to say.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
+            // Findings begin with their place, which editors and terminals make clickable.
+            Self::Config(ConfigError::Invalid(_))
+            | Self::Serve(ServeError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
+            other => Some(format!("tidegate: {other}")),
+        }
+    }
+}
