@@ -36,6 +36,7 @@ mod heap;
 mod lane;
 mod limit;
 mod sfq;
+mod spacing;
 mod window;
 
 pub use bucket::{Rate, TokenBucket};

@@ -10,6 +10,7 @@ use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, 
 use crate::heap::{Heap, Linear};
 use crate::lane::{Batch, Lane};
 use crate::limit::Limit;
+use crate::spacing::Spacing;
 use crate::window::{Admission, Gate};
 
 /// What holds for a scheduler as a whole.
@@ -102,6 +103,7 @@ pub struct Sfq<T> {
     /// Flows whose head is not eligible yet, by the time when it will be.
     held: Heap<Linear>,
     gate: Gate,
+    spacing: Spacing,
     exempt_outstanding: u32,
     queued: usize,
     queued_bytes: u64,
@@ -121,6 +123,7 @@ impl<T> Sfq<T> {
             lanes: [Lane::new(), Lane::new()],
             held: Heap::new(),
             gate: Gate::new(config.window),
+            spacing: Spacing::default(),
             exempt_outstanding: 0,
             queued: 0,
             queued_bytes: 0,
@@ -220,6 +223,12 @@ impl<T> Sfq<T> {
         self.gate.set(window, now);
     }
 
+    /// Sets the least time between two dispatches of flows in the window, at most a second; [`Latency::ZERO`]:
+    /// none. Requests that a [delay](Self::set_delay) lets go together then go one by one.
+    pub fn set_spacing(&mut self, least: Latency) {
+        self.spacing.set(least);
+    }
+
     /// Queues a request that arrives now.
     ///
     /// # Errors
@@ -262,9 +271,11 @@ impl<T> Sfq<T> {
         if self.lanes[LaneName::Windowed as usize].ready.is_empty() {
             self.gate.idle(now);
         } else {
+            let spaced = self.spacing.open_at(now);
             match self.gate.admit(now) {
-                Admission::Open => return self.dispatch(LaneName::Windowed, now),
-                Admission::NotBefore(open) => wake = open,
+                Admission::Open if spaced <= now => return self.dispatch(LaneName::Windowed, now),
+                Admission::Open => wake = spaced,
+                Admission::NotBefore(open) => wake = open.max(spaced),
                 Admission::Shut => {}
             }
         }
@@ -428,7 +439,10 @@ impl<T> Sfq<T> {
         }
         match name {
             LaneName::Exempt => self.exempt_outstanding += 1,
-            LaneName::Windowed => self.gate.dispatched(now),
+            LaneName::Windowed => {
+                self.gate.dispatched(now);
+                self.spacing.dispatched(now);
+            }
         }
         Pull::Request { flow: id, request }
     }
@@ -467,6 +481,35 @@ mod tests {
             _ => None,
         })
         .collect()
+    }
+
+    #[test]
+    fn requests_held_together_go_one_by_one_and_exempt_ones_do_not_wait() {
+        let at = |millis| Instant::from_nanos(millis * 1_000_000);
+        let extent = Extent { offset: 0, bytes: 4_096 };
+        let mut scheduler = Sfq::new(SfqConfig { batch: None, ..SfqConfig::default() });
+        scheduler.set_spacing(Latency::from_millis(10));
+        let held: Vec<_> = (0..3)
+            .map(|_| {
+                let delay = Latency::from_millis(50);
+                scheduler.add_flow(&FlowConfig { delay, ..FlowConfig::default() }, at(0))
+            })
+            .collect();
+        for &flow in &held {
+            scheduler.enqueue(flow, at(0), 0, extent).unwrap();
+        }
+        assert_eq!(scheduler.pull(at(0)), Pull::NotBefore(at(50)));
+        for millis in [50, 60, 70] {
+            assert!(matches!(scheduler.pull(at(millis)), Pull::Request { .. }), "at {millis} ms");
+            if millis < 70 {
+                assert_eq!(scheduler.pull(at(millis + 1)), Pull::NotBefore(at(millis + 10)));
+            }
+        }
+        let protected = scheduler.add_flow(&FlowConfig { exempt: true, ..FlowConfig::default() }, at(71));
+        for _ in 0..2 {
+            scheduler.enqueue(protected, at(71), 1, extent).unwrap();
+            assert_eq!(scheduler.pull(at(71)), Pull::Request { flow: protected, request: 1 });
+        }
     }
 
     /// The heap sees only the low half of a tag; this crosses its ends.

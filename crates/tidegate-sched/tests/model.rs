@@ -25,6 +25,7 @@ enum Operation {
     Delay { flow: usize, micros: u64 },
     Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)> },
     Window(Option<f64>),
+    Spacing(u64),
     Advance(u64),
     JumpBack(u64),
     JumpTo(u64),
@@ -55,6 +56,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             ))).prop_map(|(flow, limit)| O::Limit { flow, limit }),
         2 => prop::option::of(prop_oneof![0.0f64..8.0, Just(f64::NAN), Just(f64::INFINITY), Just(0.0)])
             .prop_map(O::Window),
+        1 => prop_oneof![Just(0), 0u64..50_000, Just(u64::MAX)].prop_map(O::Spacing),
         15 => (0u64..20_000_000).prop_map(O::Advance),
         1 => (0u64..10_000_000_000).prop_map(O::JumpBack),
         1 => prop_oneof![Just(0), Just(u64::MAX), any::<u64>()].prop_map(O::JumpTo),
@@ -165,6 +167,7 @@ impl Model {
                 self.window = window.map(|window| Window::new(window).get());
                 self.scheduler.set_window(window.map(Window::new), now);
             }
+            Operation::Spacing(micros) => self.scheduler.set_spacing(Latency::from_micros(micros)),
             Operation::Advance(nanos) => self.now = self.now.saturating_add(nanos),
             Operation::JumpBack(nanos) => self.now = self.now.saturating_sub(nanos),
             Operation::JumpTo(nanos) => self.now = nanos,
