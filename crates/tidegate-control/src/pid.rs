@@ -397,7 +397,7 @@ mod tests {
         pid.reconfigure(PidConfig { proportional_gain: 0.1, ..PidConfig::default() }).unwrap();
         assert_eq!(pid.delay(), before);
         let after = pid.step(ms(60), SET_POINT, Duration::from_nanos(1), Latency::MAX).delay;
-        assert!(after.as_millis_f64() - before.as_millis_f64() <= 0.5, "{before} {after}");
+        assert!((after.as_millis_f64() - before.as_millis_f64()).abs() <= 0.5, "{before} {after}");
         pid.reconfigure(PidConfig { greatest: ms(20), ..PidConfig::default() }).unwrap();
         assert_eq!(pid.delay(), ms(20));
     }
