@@ -167,7 +167,8 @@ impl Flight {
     pub(crate) fn claim(&self, until: Option<Instant>) -> Option<Slot> {
         let mut state = self.lock();
         loop {
-            if state.mode != Mode::Running {
+            // A late slot is none, too: a backlog must not prolong the run.
+            if state.mode != Mode::Running || until.is_some_and(|until| Instant::now() >= until) {
                 return None;
             }
             if let Some(slot) = state.free.pop_front() {
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn the_depth_bounds_what_is_outstanding() {
         let flight = Flight::new(2);
-        let soon = || Some(Instant::now());
+        let soon = || Some(Instant::now() + std::time::Duration::from_millis(20));
         let (first, second) = (flight.claim(None).unwrap(), flight.claim(None).unwrap());
         assert!(flight.claim(soon()).is_none());
         assert_eq!(flight.lock().outstanding(), 0, "room is taken, nothing is sent");
@@ -333,7 +334,8 @@ mod tests {
         let landed = flight.lock().land(cookie, Instant::now()).unwrap().unwrap();
         assert_eq!(landed.result, Ok(()));
         assert_eq!(flight.lock().outstanding(), 1);
-        assert!(flight.claim(soon()).unwrap().freed.is_some());
+        assert!(flight.claim(Some(Instant::now())).is_none(), "the time is over, slot or no slot");
+        assert!(flight.claim(None).unwrap().freed.is_some());
     }
 
     #[test]
