@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn requests_held_together_go_one_by_one_and_exempt_ones_do_not_wait() {
-        let at = |millis| Instant::from_nanos(millis * 1_000_000);
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let extent = Extent { offset: 0, bytes: 4_096 };
         let mut scheduler = Sfq::new(SfqConfig { batch: None, ..SfqConfig::default() });
         scheduler.set_spacing(Latency::from_millis(10));
