@@ -59,8 +59,8 @@ pub enum ConnectError {
     /// No connection.
     #[error("cannot connect: {0}")]
     Socket(#[source] io::Error),
-    /// The connection failed during the handshake.
-    #[error("the connection failed during the handshake: {0}")]
+    /// The connection failed before the load began.
+    #[error("the connection failed before the load began: {0}")]
     Io(#[source] io::Error),
     /// The server closed the connection. One that knows only the old `EXPORT_NAME` refuses an export that way.
     #[error("the server closed the connection during the handshake")]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Arrivals, LoadConfig};
 use crate::connection::Connection;
-use crate::error::LoadError;
+use crate::error::{ConnectError, LoadError};
 use crate::flight::Flight;
 use crate::plan::Region;
 use crate::report::LoadReport;
@@ -33,7 +33,11 @@ impl Load {
         config.check()?;
         let target = || config.target.to_string();
         let connections = (0..config.connections)
-            .map(|_| Connection::open(&config.target))
+            .map(|_| {
+                let connection = Connection::open(&config.target)?;
+                connection.socket.set_timeouts(Duration::ZERO, WRITE_PATIENCE).map_err(ConnectError::Io)?;
+                Ok(connection)
+            })
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| LoadError::Connect { target: target(), source })?;
         // A server may describe the export differently to each connection, if only by its shutdown in between.
@@ -66,12 +70,12 @@ impl Load {
         };
         let lines = connections
             .into_iter()
-            .map(|Connection { socket, opened }| {
-                socket.set_timeouts(Duration::ZERO, WRITE_PATIENCE)?;
-                Ok(Line { socket, replies: opened.replies, flight: Flight::new(depth) })
+            .map(|Connection { socket, opened }| Line {
+                socket,
+                replies: opened.replies,
+                flight: Flight::new(depth),
             })
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(LoadError::Thread)?;
+            .collect();
         let shared = Arc::new(Shared { config, region, origin, lines, stats: Mutex::new(Stats::new()) });
         let mut handle = LoadHandle { shared, senders: Vec::new(), receivers: Vec::new() };
         for index in 0..handle.shared.lines.len() {
