@@ -9,6 +9,9 @@ pub struct Commands {
     /// How many requests of all throttled consumers together may be outstanding at the resource. Protected
     /// consumers are outside of it. `None`: no window.
     pub window: Option<Window>,
+    /// The least time between two dispatches of all throttled consumers together. Requests that a delay lets go at
+    /// the same time then go one by one. `None`: any time.
+    pub spacing: Option<Latency>,
     /// Every throttled consumer of the observation, in its order. A protected one is never here.
     pub consumers: Vec<ConsumerCommand>,
 }

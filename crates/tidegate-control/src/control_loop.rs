@@ -319,15 +319,31 @@ impl ControlLoop {
             };
             commands.consumers.push(ConsumerCommand { name: consumer.name.clone(), delay });
         }
+        commands.spacing = spacing(throttled(consumers).zip(&commands.consumers));
         (commands, held)
     }
+}
+
+/// How far apart the requests of delayed consumers go. Held for the same time, those that came together would go
+/// together, and a clump costs the others latency without a gain in throughput.
+///
+/// By Little's law a consumer with q requests outstanding and a delay d gets through at most q/d; this is the rate
+/// of all of them, so that on average spacing is never what holds them. `None` while somebody is not delayed.
+fn spacing<'a>(
+    held: impl Iterator<Item = (&'a ConsumerObservation, &'a ConsumerCommand)>,
+) -> Option<Latency> {
+    let mut per_second = 0.0;
+    for (consumer, command) in held.filter(|(consumer, _)| consumer.mean_outstanding.get() > 0.0) {
+        per_second += consumer.mean_outstanding.get() / command.delay?.as_secs_f64();
+    }
+    (per_second > 0.0).then(|| Latency::from_secs_f64(1.0 / per_second))
 }
 
 /// The same consumers, held to nothing.
 fn released(commands: Commands) -> Commands {
     let consumers =
         commands.consumers.into_iter().map(|consumer| ConsumerCommand { delay: None, ..consumer }).collect();
-    Commands { window: None, consumers }
+    Commands { window: None, spacing: None, consumers }
 }
 
 /// What the signal's consumers say, added up.

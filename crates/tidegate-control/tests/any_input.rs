@@ -129,6 +129,9 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
     assert_eq!(named, throttled.iter().map(|consumer| &consumer.name).collect::<Vec<_>>());
     assert_eq!(decision.throttled as usize, throttled.len());
     assert!(decision.held <= decision.throttled);
+    assert!(
+        commands.spacing.is_none_or(|_| commands.consumers.iter().any(|consumer| consumer.delay.is_some()))
+    );
     match (&config.law, decision.bounded) {
         (Law::Window(law), Output::Window(window)) => {
             assert!(law.least <= window && window <= law.greatest, "{decision:?}");

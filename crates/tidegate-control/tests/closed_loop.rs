@@ -307,6 +307,8 @@ fn a_consumer_is_never_delayed_below_its_floor_rate() {
     // 0.1 outstanding at 2 IO/s bear 50 ms; the other one's share of the law's second is not cut.
     let delays: Vec<_> = commands.consumers.iter().map(|consumer| consumer.delay).collect();
     assert_eq!(delays, [Some(ms(50)), Some(ms(1_000))]);
+    // 2 IO/s of the one and 8 IO/s of the other: together one request every 100 ms.
+    assert_eq!(commands.spacing, Some(ms(100)));
     assert_eq!((decision.held, decision.throttled, decision.bound), (2, 2, Some(Bound::Greatest)));
 }
 
