@@ -175,7 +175,10 @@ impl Stage {
                 let control = ControlLoop::new(config.clone()).expect(VALID);
                 self.law = Some(Law { config: config.clone(), control, next: now + config.interval });
             }
-            (_, None) => self.law = None,
+            (_, None) => {
+                self.law = None;
+                self.scheduler.set_spacing(Latency::ZERO);
+            }
         }
     }
 
@@ -316,6 +319,7 @@ impl Stage {
     ) {
         let window = commands.window.filter(|window| *window < self.depth).unwrap_or(self.depth);
         self.set_window(window, now);
+        self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
         // Commands come in the order of the observation, which is that of `consumers`, less the protected ones.
         let mut commands = commands.consumers.iter().peekable();
         for consumer in consumers {
