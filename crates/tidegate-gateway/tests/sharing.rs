@@ -12,9 +12,6 @@ use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
 use tidegate_sched::Limit;
 use tidegate_units::{Iops, Latency, Shares};
 
-/// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(5);
-
 /// A client that keeps `depth` requests outstanding; ended when dropped.
 struct Fio(Child);
 
@@ -39,23 +36,9 @@ impl Drop for Fio {
     }
 }
 
-impl Served {
-    fn pool(&self) -> PoolSnapshot {
-        self.gateway.snapshot().unwrap().pools.remove(0)
-    }
-
-    /// Waits until every consumer has had this many requests answered.
-    fn wait_for(&self, requests: u64) -> PoolSnapshot {
-        let give_up = Instant::now() + Duration::from_secs(30);
-        loop {
-            let pool = self.pool();
-            if pool.consumers.iter().all(|consumer| answered(consumer) >= requests) {
-                return pool;
-            }
-            assert!(Instant::now() < give_up, "the clients do not get on");
-            std::thread::sleep(POLL);
-        }
-    }
+/// Waits until every consumer has had this many requests answered.
+fn wait_for(served: &Served, requests: u64) -> PoolSnapshot {
+    served.wait_until(|pool| pool.consumers.iter().all(|consumer| answered(consumer) >= requests))
 }
 
 fn answered(consumer: &ConsumerSnapshot) -> u64 {
@@ -75,8 +58,8 @@ fn three_backlogged_clients_get_throughput_by_their_shares() {
     let _clients: Vec<Fio> =
         ["one", "two", "four"].iter().map(|export| Fio::start(&served.uri(export), "randread", 32)).collect();
     // From here on all three are backlogged.
-    let before = served.wait_for(64);
-    let after = served.wait_for(64 + 500);
+    let before = wait_for(&served, 64);
+    let after = wait_for(&served, 64 + 500);
     let done: Vec<f64> = before
         .consumers
         .iter()
@@ -101,8 +84,8 @@ fn a_limit_holds_on_an_idle_device() {
         vec![pool]
     });
     let _client = Fio::start(&served.uri("limited"), "randwrite", 16);
-    let before = served.wait_for(20);
-    let after = served.wait_for(320);
+    let before = wait_for(&served, 20);
+    let after = wait_for(&served, 320);
     let seconds = after.at.saturating_since(before.at).as_secs_f64();
     let rate = (answered(&after.consumers[0]) - answered(&before.consumers[0])) as f64 / seconds;
     assert!((rate / 200.0 - 1.0).abs() < 0.05, "{rate}");
@@ -128,8 +111,8 @@ fn regulate(law: Law) {
     let _reader = Fio::start(&served.uri("db"), "randread", 1);
     let _writers: Vec<Fio> =
         ["w1", "w2", "w3"].iter().map(|export| Fio::start(&served.uri(export), "randwrite", 8)).collect();
-    let before = served.wait_for(10);
-    let alone = served.wait_for(40);
+    let before = wait_for(&served, 10);
+    let alone = wait_for(&served, 40);
     let unregulated = mean(&before, &alone);
     assert!(unregulated > 2.0 * 30.0, "the writers do not disturb the reader: {unregulated:.1} ms");
 
@@ -141,14 +124,7 @@ fn regulate(law: Law) {
     loop {
         // Judged over a hundred reads at a time, enough for their mean to mean something.
         let reads = seen.consumers[0].reads.count + 100;
-        let now = loop {
-            let now = served.pool();
-            if now.consumers[0].reads.count >= reads {
-                break now;
-            }
-            assert!(Instant::now() < give_up, "the reader starves: {:?}", now.decision);
-            std::thread::sleep(POLL);
-        };
+        let now = served.wait_until(|pool| pool.consumers[0].reads.count >= reads);
         let regulated = mean(&seen, &now);
         if regulated <= 30.0 {
             assert!(now.decision.as_ref().is_some_and(|decision| decision.held == 3), "{:?}", now.decision);

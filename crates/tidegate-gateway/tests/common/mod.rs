@@ -2,15 +2,22 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod raw;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_gateway::{
     BackendConfig, DataStore, Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig, PoolConfig,
+    PoolSnapshot,
 };
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName};
+
+/// How often a condition is looked at.
+pub(crate) const POLL: Duration = Duration::from_millis(5);
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -77,6 +84,23 @@ impl Served {
         format!("nbd+unix:///{export}?socket={}", self.socket().display())
     }
 
+    pub(crate) fn pool(&self) -> PoolSnapshot {
+        self.gateway.snapshot().unwrap().pools.remove(0)
+    }
+
+    /// Waits until the first pool is as expected.
+    pub(crate) fn wait_until(&self, expected: impl Fn(&PoolSnapshot) -> bool) -> PoolSnapshot {
+        let give_up = Instant::now() + Duration::from_secs(30);
+        loop {
+            let pool = self.pool();
+            if expected(&pool) {
+                return pool;
+            }
+            assert!(Instant::now() < give_up, "waited in vain: {}", summary(&pool));
+            std::thread::sleep(POLL);
+        }
+    }
+
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.directory.path().join(file)
     }
@@ -104,4 +128,14 @@ pub(crate) fn qemu_io(uri: &str, commands: &[&str]) -> String {
     commands.iter().for_each(|command| arguments.extend(["-c", command]));
     arguments.push(uri);
     run("qemu-io", &arguments)
+}
+
+/// A snapshot in a line, without its histograms.
+fn summary(pool: &PoolSnapshot) -> String {
+    let consumers = pool.consumers.iter().map(|consumer| {
+        let done = (consumer.reads.count, consumer.writes.count, consumer.errors);
+        format!("{} {done:?} queued {} in flight {}", consumer.name, consumer.queued, consumer.in_flight)
+    });
+    let consumers: Vec<String> = consumers.collect();
+    format!("{} sessions, {} in use, {consumers:?}, {:?}", pool.sessions, pool.bytes_in_use, pool.decision)
 }

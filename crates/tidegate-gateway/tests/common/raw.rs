@@ -1,0 +1,104 @@
+//! A client that says exactly what a test wants, well-behaved or not.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_nbd::handshake::{Client, ClientEvent};
+use tidegate_nbd::transmission::{Command, REQUEST_SIZE, Request};
+use tidegate_nbd::{CommandFlags, ExportName};
+
+/// A connection in the transmission phase, with simple replies.
+pub(crate) struct Raw(pub(crate) UnixStream);
+
+/// A reply's cookie and error number.
+pub(crate) type Answer = (u64, u32);
+
+impl Raw {
+    pub(crate) fn open(socket: &Path, export: &str) -> Self {
+        Self::try_open(socket, export).expect("the export opens")
+    }
+
+    /// `None` when the server refuses.
+    pub(crate) fn try_open(socket: &Path, export: &str) -> Option<Self> {
+        let mut stream = connect(socket);
+        let mut client = Client::open(ExportName::new(export).unwrap(), false);
+        let mut byte = [0];
+        loop {
+            let sent = stream.write(client.output()).ok()?;
+            client.sent(sent);
+            // One byte at a time: nothing of the transmission phase is read too early.
+            if stream.read(&mut byte).ok()? == 0 {
+                return None;
+            }
+            match client.receive(&byte).ok()? {
+                (1, Some(ClientEvent::Opened(_))) => return Some(Self(stream)),
+                (_, None) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, command: Command, cookie: u64, offset: u64, length: u32) {
+        self.0.write_all(&request(command, cookie, offset, length)).unwrap();
+    }
+
+    pub(crate) fn send_write(&mut self, cookie: u64, offset: u64, data: &[u8]) {
+        self.send(Command::Write, cookie, offset, data.len() as u32);
+        self.0.write_all(data).unwrap();
+    }
+
+    /// The next reply, without data.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[..4], 0x6744_6698u32.to_be_bytes());
+        let error = u32::from_be_bytes(reply[4..8].try_into().unwrap());
+        (u64::from_be_bytes(reply[8..].try_into().unwrap()), error)
+    }
+
+    /// The next reply, which brings data.
+    pub(crate) fn data(&mut self, length: usize) -> (u64, Vec<u8>) {
+        let (cookie, error) = self.answer();
+        assert_eq!(error, 0);
+        let mut data = vec![0; length];
+        self.0.read_exact(&mut data).unwrap();
+        (cookie, data)
+    }
+
+    pub(crate) fn ask(&mut self, command: Command, offset: u64, length: u32) -> u32 {
+        self.send(command, 99, offset, length);
+        let (cookie, error) = self.answer();
+        assert_eq!(cookie, 99);
+        error
+    }
+
+    /// Whether the server has closed the connection.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        closed(&mut self.0)
+    }
+}
+
+/// Waits for the server to end the connection; what it says before that is dropped.
+pub(crate) fn closed(stream: &mut UnixStream) -> bool {
+    let mut rest = [0; 4096];
+    loop {
+        match stream.read(&mut rest) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+pub(crate) fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).unwrap();
+    // Nothing that is expected takes that long; a test must end even when the gateway is broken.
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+}
+
+pub(crate) fn request(command: Command, cookie: u64, offset: u64, length: u32) -> [u8; REQUEST_SIZE] {
+    Request { command, flags: CommandFlags::NONE, cookie, offset, length }.encode()
+}
