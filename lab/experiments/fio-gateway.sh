@@ -58,7 +58,8 @@ jq -s '
   [.[].jobs[0] | {export: .jobname, iops: .read.iops}] | (map(.iops) | add) as $all
   | map(. + {share: ({one: 1, two: 2, four: 4}[.export] / 7), got: (.iops / $all)})
   | map(. + {error: (.got / .share - 1)})' /out/shares-{one,two,four}.json >/out/shares.json
-jq -r '.[] | "  \(.export): \(.iops) IO/s, \(.got * 100) % of all, \(.error * 100) % from its share"' /out/shares.json
+jq -r '.[] | "\(.export) \(.iops) \(.got * 100) \(.error * 100)"' /out/shares.json \
+  | xargs printf '  %-5s %7.1f IO/s  %5.2f %% of all  %+5.2f %% off its share\n'
 jq -e 'all(.[]; .error | fabs <= 0.07)' /out/shares.json >/dev/null || { echo "shares: missed" >&2 && exit 1; }
 
 for export in emulated file; do
