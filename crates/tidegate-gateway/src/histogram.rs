@@ -117,7 +117,7 @@ fn bucket_of(latency: Latency) -> usize {
         return BUCKETS - 1;
     }
     let sub = (below >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1);
-    1 + ((((octave - MIN_BITS) << SUB_BITS) as u64 + sub) as usize)
+    1 + (u64::from((octave - MIN_BITS) << SUB_BITS) + sub) as usize
 }
 
 fn upper_bound(index: usize) -> Latency {

@@ -1,5 +1,7 @@
 //! Real clients on both backends.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod common;
 
 use common::{MIB, Served, emulated_pool, file_pool, pool_name, qemu_io, run, run_any};

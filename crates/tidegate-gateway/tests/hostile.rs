@@ -1,5 +1,7 @@
 //! Clients and storage that misbehave: what they get, and that nobody else notices.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod common;
 
 use std::io::Write;

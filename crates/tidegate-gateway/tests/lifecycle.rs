@@ -1,5 +1,7 @@
 //! Reload and drain under running clients.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod common;
 
 use std::process::{Command as Program, Stdio};

@@ -1,6 +1,8 @@
 //! Consumers against each other on one slow device, with real clients. Margins are wide where other programs of the
 //! machine can move the result; the exact behaviour is tested in the pure crates.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod common;
 
 use std::process::{Child, Command, Stdio};

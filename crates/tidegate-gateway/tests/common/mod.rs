@@ -1,5 +1,6 @@
 //! A gateway in a directory of its own, and the real programs that talk to it.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 pub(crate) mod raw;
