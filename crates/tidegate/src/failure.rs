@@ -8,6 +8,8 @@ use tidegate_agent::serve::ServeError;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
 
+use crate::demo::DemoError;
+
 /// Exit status: it did not work.
 const FAILED: u8 = 1;
 /// Exit status: wrong usage or configuration; the same command will fail again.
@@ -36,12 +38,25 @@ pub(crate) enum Failure {
         /// The first error.
         first: String,
     },
+    /// The demonstration.
+    #[error(transparent)]
+    Demo(DemoError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
     /// The result cannot be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
+}
+
+impl From<DemoError> for Failure {
+    fn from(error: DemoError) -> Self {
+        match error {
+            DemoError::Plan(error) => Self::Usage(error.to_string()),
+            DemoError::Output(error) => Self::Output(error),
+            other => Self::Demo(other),
+        }
+    }
 }
 
 impl Failure {

@@ -1,6 +1,7 @@
 //! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere else.
 
 mod check;
+mod demo;
 mod failure;
 mod load;
 mod logging;
@@ -28,6 +29,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Serve(serve::Args),
     Check(check::Args),
     Load(load::Args),
@@ -35,6 +37,7 @@ enum Command {
 
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Demo(args) => demo::run(args).map_err(Failure::from),
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
         Command::Load(args) => load::run(args),

@@ -51,6 +51,8 @@ pub(crate) struct PhaseResult {
     pub(crate) writers_bytes_per_s: f64,
     /// The same as a share of the unregulated phase.
     pub(crate) writers_kept_fraction: Option<f64>,
+    /// How late the measuring thread once woke up: what a busy machine may have added to any response time.
+    pub(crate) woke_late_ms: f64,
 }
 
 /// The measure of a goal.
@@ -188,6 +190,7 @@ fn judge_phase(phase: &Phase, plan: &Plan) -> PhaseResult {
             on => ByteRate::new(written as f64 / f64::from(on)).per_second(),
         },
         writers_kept_fraction: None,
+        woke_late_ms: phase.woke_late.as_millis_f64(),
     }
 }
 
@@ -252,6 +255,7 @@ mod tests {
             bursts,
             distribution: Distribution::default(),
             decisions: Vec::new(),
+            woke_late: Latency::ZERO,
         };
         judge_phase(&phase, &example().plan)
     }
@@ -371,6 +375,7 @@ mod tests {
                     "seconds",
                     "victim_latency_ms",
                     "victim_reads",
+                    "woke_late_ms",
                     "writers_bytes_per_s",
                     "writers_kept_fraction",
                 ]

@@ -162,6 +162,15 @@ impl Plan {
         self.target.scale(self.set_point_ratio)
     }
 
+    /// How often the law decides: the paper's 100 ms for the PID (Bjørgeengen), and 250 ms for the window, which
+    /// moves by a ratio of response times and needs some of them.
+    pub(crate) fn interval(&self) -> Latency {
+        Latency::from_millis(match self.law {
+            Law::Window => 250,
+            Law::Pid => 100,
+        })
+    }
+
     /// Length of the whole, in seconds.
     pub(crate) fn seconds(&self) -> u32 {
         self.phases.iter().map(|phase| phase.seconds).sum()
@@ -171,6 +180,17 @@ impl Plan {
     pub(crate) fn bursts(&self, phase: &PhasePlan) -> Vec<Range<u32>> {
         let (burst, cycle) = (self.burst, self.burst + self.pause);
         (0..phase.bursts).map(|i| i * cycle..i * cycle + burst).collect()
+    }
+
+    /// Whether the decision that stands at this second of a phase belongs in the report: the reaction to the start
+    /// of a burst, how it settles, and what remains of it after the pause. Of the first bursts only: nobody reads
+    /// the same story ten times.
+    pub(crate) fn worth_telling(&self, at: u32) -> bool {
+        const AFTER_START: [u32; 6] = [1, 2, 3, 5, 10, 20];
+        const BURSTS: u32 = 3;
+        let cycle = self.burst + self.pause;
+        let offset = at % cycle;
+        at / cycle < BURSTS && ((offset < self.burst && AFTER_START.contains(&offset)) || offset == cycle - 1)
     }
 }
 
@@ -223,6 +243,14 @@ pub(super) mod tests {
         assert_eq!(plan.seconds(), 14);
         let shorter = Wanted { duration: Latency::from_millis(13_999), ..short };
         assert!(matches!(Plan::new(&shorter), Err(PlanError::TooShort { least: 14, .. })));
+    }
+
+    #[test]
+    fn the_report_tells_of_reactions_and_not_without_end() {
+        let plan = Plan::new(&wanted()).unwrap();
+        let told: Vec<_> = (0..10_000).filter(|at| plan.worth_telling(*at)).collect();
+        assert_eq!(told[..8], [1, 2, 3, 5, 10, 20, 34, 36]);
+        assert_eq!(told.len(), 21);
     }
 
     #[test]

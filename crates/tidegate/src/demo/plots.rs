@@ -8,8 +8,9 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use thiserror::Error;
+use tidegate_units::Latency;
 
-use super::plan::PhaseName;
+use super::plan::{PhaseName, WRITERS};
 use super::timeline::{Phase, Second, Timeline};
 
 /// The drawing's colours, as they are on a light page.
@@ -29,6 +30,9 @@ use palette::{BURST, GRID, INK, SET_POINT, TARGET};
 
 const WIDTH: u32 = 1_040;
 const FONT: &str = "sans-serif";
+
+/// How many targets an axis of response times shows at most: one terrible second must not flatten all others.
+pub(crate) const AXIS_TARGETS: f64 = 6.0;
 
 /// A plot that could not be drawn.
 #[derive(Debug, Error)]
@@ -54,9 +58,15 @@ pub(crate) fn phase_colour(name: PhaseName) -> RGBColor {
 pub(crate) fn latency(timeline: &Timeline) -> Result<String, PlotError> {
     let (target, set_point) =
         (timeline.plan.target.as_millis_f64(), timeline.plan.set_point().as_millis_f64());
-    let value = |second: &Second| second.mean().map(tidegate_units::Latency::as_millis_f64);
+    let value = |second: &Second| second.mean().map(|mean| mean.as_millis_f64().min(AXIS_TARGETS * target));
     OverTime { height: 320, at_least: 2.0 * target, marks: &[(set_point, SET_POINT), (target, TARGET)] }
         .draw(timeline, value)
+}
+
+/// Whether [`latency`] does not show all that there is.
+pub(crate) fn latency_is_cut(timeline: &Timeline) -> bool {
+    let most = timeline.plan.target.scale(AXIS_TARGETS);
+    timeline.phases.iter().flat_map(|phase| &phase.seconds).filter_map(Second::mean).any(|mean| mean > most)
 }
 
 /// What all backups together got written per second, in MB/s.
@@ -65,15 +75,16 @@ pub(crate) fn throughput(timeline: &Timeline) -> Result<String, PlotError> {
     OverTime { height: 220, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
-/// The window over the run, in requests; nothing where there is none.
+/// The window over the run, in requests; nothing where there is none. Each backup has one request outstanding, so
+/// that a window of all of them holds nobody and no wider one is worth the space.
 pub(crate) fn window(timeline: &Timeline) -> Result<String, PlotError> {
-    let value = |second: &Second| second.held.window.map(tidegate_units::Window::get);
+    let value = |second: &Second| second.held.window.map(|window| window.get().min(WRITERS as f64));
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
 /// The delay over the run, in milliseconds; nothing where there is none.
 pub(crate) fn delay(timeline: &Timeline) -> Result<String, PlotError> {
-    let value = |second: &Second| second.held.delay.map(tidegate_units::Latency::as_millis_f64);
+    let value = |second: &Second| second.held.delay.map(Latency::as_millis_f64);
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
@@ -119,7 +130,7 @@ impl OverTime<'_> {
                 .bold_line_style(GRID)
                 .axis_style(GRID)
                 .x_labels(10)
-                .y_labels(5)
+                .y_labels(7)
                 .x_label_formatter(&|seconds| clock(*seconds))
                 .y_label_formatter(&|value| format!("{value:.0}"))
                 .label_style(text(15, INK))
@@ -167,50 +178,72 @@ fn draw_phase(
     Ok(())
 }
 
-/// Shares of requests by response time, one curve per phase, on a logarithmic axis.
-pub(crate) fn cumulative(timeline: &Timeline) -> Result<String, PlotError> {
+/// The response times of each phase on a logarithmic axis: median, 95th and 99th percentile, greatest, and mean.
+pub(crate) fn spread(timeline: &Timeline) -> Result<String, PlotError> {
     const TICKS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
-    let log = |latency: tidegate_units::Latency| latency.as_millis_f64().max(0.1).log10();
+    let log = |latency: Latency| latency.as_millis_f64().clamp(TICKS[0], TICKS[11]).log10();
     let greatest = timeline.phases.iter().map(|phase| log(phase.distribution.max)).fold(1.0, f64::max);
-    let right = TICKS.iter().map(|tick| tick.log10()).find(|tick| *tick >= greatest).unwrap_or(greatest);
-    svg(300, |area| {
-        let left = TICKS[0].log10();
+    let least = timeline.phases.iter().map(|phase| log(phase.distribution.p50)).fold(greatest, f64::min);
+    let ticks = || TICKS.map(f64::log10).into_iter();
+    let right = ticks().find(|tick| *tick >= greatest).unwrap_or(greatest);
+    let left = ticks().rfind(|tick| *tick < least).unwrap_or(TICKS[0].log10());
+    let rows = timeline.phases.len() as f64;
+    svg(70 + 62 * timeline.phases.len() as u32, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .margin_right(26)
+            .margin_left(20)
+            .margin_right(30)
             .x_label_area_size(28)
-            .y_label_area_size(50)
-            .build_cartesian_2d(left..right, 0.0..1.0)
+            .build_cartesian_2d(left..right, 0.0..rows.max(1.0))
             .map_err(PlotError::new)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(GRID)
-            .y_labels(11)
-            .y_label_formatter(&|share| format!("{:.0} %", share * 100.0))
-            .label_style(text(15, INK))
-            .draw()
-            .map_err(PlotError::new)?;
-        for tick in TICKS.iter().filter(|tick| tick.log10() <= right + 1e-9) {
-            let x = tick.log10();
-            chart.draw_series([PathElement::new([(x, 0.0), (x, 1.0)], GRID)]).map_err(PlotError::new)?;
+        for (x, millis) in ticks().zip(TICKS).filter(|(x, _)| (left..=right).contains(x)) {
+            chart.draw_series([PathElement::new([(x, 0.0), (x, rows)], GRID)]).map_err(PlotError::new)?;
             let centred = text(15, INK).pos(Pos::new(HPos::Center, VPos::Top));
-            let label = Text::new(format!("{tick} ms"), (0, 6), centred);
+            let label = Text::new(format!("{millis} ms"), (0, 7), centred);
             chart.draw_series([EmptyElement::at((x, 0.0)) + label]).map_err(PlotError::new)?;
         }
         let target = log(timeline.plan.target);
-        let line = DashedLineSeries::new([(target, 0.0), (target, 1.0)], 7, 4, TARGET.stroke_width(2));
+        let line = DashedLineSeries::new([(target, 0.0), (target, rows)], 7, 4, TARGET.stroke_width(2));
         chart.draw_series(line).map_err(PlotError::new)?;
-        for phase in &timeline.phases {
-            let points = phase.distribution.cumulative.iter().map(|(latency, share)| (log(*latency), *share));
-            let line = LineSeries::new(points, phase_colour(phase.name).stroke_width(2));
-            chart.draw_series(line).map_err(PlotError::new)?;
+        for (row, phase) in timeline.phases.iter().enumerate() {
+            draw_spread(&mut chart, rows - row as f64 - 0.55, phase, log)?;
         }
         Ok(())
     })
+}
+
+fn draw_spread(
+    chart: &mut Chart<'_, '_>,
+    y: f64,
+    phase: &Phase,
+    log: impl Fn(Latency) -> f64,
+) -> Result<(), PlotError> {
+    let (colour, distribution) = (phase_colour(phase.name), &phase.distribution);
+    if distribution.count == 0 {
+        return Ok(());
+    }
+    let points = [
+        (distribution.p50, "p50", 6),
+        (distribution.p95, "p95", 5),
+        (distribution.p99, "p99", 4),
+        (distribution.max, "max", 3),
+    ];
+    let ends = [(log(distribution.p50), y), (log(distribution.max), y)];
+    chart.draw_series([PathElement::new(ends, colour.stroke_width(3))]).map_err(PlotError::new)?;
+    for (latency, name, radius) in points {
+        let centred = text(14, INK).pos(Pos::new(HPos::Center, VPos::Bottom));
+        let mark = EmptyElement::at((log(latency), y))
+            + Circle::new((0, 0), radius, colour.filled())
+            + Text::new(name, (0, -9), centred);
+        chart.draw_series([mark]).map_err(PlotError::new)?;
+    }
+    // The mean may lie between any two of them: a bar across the line, named below it.
+    let centred = text(14, colour).pos(Pos::new(HPos::Center, VPos::Top));
+    let mean = EmptyElement::at((log(distribution.mean), y))
+        + PathElement::new([(0, -7), (0, 7)], colour.stroke_width(3))
+        + Text::new("mean", (0, 10), centred);
+    chart.draw_series([mean]).map_err(PlotError::new)?;
+    Ok(())
 }
 
 fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
@@ -235,12 +268,13 @@ fn clock(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::timeline::Distribution;
     use super::super::timeline::tests::example;
     use super::*;
 
     #[test]
     fn every_phase_is_drawn_in_its_colour_and_named() {
-        for plot in [latency(&example()), throughput(&example()), cumulative(&example())] {
+        for plot in [latency(&example()), throughput(&example()), spread(&example())] {
             let plot = plot.unwrap();
             for name in [PhaseName::Alone, PhaseName::Unregulated, PhaseName::Regulated] {
                 let RGBColor(r, g, b) = phase_colour(name);
@@ -261,13 +295,26 @@ mod tests {
     }
 
     #[test]
+    fn a_terrible_second_leaves_the_axis_to_the_others() {
+        let mut timeline = example();
+        assert!(!latency_is_cut(&timeline));
+        let before = latency(&timeline).unwrap();
+        timeline.phases[1].seconds[3].latency_sum = Latency::from_millis(64 * 90_000);
+        assert!(latency_is_cut(&timeline));
+        let after = latency(&timeline).unwrap();
+        assert_ne!(after, before);
+        let labels: Vec<f64> = after.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        assert!(!labels.is_empty() && labels.iter().all(|label| *label < 120.0), "{labels:?}");
+    }
+
+    #[test]
     fn a_run_that_measured_nothing_can_be_drawn() {
         let mut empty = example();
         for phase in &mut empty.phases {
             phase.seconds.clear();
-            phase.distribution = Default::default();
+            phase.distribution = Distribution::default();
         }
-        for plot in [latency(&empty), throughput(&empty), window(&empty), delay(&empty), cumulative(&empty)] {
+        for plot in [latency(&empty), throughput(&empty), window(&empty), delay(&empty), spread(&empty)] {
             assert!(!plot.unwrap().contains("NaN"));
         }
     }

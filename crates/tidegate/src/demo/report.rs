@@ -31,10 +31,10 @@ pub(crate) fn page(timeline: &Timeline, outcome: &Outcome, configuration: &str) 
     time_plots(&mut out, timeline)?;
     let _ = write!(
         out,
-        "<section>\n<h2>How long the reads took</h2>\n<p class=\"sub\">Share of the database's reads that took at \
-         most so long; every read of a phase counts.</p>\n{}{}</section>\n",
+        "<section>\n<h2>How long the reads took</h2>\n<p class=\"sub\">Every read of a phase counts, those after \
+         the start of a burst too.</p>\n{}{}</section>\n",
         legend(&[("target", palette::TARGET)]),
-        plots::cumulative(timeline)?,
+        plots::spread(timeline)?,
     );
     reasons(&mut out, timeline);
     let _ = write!(
@@ -101,15 +101,19 @@ fn table(out: &mut String, outcome: &Outcome) {
         }
         out.push_str("</tr>\n");
     }
-    let _ =
-        write!(out, "</tbody>\n</table></div>\n<p class=\"sub\">{}</p>\n</section>\n", text::legend(outcome));
+    let _ = writeln!(out, "</tbody>\n</table></div>\n<p class=\"sub\">{}</p>", text::legend(outcome));
+    if let Some(caution) = text::caution(outcome) {
+        let _ = writeln!(out, "<p class=\"caution\">{caution}</p>");
+    }
+    out.push_str("</section>\n");
 }
 
 fn time_plots(out: &mut String, timeline: &Timeline) -> Result<(), PlotError> {
     let _ = write!(
         out,
         "<section>\n<h2>What the database feels</h2>\n<p class=\"sub\">Mean response time of its 4 KiB reads per \
-         second, in ms. Shaded: the backups write.</p>\n{}{}</section>\n",
+         second, in ms{}. Shaded: the backups write.</p>\n{}{}</section>\n",
+        if plots::latency_is_cut(timeline) { "; what is beyond the axis is drawn at its top" } else { "" },
         legend(&[("target", palette::TARGET), ("set point of the law", palette::SET_POINT)]),
         plots::latency(timeline)?,
     );
@@ -122,7 +126,7 @@ fn time_plots(out: &mut String, timeline: &Timeline) -> Result<(), PlotError> {
     let (sub, plot) = match timeline.plan.law {
         Law::Window => (
             "The window: how many requests all backups together may have outstanding at the array. A fraction is a \
-             share of the time.",
+             share of the time; at 12, one for each backup, nothing is held.",
             plots::window(timeline)?,
         ),
         Law::Pid => (
@@ -148,7 +152,7 @@ fn reasons(out: &mut String, timeline: &Timeline) {
         for decision in &phase.decisions {
             let _ = writeln!(
                 out,
-                "<li><time>{} +{:.1} s</time> {}</li>",
+                "<li><time>{} +{} s</time> {}</li>",
                 phase.name,
                 decision.at,
                 escape(&decision.sentence)
@@ -278,7 +282,7 @@ mod tests {
         ] {
             assert!(page.contains(needed), "{needed}");
         }
-        assert_eq!(page.matches("<svg width").count(), 4, "reads, backups, window, distribution");
+        assert_eq!(page.matches("<svg width").count(), 4, "reads, backups, window, spread");
         for tag in ["section", "table", "tr", "td", "th", "p", "svg", "pre", "ol", "li", "h2"] {
             let opened =
                 page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();

@@ -54,6 +54,25 @@ pub(crate) fn legend(outcome: &Outcome) -> String {
     )
 }
 
+/// Breaks a paragraph into lines that a terminal shows whole.
+pub(crate) fn wrapped(paragraph: &str) -> String {
+    const WIDTH: usize = 96;
+    let (mut out, mut column) = (String::with_capacity(paragraph.len() + 8), 0);
+    for word in paragraph.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
 /// The result in one breath.
 pub(crate) fn headline(outcome: &Outcome) -> String {
     let mean = |name| {
@@ -117,6 +136,19 @@ pub(crate) fn verdict(outcome: &Outcome) -> String {
         n => writeln!(out, "{n} goals were missed."),
     };
     out
+}
+
+/// Says when this machine was too busy to measure what it measured; nothing when it was not.
+pub(crate) fn caution(outcome: &Outcome) -> Option<String> {
+    let latest = outcome.phases.iter().max_by(|a, b| a.woke_late_ms.total_cmp(&b.woke_late_ms))?;
+    (latest.woke_late_ms > outcome.target_ms.as_millis_f64()).then(|| {
+        format!(
+            "Caution: this machine was busy with something else. In the phase {} the demonstration itself was once \
+             held up for {}, and so may have been any read.",
+            latest.name,
+            millis(latest.woke_late_ms)
+        )
+    })
 }
 
 /// A line for a log while the demonstration runs.
@@ -198,6 +230,23 @@ mod tests {
             "{bad}"
         );
         assert!(bad.contains("One goal was missed."), "{bad}");
+    }
+
+    #[test]
+    fn paragraphs_fit_the_terminal_and_lose_nothing() {
+        let paragraph = legend(&judge(&example()));
+        let wrapped = wrapped(&paragraph);
+        assert!(wrapped.lines().count() > 3 && wrapped.lines().all(|line| line.chars().count() <= 96));
+        assert_eq!(wrapped.replace('\n', " "), paragraph);
+    }
+
+    #[test]
+    fn a_busy_machine_is_named() {
+        let mut timeline = example();
+        assert_eq!(caution(&judge(&timeline)), None);
+        timeline.phases[1].woke_late = Latency::from_millis(700);
+        let caution = caution(&judge(&timeline)).unwrap();
+        assert!(caution.contains("unregulated") && caution.contains("700 ms"), "{caution}");
     }
 
     #[test]

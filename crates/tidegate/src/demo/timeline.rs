@@ -6,9 +6,6 @@ use tidegate_units::{Bytes, Latency, Window};
 
 use super::plan::{PhaseName, Plan};
 
-/// How many decisions of a phase are kept for the report: the greatest number that a person reads.
-const DECISIONS: usize = 24;
-
 /// One second of a phase, as its clients saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Second {
@@ -45,7 +42,7 @@ pub(crate) struct Held {
 }
 
 /// All response times of a phase.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Distribution {
     pub(crate) count: u64,
     pub(crate) mean: Latency,
@@ -53,15 +50,13 @@ pub(crate) struct Distribution {
     pub(crate) p95: Latency,
     pub(crate) p99: Latency,
     pub(crate) max: Latency,
-    /// Points `(response time, share of requests that took at most that)`, ascending.
-    pub(crate) cumulative: Vec<(Latency, f64)>,
 }
 
-/// A decision of the loop that changed something, in its own words.
+/// A decision of the loop, in its own words.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Explained {
     /// Seconds since the phase's start.
-    pub(crate) at: f64,
+    pub(crate) at: u32,
     pub(crate) sentence: String,
 }
 
@@ -73,8 +68,11 @@ pub(crate) struct Phase {
     /// The seconds in which the backups write.
     pub(crate) bursts: Vec<Range<u32>>,
     pub(crate) distribution: Distribution,
-    /// At most 24, spread over the phase.
+    /// Those that the plan finds worth telling.
     pub(crate) decisions: Vec<Explained>,
+    /// How much later than it should the measuring thread once woke up: what this machine itself, when it is busy,
+    /// may have added to any response time.
+    pub(crate) woke_late: Latency,
 }
 
 impl Phase {
@@ -99,42 +97,6 @@ impl Timeline {
             *next += phase.seconds.len() as u32;
             Some((start, phase))
         })
-    }
-}
-
-/// Thins decisions out until a person would read them: at the bound every second one goes.
-#[derive(Debug, Default)]
-pub(crate) struct Explanations {
-    kept: Vec<Explained>,
-    stride: u32,
-    seen: u32,
-}
-
-impl Explanations {
-    /// Offers one more decision.
-    pub(crate) fn offer(&mut self, at: f64, sentence: &str) {
-        if self.kept.last().is_some_and(|last| last.sentence == sentence) {
-            return;
-        }
-        self.seen += 1;
-        if self.seen <= self.stride {
-            return;
-        }
-        self.seen = 0;
-        self.kept.push(Explained { at, sentence: sentence.to_owned() });
-        if self.kept.len() > DECISIONS {
-            let mut index = 0;
-            self.kept.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.stride = self.stride * 2 + 1;
-        }
-    }
-
-    /// What remains.
-    pub(crate) fn into_kept(self) -> Vec<Explained> {
-        self.kept
     }
 }
 
@@ -196,16 +158,16 @@ pub(super) mod tests {
                         p95: at(2),
                         p99: at(3),
                         max: at(4),
-                        cumulative: vec![(at(1), 0.5), (at(2), 0.95), (at(3), 0.99), (at(4), 1.0)],
                     },
                     decisions: match phase.name {
                         PhaseName::Regulated => vec![Explained {
-                            at: 1.0,
+                            at: 1,
                             sentence: "sata: reads 23.1ms against 12.0ms: 12 writers held to a window of 2.5"
                                 .into(),
                         }],
                         _ => Vec::new(),
                     },
+                    woke_late: Latency::from_micros(70),
                 }
             })
             .collect();
@@ -216,17 +178,5 @@ pub(super) mod tests {
     fn a_second_without_reads_has_no_mean() {
         assert_eq!(Second::default().mean(), None);
         assert_eq!(second(7, Bytes::ZERO).mean(), Some(Latency::from_millis(7)));
-    }
-
-    #[test]
-    fn explanations_stay_few_distinct_and_spread() {
-        let mut explanations = Explanations::default();
-        for i in 0..10_000 {
-            explanations.offer(f64::from(i), &format!("decision {}", i / 2));
-        }
-        let kept = explanations.into_kept();
-        assert!((8..=DECISIONS).contains(&kept.len()), "{}", kept.len());
-        assert!(kept[0].at < 100.0 && kept[kept.len() - 1].at > 8_000.0);
-        assert!(kept.windows(2).all(|pair| pair[0].at < pair[1].at));
     }
 }

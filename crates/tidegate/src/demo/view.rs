@@ -15,6 +15,7 @@ use ratatui::widgets::{
 };
 
 use super::plan::{PhaseName, WRITERS};
+use super::plots::AXIS_TARGETS;
 use super::progress::{Event, Progress};
 use super::text;
 use super::timeline::Second;
@@ -146,7 +147,7 @@ fn render_latency(frame: &mut Frame<'_>, area: Rect, progress: &Progress) {
     let promise = format!("target {} ", text::millis(target)).yellow();
     let block = panel(" Database: its 4 KiB reads, ms, mean per second ")
         .title_top(Line::from(vec![now, promise]).right_aligned());
-    let series = series(progress, mean);
+    let series = series(progress, |second| mean(second).map(|mean| mean.min(AXIS_TARGETS * target)));
     let top = nice(greatest(&series).max(2.0 * target));
     let end = f64::from(progress.plan.seconds());
     let promise = [(0.0, target), (end, target)];
