@@ -2,6 +2,8 @@
 //! After a change on purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-agent` writes them anew; read the
 //! difference before you commit it.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -149,6 +151,7 @@ fn the_boundary_between_valid_and_invalid() {
         ("pool.p.limits.sessions", "1", "0"),
         ("listen", "['tcp:[::]:65535']", "['tcp:[::]:65536']"),
         ("listen", "['tcp:[::]:0', 'tcp:[::]:0']", "['tcp:[::]:1', 'tcp:[::]:1']"),
+        ("metrics", "'127.0.0.1:0'", "'127.0.0.1'"),
     ];
     for (key, valid, invalid) in boundaries {
         if let Err(error) = with(key, valid) {

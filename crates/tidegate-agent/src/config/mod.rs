@@ -160,6 +160,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
     let pools = pools(&root, &mut context);
     if let Some(metrics) = &metrics
+        && metrics.value.0.port() != 0
         && listen.contains(&Endpoint::Tcp(metrics.value.0))
     {
         context.report.error(&metrics.span, "`metrics` is also in `listen`");
