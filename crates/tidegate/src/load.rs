@@ -21,17 +21,18 @@ const OPEN_DEPTH: u32 = 1024;
 /// How often the end of the load and a wish to stop are looked for.
 const POLL: Duration = Duration::from_millis(50);
 
+const EXAMPLES: &str = "\
+Examples:
+  tidegate load nbd://localhost/database --rate 64 --duration 10s
+  tidegate load 'nbd+unix:///scratch?socket=/run/nbd.sock' --sequential --reads 0 --block 256KiB";
+
 /// Load an NBD export and measure its response times
 ///
 /// Reads only, unless told otherwise: writes overwrite what the export holds. Without --rate each connection keeps
 /// --depth requests outstanding (closed loop); with --rate requests come whatever the answers (open loop), and a
 /// response time counts from when its request was due. Ctrl-C ends the load early and reports.
-///
-/// Examples:
-///   tidegate load nbd://localhost/database --rate 64 --duration 10s
-///   tidegate load 'nbd+unix:///scratch?socket=/run/nbd.sock' --sequential --reads 0 --block 256KiB
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The export: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
     #[arg(value_name = "URI")]
