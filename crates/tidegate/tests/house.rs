@@ -62,7 +62,8 @@ fn every_crate_uses_only_floors_below_its_own() {
             continue;
         }
         let name = path.file_name().unwrap().to_str().unwrap();
-        let floor = floors.get(name).unwrap_or_else(|| panic!("give `{name}` a floor here and in ARCHITECTURE.md"));
+        let floor =
+            floors.get(name).unwrap_or_else(|| panic!("give `{name}` a floor here and in ARCHITECTURE.md"));
         let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap();
         for dependency in dependencies(&manifest) {
             assert!(floors[dependency] < *floor, "`{name}` on floor {floor} uses `{dependency}`");
@@ -88,6 +89,10 @@ fn no_file_outgrows_its_reader() {
     assert!(files.len() > 20, "the walk found only {} files", files.len());
     for file in files {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= LONGEST_FILE, "{} has {lines} lines: split it where a reader would look", file.display());
+        assert!(
+            lines <= LONGEST_FILE,
+            "{} has {lines} lines: split it where a reader would look",
+            file.display()
+        );
     }
 }

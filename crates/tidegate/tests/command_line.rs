@@ -1,0 +1,128 @@
+//! The real binary: what it prints where, and its exit status.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn tidegate(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("no signal")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+const GOOD: &str = "
+listen = ['unix:nbd.sock']
+[pool.vg0]
+backend = { kind = 'file' }
+target = '15ms'
+[pool.vg0.export.database]
+path = 'disk.raw'
+protected = true
+[pool.vg0.export.backup]
+path = 'disk.raw'
+";
+
+fn folder_with(configuration: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.raw"), [0u8; 4096]).unwrap();
+    fs::write(folder.path().join("t.toml"), configuration).unwrap();
+    folder
+}
+
+#[test]
+fn check_says_what_a_right_configuration_comes_to() {
+    let folder = folder_with(GOOD);
+    let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let said = text(&output.stdout);
+    assert!(
+        said.starts_with("t.toml: right\nlistening on unix:nbd.sock\npool vg0: files, depth 32; law window:"),
+        "{said}"
+    );
+    assert!(said.contains("\n  database  disk.raw, protected\n  backup    disk.raw, 100 shares\n"), "{said}");
+}
+
+#[test]
+fn check_finds_what_is_wrong_and_its_place() {
+    let folder = folder_with(&GOOD.replace("protected", "protekted"));
+    let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+    assert_eq!((status(&output), text(&output.stdout)), (2, ""));
+    assert_eq!(
+        text(&output.stderr),
+        "t.toml:8:1: unknown key `protekted` in export `database`\n \
+         8 | protekted = true\n   | ^^^^^^^^^ did you mean `protected`?\n"
+    );
+}
+
+#[test]
+fn check_speaks_json_in_both_cases() {
+    let folder = folder_with(GOOD);
+    let output = tidegate(&["check", "-c", "t.toml", "--json"], folder.path());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((status(&output), &document["valid"]), (0, &true.into()));
+    assert_eq!(document["serves"]["pools"][0]["exports"][0]["path"], "disk.raw");
+
+    let folder = folder_with(&GOOD.replace("'15ms'", "15"));
+    let output = tidegate(&["check", "-c", "t.toml", "--json"], folder.path());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((status(&output), &document["valid"]), (2, &false.into()));
+    assert_eq!(
+        (&document["findings"][0]["line"], &document["findings"][0]["column"]),
+        (&5.into(), &10.into())
+    );
+}
+
+#[test]
+fn a_warning_is_said_and_is_no_failure() {
+    let folder = folder_with(&GOOD.replace("target = '15ms'", "dry_run = true"));
+    let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+    assert_eq!(status(&output), 0);
+    assert!(text(&output.stderr).starts_with("t.toml:5:1: warning: `dry_run` has no effect\n"));
+}
+
+#[test]
+fn wrong_usage_and_wrong_configurations_exit_with_2() {
+    let folder = folder_with("listen = 5");
+    let wrong: [&[&str]; 8] = [
+        &[],
+        &["frobnicate"],
+        &["check"],
+        &["check", "-c", "missing.toml"],
+        &["serve", "-c", "t.toml"],
+        &["serve", "-c", "t.toml", "--log", "tide=gate=high"],
+        &["load", "http://localhost/"],
+        &["load", "nbd://127.0.0.1:1/x", "--depth", "0"],
+    ];
+    for arguments in wrong {
+        let output = tidegate(arguments, folder.path());
+        assert_eq!((status(&output), text(&output.stdout)), (2, ""), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+    }
+}
+
+#[test]
+fn what_fails_exits_with_1_and_says_why() {
+    let folder = folder_with(GOOD);
+    let output = tidegate(&["load", "nbd+unix:///x?socket=missing.sock"], folder.path());
+    assert_eq!(status(&output), 1);
+    let said = text(&output.stderr);
+    assert!(said.starts_with("tidegate: nbd+unix:///x?socket=missing.sock: cannot connect: "), "{said}");
+}
+
+#[test]
+fn help_and_version_are_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["--version"], &["serve", "--help"], &["load", "--help"]] {
+        let output = tidegate(arguments, folder.path());
+        assert_eq!((status(&output), text(&output.stderr)), (0, ""), "{arguments:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+//! `tidegate serve` as a service: the real binary, real clients, real signals.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for a condition.
+fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A running service in a folder of its own.
+struct Service {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Service {
+    fn start(configuration: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = fs::File::create(folder.path().join("disk.raw")).unwrap();
+        disk.set_len(8 << 20).unwrap();
+        let config = folder.path().join("tidegate.toml");
+        fs::write(&config, configuration).unwrap();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "-c"])
+            .arg(config)
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let service = Self { folder, process };
+        service.await_log("ready, listening on");
+        service
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.path("nbd.sock").display())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    fn await_log(&self, text: &str) {
+        until(text, || self.log().contains(text).then_some(()));
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    fn configure(&self, configuration: &str) {
+        fs::write(self.path("tidegate.toml"), configuration).unwrap();
+        self.signal("-HUP");
+    }
+
+    /// GET over a plain socket; the body when the answer is 200.
+    fn get(&self, page: &str) -> String {
+        let log = self.log();
+        // The summary repeats the port 0 of the configuration; the real one is said once.
+        let addresses =
+            log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
+        let address = addresses.filter(|address| !address.ends_with(":0")).next_back();
+        let mut stream = TcpStream::connect(address.unwrap()).unwrap();
+        write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        body.to_owned()
+    }
+
+    /// The value of one series.
+    fn metric(&self, series: &str) -> Option<f64> {
+        let page = self.get("/metrics");
+        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal("-TERM");
+        let status = until("the end of the service", || self.process.try_wait().unwrap());
+        (status, self.log())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Already ended, in a test that passed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output =
+        Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    said
+}
+
+const FILES: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.p]
+backend = { kind = 'file' }
+target = '15ms'
+[pool.p.export.disk]
+path = 'disk.raw'
+shares = 100
+";
+
+#[test]
+fn a_file_is_served_measured_and_drained() {
+    let service = Service::start(FILES);
+    let uri = service.uri("disk");
+    let info = run("nbdinfo", &["--json", &uri]);
+    assert!(info.contains("\"export-size\": 8388608"), "{info}");
+    let said =
+        run("qemu-io", &["-f", "raw", "-c", "write -P 0x5a 1M 64k", "-c", "read -P 0x5a 1M 64k", &uri]);
+    assert!(!said.contains("Pattern verification failed"), "{said}");
+    let disk = fs::read(service.path("disk.raw")).unwrap();
+    assert!(disk[1 << 20..(1 << 20) + (64 << 10)].iter().all(|byte| *byte == 0x5a));
+
+    let written = "tidegate_payload_bytes_total{pool=\"p\",consumer=\"disk\",op=\"write\"}";
+    assert_eq!(service.metric(written), Some(65_536.0));
+    assert_eq!(service.get("/healthz"), "ok\n");
+    until("a decision", || {
+        service
+            .metric("tidegate_pool_set_point_seconds{pool=\"p\"}")
+            .filter(|set_point| (*set_point - 0.012).abs() < 1e-9)
+    });
+
+    let socket = service.path("nbd.sock");
+    assert!(socket.exists());
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("drained") && !Path::new(&socket).exists(), "{log}");
+}
+
+#[test]
+fn a_reload_changes_shares_and_drops_nobody() {
+    let service = Service::start(FILES);
+    let mut client = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["load", &service.uri("disk"), "--duration", "1h", "--rate", "200", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let series = |name: &str| format!("tidegate_{name}{{pool=\"p\",consumer=\"disk\"}}");
+    let reads = "tidegate_requests_total{pool=\"p\",consumer=\"disk\",op=\"read\"}";
+    until("the client", || service.metric(reads).filter(|reads| *reads > 0.0));
+
+    service.configure(&FILES.replace("shares = 100", "shares = 250"));
+    until("the new shares", || service.metric(&series("shares")).filter(|shares| *shares > 249.0));
+
+    service.configure(&FILES.replace("shares = 100", "sharse = 300"));
+    service.await_log("tidegate.toml:9:1: unknown key `sharse`");
+    assert!(service.log().contains("not reloaded, the old configuration goes on"));
+    service.configure(&FILES.replace("'unix:nbd.sock'", "'unix:other.sock'"));
+    service.await_log("needs a restart to change: ");
+    assert_eq!(service.metric("tidegate_reloads_total{result=\"refused\"}"), Some(2.0));
+    assert_eq!(service.metric("tidegate_reloads_total{result=\"applied\"}"), Some(1.0));
+    assert_eq!(service.metric(&series("shares")), Some(250.0));
+
+    let before = service.metric(reads).unwrap();
+    until("more reads on the same connection", || service.metric(reads).filter(|reads| *reads > before));
+    assert_eq!(service.metric(&series("sessions")), Some(1.0));
+    let done = Command::new("kill").args(["-INT", &client.id().to_string()]).status().unwrap();
+    assert!(done.success());
+    // A connection that was dropped even once would have ended the load with status 1.
+    assert!(client.wait().unwrap().success());
+    assert_eq!(service.log().matches("session opened").count(), 1);
+    assert!(service.terminate().0.success());
+}
+
+#[test]
+fn an_export_comes_and_goes_with_the_configuration() {
+    let service = Service::start(FILES);
+    let with_another = format!("{FILES}[pool.p.export.another]\npath = 'disk.raw'\nread_only = true\n");
+    service.configure(&with_another);
+    service.await_log("reloaded");
+    assert!(run("nbdinfo", &["--json", &service.uri("another")]).contains("\"is_read_only\": true"));
+    service.configure(FILES);
+    until("the export's end", || {
+        let mut ask = Command::new("nbdinfo");
+        let asked = ask.arg(service.uri("another")).stderr(Stdio::null()).stdout(Stdio::null()).status();
+        (!asked.unwrap().success()).then_some(())
+    });
+}
+
+#[test]
+fn a_metrics_address_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.raw"), [0; 4096]).unwrap();
+    fs::write(folder.path().join("t.toml"), FILES.replace("127.0.0.1:0", &address)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "-c", "t.toml", "--log", "error"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with(&format!("tidegate: cannot serve metrics on {address}: ")), "{said}");
+}
