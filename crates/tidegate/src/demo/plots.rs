@@ -218,6 +218,8 @@ fn draw_spread(
     phase: &Phase,
     log: impl Fn(Latency) -> f64,
 ) -> Result<(), PlotError> {
+    /// Pixels that a name takes.
+    const NAME_WIDTH: i32 = 34;
     let (colour, distribution) = (phase_colour(phase.name), &phase.distribution);
     if distribution.count == 0 {
         return Ok(());
@@ -230,12 +232,18 @@ fn draw_spread(
     ];
     let ends = [(log(distribution.p50), y), (log(distribution.max), y)];
     chart.draw_series([PathElement::new(ends, colour.stroke_width(3))]).map_err(PlotError::new)?;
+    let mut named_up_to = i32::MIN;
     for (latency, name, radius) in points {
-        let centred = text(14, INK).pos(Pos::new(HPos::Center, VPos::Bottom));
-        let mark = EmptyElement::at((log(latency), y))
-            + Circle::new((0, 0), radius, colour.filled())
-            + Text::new(name, (0, -9), centred);
-        chart.draw_series([mark]).map_err(PlotError::new)?;
+        let at = (log(latency), y);
+        chart.draw_series([Circle::new(at, radius, colour.filled())]).map_err(PlotError::new)?;
+        let pixel = chart.backend_coord(&at).0;
+        // Where two lie side by side the first name stands for both; the table has the figures.
+        if pixel >= named_up_to {
+            named_up_to = pixel + NAME_WIDTH;
+            let centred = text(14, INK).pos(Pos::new(HPos::Center, VPos::Bottom));
+            let label = EmptyElement::at(at) + Text::new(name, (0, -9), centred);
+            chart.draw_series([label]).map_err(PlotError::new)?;
+        }
     }
     // The mean may lie between any two of them: a bar across the line, named below it.
     let centred = text(14, colour).pos(Pos::new(HPos::Center, VPos::Top));

@@ -83,10 +83,11 @@ impl Progress {
         self.phases.last()?.last()
     }
 
-    /// Whether the backups write now.
+    /// Whether the backups wrote in the latest second; when there is none yet, whether they do now.
     pub(crate) fn writers_on(&self) -> bool {
-        let now = self.elapsed.as_secs() as u32;
-        self.phase().is_some_and(|phase| self.plan.bursts(phase).iter().any(|burst| burst.contains(&now)))
+        let seconds = self.phases.last().map_or(0, Vec::len) as u32;
+        let latest = seconds.saturating_sub(1);
+        self.phase().is_some_and(|phase| self.plan.bursts(phase).iter().any(|burst| burst.contains(&latest)))
     }
 
     /// The measured seconds of the phase with this index, each with its place in the run.
@@ -118,10 +119,14 @@ mod tests {
         progress.apply(Event::Second(second(45, Bytes::new(1))));
         progress.apply(Event::Now { elapsed: Duration::from_secs(7), held: Held::default(), why: None });
         assert!((progress.seconds_done() - 17.0).abs() < 1e-9);
-        assert!(progress.writers_on());
-        progress.apply(Event::Now { elapsed: Duration::from_secs(31), held: Held::default(), why: None });
-        assert!(!progress.writers_on());
         let places: Vec<_> = progress.seconds(1).map(|(at, _)| at).collect();
         assert_eq!(places, [10.5]);
+        for _ in 1..30 {
+            assert!(progress.writers_on());
+            progress.apply(Event::Second(second(45, Bytes::new(1))));
+        }
+        assert!(progress.writers_on(), "the thirtieth second belongs to the burst");
+        progress.apply(Event::Second(second(6, Bytes::ZERO)));
+        assert!(!progress.writers_on());
     }
 }

@@ -187,7 +187,7 @@ pub(crate) fn millis(value: f64) -> String {
 /// A share in per cent.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    // A share just below a goal must not read as the goal, nor a blemish as none.
+    // A share just below a goal must not read as the goal.
     let floored = (percent * 10.0 + 1e-9).floor() / 10.0;
     if floored.fract().abs() < 1e-9 { format!("{floored:.0} %") } else { format!("{floored:.1} %") }
 }
