@@ -95,3 +95,68 @@ fn new_decisions(snapshot: &PoolSnapshot, seen: u64) -> &[Decision] {
     let new = usize::try_from(snapshot.decisions.saturating_sub(seen)).unwrap_or(usize::MAX);
     &recent[recent.len().saturating_sub(new)..]
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{ControlLoop, Law, LoopConfig, Observation, WindowConfig};
+    use tidegate_units::{Bytes, Latency, Window};
+
+    use super::*;
+
+    /// `total` decisions since the start, of which the snapshot remembers the last `remembered`.
+    fn snapshot(total: u64, remembered: u64) -> PoolSnapshot {
+        let name = ResourceName::new("vg0").unwrap();
+        let law = Law::Window(WindowConfig::default());
+        let mut control =
+            ControlLoop::new(LoopConfig::new(name.clone(), Latency::from_millis(15), law)).unwrap();
+        let decisions = (1..=total).map(|number| {
+            let at = Instant::from_nanos(number * 250_000_000);
+            control.step(at, &Observation::new(name.clone(), at, Vec::new())).1
+        });
+        let recent: Vec<_> = decisions.skip(usize::try_from(total - remembered).unwrap()).collect();
+        PoolSnapshot {
+            at: Instant::ZERO,
+            consumers: Vec::new(),
+            sessions: 0,
+            bytes_in_use: Bytes::ZERO,
+            bytes_in_use_peak: Bytes::ZERO,
+            in_flight: 0,
+            window: Window::new(64.0),
+            decision: recent.last().cloned(),
+            recent_decisions: recent,
+            decisions: total,
+            name: name.clone(),
+        }
+    }
+
+    #[test]
+    fn a_decision_is_new_once() {
+        assert_eq!(new_decisions(&snapshot(5, 5), 0).len(), 5);
+        assert_eq!(new_decisions(&snapshot(5, 5), 3)[0].at, Instant::from_nanos(4 * 250_000_000));
+        assert_eq!(new_decisions(&snapshot(5, 5), 5).len(), 0);
+    }
+
+    #[test]
+    fn decisions_that_the_gateway_forgot_are_missed_and_nothing_else() {
+        assert_eq!(new_decisions(&snapshot(9, 4), 2).len(), 4);
+        assert_eq!(new_decisions(&snapshot(9, 0), 2).len(), 0);
+        // A gateway that counts from zero again has nothing new for us yet.
+        assert_eq!(new_decisions(&snapshot(3, 3), 7).len(), 0);
+    }
+
+    #[test]
+    fn flapping_is_told_at_most_every_five_seconds() {
+        let mut decision = snapshot(1, 1).recent_decisions.remove(0);
+        let mut pool = Pool::default();
+        assert!(!pool.is_news(&decision), "to hold nothing is no news");
+        decision.held = 1;
+        assert!(pool.is_news(&decision));
+        pool.told = Some(Told { phase: Phase::of(&decision), at: decision.at });
+        assert!(!pool.is_news(&decision), "said already");
+        decision.held = 0;
+        decision.at = decision.at + Duration::from_millis(4_999);
+        assert!(!pool.is_news(&decision), "too soon");
+        decision.at = decision.at + Duration::from_millis(1);
+        assert!(pool.is_news(&decision));
+    }
+}

@@ -80,9 +80,9 @@ impl Service {
     fn get(&self, page: &str) -> String {
         let log = self.log();
         // The summary repeats the port 0 of the configuration; the real one is said once.
-        let addresses =
+        let mut addresses =
             log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
-        let address = addresses.filter(|address| !address.ends_with(":0")).next_back();
+        let address = addresses.rfind(|address| !address.ends_with(":0"));
         let mut stream = TcpStream::connect(address.unwrap()).unwrap();
         write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
