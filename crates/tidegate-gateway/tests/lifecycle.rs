@@ -30,9 +30,9 @@ fn no_client_notices_a_reload() {
         reloads += 1;
         let pool = &mut served.config.pools[0];
         pool.exports[0].shares = Shares::new(1 + reloads % 1000).unwrap();
-        pool.exports[1].protected = reloads % 2 == 0;
+        pool.exports[1].protected = reloads.is_multiple_of(2);
         pool.depth = 1 + reloads % 7;
-        pool.law = (reloads % 3 == 0).then(|| {
+        pool.law = reloads.is_multiple_of(3).then(|| {
             LoopConfig::new(pool_name("array"), Latency::from_millis(2), Law::Pid(PidConfig::default()))
         });
         served.gateway.apply(served.config.clone()).unwrap();
