@@ -69,6 +69,10 @@ impl Drop for SessionSlot {
     }
 }
 
+/// Keeps a removed export in its worker for somebody who was promised it. The worker holds one, too; when that is
+/// the last, nobody new will come.
+pub(crate) type Pin = Arc<()>;
+
 /// An export as the handshake sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -77,6 +81,7 @@ pub(crate) struct Entry {
     /// The export's identity across all pools; a later export of the same name has another.
     pub(crate) id: u64,
     pub(crate) door: Arc<Door>,
+    pub(crate) pin: Pin,
 }
 
 /// All exports of a gateway. Off the data path: asked once per handshake.
@@ -91,6 +96,7 @@ pub(crate) struct Directory {
 pub(crate) struct Reservation {
     pub(crate) export: u64,
     pub(crate) slot: SessionSlot,
+    pub(crate) pin: Pin,
 }
 
 impl Directory {
@@ -118,7 +124,10 @@ impl Directory {
             return (Answer::Found(entry.export.clone()), None);
         }
         match entry.door.reserve() {
-            Some(slot) => (Answer::Found(entry.export.clone()), Some(Reservation { export: entry.id, slot })),
+            Some(slot) => {
+                let reservation = Reservation { export: entry.id, slot, pin: Pin::clone(&entry.pin) };
+                (Answer::Found(entry.export.clone()), Some(reservation))
+            }
             None => (Answer::AtCapacity, None),
         }
     }

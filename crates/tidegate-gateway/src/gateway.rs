@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::config::{
     BackendConfig, ConfigError, Endpoint, ExportConfig, ExportStore, GatewayConfig, PoolConfig,
 };
-use crate::directory::{Directory, Door, Entry};
+use crate::directory::{Directory, Door, Entry, Pin};
 use crate::listener::{Bound, Handshakes, Listener};
 use crate::stats::{GatewaySnapshot, PoolSnapshot};
 use crate::worker::{Command, NewExport, Parts, PoolChange, Worker};
@@ -61,6 +61,7 @@ struct Opened {
     id: u64,
     export: Export,
     config: ExportConfig,
+    pin: Pin,
 }
 
 /// Why a gateway did not start.
@@ -265,6 +266,7 @@ impl Gateway {
                 export: opened.export.clone(),
                 id: opened.id,
                 door: Arc::clone(&pool.door),
+                pin: Pin::clone(&opened.pin),
             })
         });
         self.directory.set(entries.collect());
@@ -309,12 +311,9 @@ impl Pool {
         let mut opened = Vec::new();
         for export in &config.exports {
             let volume = open(config, export, &mut regions)?;
-            opened.push(Opened {
-                id: *next_export,
-                export: described(&volume, export),
-                config: export.clone(),
-            });
-            exports.push(NewExport { id: *next_export, volume, config: export.clone() });
+            let (new, described) = adopt(*next_export, volume, export);
+            opened.push(described);
+            exports.push(new);
             *next_export += 1;
         }
 
@@ -354,15 +353,17 @@ impl Pool {
                 changed.push((old.id, export.clone()));
                 let description = export.description.clone().unwrap_or_default();
                 let described = Export { description, ..old.export.clone() };
-                exports.push(Opened { id: old.id, export: described, config: export.clone() });
+                exports.push(Opened {
+                    id: old.id,
+                    export: described,
+                    config: export.clone(),
+                    pin: Pin::clone(&old.pin),
+                });
             } else {
                 let volume = open(config, export, &mut regions)?;
-                exports.push(Opened {
-                    id: *next_export,
-                    export: described(&volume, export),
-                    config: export.clone(),
-                });
-                added.push(NewExport { id: *next_export, volume, config: export.clone() });
+                let (new, described) = adopt(*next_export, volume, export);
+                exports.push(described);
+                added.push(new);
                 *next_export += 1;
             }
         }
@@ -440,11 +441,15 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".into())
 }
 
-fn described(volume: &Volume, export: &ExportConfig) -> Export {
-    Export {
-        geometry: volume.geometry(export.read_only),
-        description: export.description.clone().unwrap_or_default(),
-    }
+/// An opened export's two halves: the worker's and the handle's.
+fn adopt(id: u64, volume: Volume, config: &ExportConfig) -> (NewExport, Opened) {
+    let export = Export {
+        geometry: volume.geometry(config.read_only),
+        description: config.description.clone().unwrap_or_default(),
+    };
+    let pin = Pin::default();
+    let opened = Opened { id, export, config: config.clone(), pin: Pin::clone(&pin) };
+    (NewExport { id, volume, config: config.clone(), pin }, opened)
 }
 
 /// Opens an export's file, or gives it space on the emulated device.

@@ -418,7 +418,7 @@ fn shake_hands(
             Some(ServerEvent::Opened(opened)) => {
                 send(&mut connection.stream, &mut server, deadline)?;
                 // Invariant: an export is opened only after it was found, which made a reservation.
-                let Reservation { export, slot } = reservation.expect("an opened export was reserved");
+                let Reservation { export, slot, pin } = reservation.expect("an opened export was reserved");
                 let door = Arc::clone(slot.door());
                 let session = NewSession {
                     socket: connection.stream.into_socket()?,
@@ -427,6 +427,7 @@ fn shake_hands(
                     style: opened.replies,
                     already: chunk[start..end].to_vec(),
                     slot,
+                    _pin: pin,
                 };
                 return if door.send(Command::Session(Box::new(session))) {
                     Ok(Outcome::Session)

@@ -6,12 +6,13 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 
 use crate::buffer::Buffer;
@@ -61,6 +62,8 @@ struct Operation {
 pub(crate) struct Ring {
     uring: IoUring,
     operations: Slab<Operation>,
+    /// Completions taken out of the kernel's queue before their turn.
+    early: VecDeque<cqueue::Entry>,
 }
 
 /// A part of a buffer.
@@ -92,7 +95,7 @@ impl Ring {
         }
         // Saves a lookup per entry into the kernel; kernels before 5.18 refuse, and go without.
         let _ = uring.submitter().register_ring_fd();
-        Ok(Self { uring, operations: Slab::new() })
+        Ok(Self { uring, operations: Slab::new(), early: VecDeque::new() })
     }
 
     /// Operations that have not completed.
@@ -105,7 +108,7 @@ impl Ring {
     /// # Errors
     /// When the kernel refuses for another reason than time or a signal.
     pub(crate) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let submitted = if !self.uring.completion().is_empty() {
+        let submitted = if !self.early.is_empty() || !self.uring.completion().is_empty() {
             self.uring.submit()
         } else if let Some(timeout) = timeout {
             let timespec = Timespec::from(timeout);
@@ -129,7 +132,7 @@ impl Ring {
 
     /// The next completion that has arrived.
     pub(crate) fn completed(&mut self) -> Option<Completed> {
-        let entry = self.uring.completion().next()?;
+        let entry = self.early.pop_front().or_else(|| self.uring.completion().next())?;
         // Invariant: `submit` made this key, and each operation here completes exactly once (none is multishot).
         let operation = self.operations.remove(entry.user_data() as usize);
         let result = match entry.result() {
@@ -225,10 +228,10 @@ impl Ring {
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over. An error shows again, and is reported, in `submit_and_wait`.
-            if self.uring.submit().is_err() {
-                std::thread::yield_now();
-            }
+            // The queue is full: hand it over. The kernel may want its completions to be taken first; a lasting
+            // error is reported by `submit_and_wait`, since the entries stay where they are.
+            let _ = self.uring.submit();
+            self.early.extend(self.uring.completion());
         }
     }
 }

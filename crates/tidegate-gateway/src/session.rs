@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::Instant;
 
-use crate::directory::SessionSlot;
+use crate::directory::{Pin, SessionSlot};
 use crate::input::Input;
 use crate::message::{Message, Reply};
 
@@ -35,6 +35,8 @@ pub(crate) struct NewSession {
     /// What the handshake has read too much.
     pub(crate) already: Vec<u8>,
     pub(crate) slot: SessionSlot,
+    /// Holds the export until the session is counted there.
+    pub(crate) _pin: Pin,
 }
 
 #[derive(Debug)]

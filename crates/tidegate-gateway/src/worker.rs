@@ -22,7 +22,7 @@ use crate::backend::{Emulated, Finished, Progress, Volume, errno};
 use crate::buffer::BufferPool;
 use crate::clock::Clock;
 use crate::config::{ExportConfig, PoolConfig, PoolLimits};
-use crate::directory::Door;
+use crate::directory::{Door, Pin};
 use crate::input::Parsed;
 use crate::memory::Memory;
 use crate::message::Reply;
@@ -71,6 +71,7 @@ pub(crate) struct NewExport {
     pub(crate) id: u64,
     pub(crate) volume: Volume,
     pub(crate) config: ExportConfig,
+    pub(crate) pin: Pin,
 }
 
 struct Export {
@@ -80,6 +81,7 @@ struct Export {
     consumer: Consumer,
     sessions: usize,
     removed: bool,
+    pin: Pin,
     syncs: Syncs,
 }
 
@@ -113,6 +115,8 @@ pub(crate) struct Worker {
     /// When the scheduler wants to be asked again.
     not_before: Option<Instant>,
     next_housekeeping: Instant,
+    /// Some export is removed and may still be waiting for its last user.
+    has_removed: bool,
     drain: Option<Drain>,
     complaints: Complaints,
 }
@@ -165,6 +169,7 @@ impl Worker {
             finished: Vec::new(),
             not_before: None,
             next_housekeeping: now + HOUSEKEEPING,
+            has_removed: false,
             drain: None,
             complaints: Complaints::default(),
         };
@@ -275,6 +280,7 @@ impl Worker {
             consumer,
             sessions: 0,
             removed: false,
+            pin: new.pin,
             syncs: Syncs::default(),
         });
     }
@@ -297,15 +303,27 @@ impl Worker {
         for export in change.added {
             self.add_export(export, now);
         }
-        let keys: Vec<usize> = self.exports.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.forget_if_unused(key));
+        self.forget_removed();
         info!(pool = %self.config.name, "configuration applied");
+    }
+
+    fn forget_removed(&mut self) {
+        let removed = self.exports.iter().filter(|(_, export)| export.removed);
+        let keys: Vec<usize> = removed.map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.forget_if_unused(key));
+        self.has_removed = self.exports.iter().any(|(_, export)| export.removed);
     }
 
     /// A removed export goes with the last that uses it.
     fn forget_if_unused(&mut self, key: usize) {
         let export = &self.exports[key];
-        if export.removed && export.sessions == 0 && export.consumer.is_idle() && !export.syncs.busy {
+        let expected = Arc::strong_count(&export.pin) > 1;
+        if export.removed
+            && !expected
+            && export.sessions == 0
+            && export.consumer.is_idle()
+            && !export.syncs.busy
+        {
             let export = self.exports.remove(key);
             self.stage.remove(&export.consumer);
         }
@@ -790,6 +808,9 @@ impl Worker {
 
     fn housekeeping(&mut self, now: Instant) {
         self.next_housekeeping = now + HOUSEKEEPING;
+        if self.has_removed {
+            self.forget_removed();
+        }
         let overdue = now - self.config.limits.reply_deadline;
         let forced = self.drain.is_some_and(|drain| drain.deadline <= now);
         if let Some(drain) = &mut self.drain

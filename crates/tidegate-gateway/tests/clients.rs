@@ -4,6 +4,8 @@
 
 mod common;
 
+use tidegate_gateway::{BackendConfig, DataStore};
+
 use common::{MIB, Served, emulated_pool, file_pool, pool_name, qemu_io, run, run_any};
 
 fn both() -> Vec<Served> {
@@ -149,7 +151,7 @@ fn read_only_and_direct_exports_say_so_and_keep_to_it() {
         read_only.exports[0].read_only = true;
         let mut direct = file_pool(directory, &["direct"], MIB);
         direct.name = pool_name("direct");
-        direct.backend = tidegate_gateway::BackendConfig::File { direct: true };
+        direct.backend = BackendConfig::File { direct: true };
         vec![read_only, direct]
     });
     let json = run("nbdinfo", &["--json", &served.uri("ro")]);
@@ -161,6 +163,29 @@ fn read_only_and_direct_exports_say_so_and_keep_to_it() {
     let minimum = json.lines().find_map(|line| line.trim().strip_prefix("\"block_size_minimum\": ")).unwrap();
     assert!(["512,", "4096,"].contains(&minimum), "{json}");
     qemu_io(&served.uri("direct"), &["write -P 7 0 512", "read -P 7 0 512", "read -P 0 512 64k"]);
+}
+
+/// Real clients over a modelled device whose bytes are in a file: they are there after a restart.
+#[test]
+fn what_an_emulated_device_keeps_in_a_file_survives_a_restart() {
+    let served = Served::start(|directory| {
+        let mut pool = emulated_pool(&["a", "b"], 16 * MIB, 20_000.0);
+        let BackendConfig::Emulated { data, .. } = &mut pool.backend else { unreachable!() };
+        *data = DataStore::File(directory.join("device"));
+        vec![pool]
+    });
+    qemu_io(&served.uri("a"), &["write -P 1 0 16M", "discard 4M 1M", "write -z 8M 64k"]);
+    qemu_io(&served.uri("b"), &["write -P 2 1M 4k"]);
+    let Served { gateway, config, directory } = served;
+    drop(gateway);
+    let served = Served::with(directory, config);
+    let reads = ["read -P 1 0 4M", "read -P 0 4M 1M", "read -P 0 8M 64k", "read -P 1 9M 7M"];
+    assert!(!qemu_io(&served.uri("a"), &reads).contains("verification failed"));
+    let reads = ["read -P 0 0 1M", "read -P 2 1M 4k", "read -P 0 2M 14M"];
+    assert!(!qemu_io(&served.uri("b"), &reads).contains("verification failed"));
+    // Sparse: what was never written, or zeroed, occupies nothing.
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(served.path("device")).unwrap());
+    assert!(blocks * 512 <= 16 * MIB, "{blocks} blocks");
 }
 
 fn random_image(path: &str, size: u64) {

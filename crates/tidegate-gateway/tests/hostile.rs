@@ -55,8 +55,7 @@ fn malformed_handshakes_end_the_connection_and_nothing_else() {
         assert!(closed(&mut stream), "{handshake:?}");
     }
     good_client_gets_through(&served, "a");
-    let snapshot = served.gateway.snapshot().unwrap();
-    assert_eq!((snapshot.handshakes_ended, snapshot.handshakes), (count, 0));
+    served.wait_for_handshakes(count);
 }
 
 #[test]
@@ -76,14 +75,15 @@ fn idlers_in_the_handshake_keep_nobody_out() {
     drop(served.gateway);
     let served = Served::with(directory, config);
     let mut idlers: Vec<_> = (0..12).map(|_| connect(&served.socket())).collect();
-    idlers.iter_mut().for_each(|idler| idler.write_all(&[0, 0]).unwrap());
+    // Half of the client's flags; those that are displaced already cannot even send that.
+    idlers.iter_mut().for_each(|idler| drop(idler.write_all(&[0, 0])));
     let began = Instant::now();
     good_client_gets_through(&served, "a");
     assert!(served.gateway.snapshot().unwrap().handshakes <= 4);
     // Eight were displaced; the deadline ends the other four.
     assert!(idlers.iter_mut().all(closed));
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert_eq!(served.gateway.snapshot().unwrap().handshakes_ended, 12);
+    served.wait_for_handshakes(12);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tidegate_control::{Law, LoopConfig, PidConfig};
 use tidegate_gateway::{ApplyError, DrainReport, Endpoint, ExportConfig, ExportStore};
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::Command;
-use tidegate_units::{Bytes, Latency, Shares};
+use tidegate_units::{Latency, Shares};
 
 #[test]
 fn no_client_notices_a_reload() {
@@ -70,6 +70,22 @@ fn exports_come_and_go_under_a_reload() {
     assert_eq!(pool.consumers[0].name, name("new"));
 }
 
+/// The worker may hear of the removal before it hears of the session.
+#[test]
+fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment() {
+    let mut served = Served::start(|directory| vec![file_pool(directory, &["stays", "goes"], MIB)]);
+    let with = served.config.clone();
+    let mut without = served.config.clone();
+    without.pools[0].exports.truncate(1);
+    for _ in 0..50 {
+        let mut client = Raw::open(&served.socket(), "goes");
+        served.gateway.apply(without.clone()).unwrap();
+        assert_eq!(client.ask(Command::Flush, 0, 0), 0);
+        served.gateway.apply(with.clone()).unwrap();
+    }
+    served.wait_until(|pool| pool.consumers.len() == 2);
+}
+
 #[test]
 fn what_needs_a_restart_is_said_and_nothing_is_applied() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["a"], MIB)]);
@@ -92,7 +108,7 @@ fn what_needs_a_restart_is_said_and_nothing_is_applied() {
 #[test]
 fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     let served = Served::start(|_| {
-        let mut pool = emulated_pool(&["a"], 64 * MIB, 50.0);
+        let mut pool = emulated_pool(&["a"], 64 * MIB, 15.0);
         pool.depth = 1;
         vec![pool]
     });
@@ -102,7 +118,10 @@ fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     for cookie in 0..20 {
         client.send_write(cookie, cookie * 4096, &[1; 4096]);
     }
-    served.wait_until(|pool| pool.bytes_in_use == Bytes::from_kib(80));
+    served.wait_until(|pool| {
+        let consumer = &pool.consumers[0];
+        consumer.queued + consumer.in_flight + consumer.writes.count as usize == 20
+    });
     let gateway = served.gateway;
     let drain = std::thread::spawn(move || gateway.drain(Duration::from_secs(20)).unwrap());
     // The idle one is let go, which shows that the drain has begun.

@@ -102,6 +102,19 @@ impl Served {
         }
     }
 
+    /// Waits until so many handshakes have ended without a session, and none is under way.
+    pub(crate) fn wait_for_handshakes(&self, ended: u64) {
+        let give_up = Instant::now() + Duration::from_secs(30);
+        loop {
+            let now = self.gateway.snapshot().unwrap();
+            if (now.handshakes_ended, now.handshakes) == (ended, 0) {
+                return;
+            }
+            assert!(Instant::now() < give_up, "{} ended, {} under way", now.handshakes_ended, now.handshakes);
+            std::thread::sleep(POLL);
+        }
+    }
+
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.directory.path().join(file)
     }
