@@ -97,7 +97,7 @@ pub(crate) fn sentence(goal: &Goal) -> String {
     let what = match goal.name {
         GoalName::RegulatedWithinTargetFraction => "regulated: seconds that kept the target",
         GoalName::RegulatedMeanMs => "regulated: mean response time",
-        GoalName::UnregulatedMeanMs => "unregulated: mean response time (is there a problem to solve?)",
+        GoalName::UnregulatedMeanMs => "unregulated: mean response time (the problem)",
         GoalName::WritersKeptFraction => "regulated: throughput that the backups kept",
     };
     format!("{}  {what}: {value} (goal: {bound})", if goal.met { "met   " } else { "MISSED" })
