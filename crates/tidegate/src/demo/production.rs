@@ -1,6 +1,6 @@
 //! The demonstration's set-up as a configuration for `tidegate serve`, with files in place of the emulated array.
 
-use super::plan::{Plan, WRITERS};
+use super::plan::{INTERVAL, Plan, WRITERS};
 
 /// The configuration, commented.
 pub(crate) fn configuration(plan: &Plan) -> String {
@@ -28,7 +28,7 @@ shares = 100
         law = plan.law,
         target = plan.target,
         set_point = plan.set_point_ratio,
-        interval = plan.interval(),
+        interval = INTERVAL,
     )
 }
 

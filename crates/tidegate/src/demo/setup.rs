@@ -12,7 +12,7 @@ use tidegate_load::{Arrivals, LoadConfig, Order, Payload, Phases, Spacing, Targe
 use tidegate_nbd::ExportName;
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName};
 
-use super::plan::{Law, PhaseName, PhasePlan, Plan, WRITERS};
+use super::plan::{INTERVAL, Law, PhaseName, PhasePlan, Plan, WRITERS};
 
 /// The database: the paper's 256 KiB/s in reads of 4 KiB (Bjørgeengen).
 const READS_PER_SECOND: f64 = 64.0;
@@ -66,10 +66,9 @@ fn law(plan: &Plan, resource: ResourceName) -> LoopConfig {
         Law::Window => LoopLaw::Window(WindowConfig::default()),
         Law::Pid => LoopLaw::Pid(PidConfig::default()),
     };
-    let interval = plan.interval().to_duration();
     LoopConfig {
         set_point_ratio: plan.set_point_ratio,
-        interval,
+        interval: INTERVAL.to_duration(),
         ..LoopConfig::new(resource, plan.target, law)
     }
 }
