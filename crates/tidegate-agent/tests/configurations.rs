@@ -198,7 +198,31 @@ fn files_that_cannot_be_used_are_found_with_their_place() {
     assert!(load(&with_export("/dev/null")).contains("neither a regular file nor a block device"));
     let socket = load(&with_export("disk.raw").replace("unix:s", "unix:disk.raw"));
     assert!(socket.contains("tidegate.toml:1:11: `") && socket.contains("is not a socket"), "{socket}");
-    assert!(load(&with_export("disk.raw").replace("unix:s", "unix:no/s")).contains("there is no folder"));
+    let folderless = load(&with_export("disk.raw").replace("unix:s", "unix:no/s"));
+    assert!(folderless.contains("there is no folder") && folderless.contains("create it"), "{folderless}");
+}
+
+#[test]
+fn volumes_that_are_probably_not_meant_are_warned_about() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.raw"), [0u8; 4096]).unwrap();
+    fs::write(folder.path().join("empty.raw"), []).unwrap();
+    std::os::unix::fs::symlink("disk.raw", folder.path().join("again.raw")).unwrap();
+    let path = folder.path().join("tidegate.toml");
+    let warnings = |one: &str, two: &str| {
+        let text = format!(
+            "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.one = {one}\nexport.two = {two}\n"
+        );
+        fs::write(&path, text).unwrap();
+        let warnings = Config::load(&path).unwrap().warnings;
+        warnings.iter().map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
+    };
+    let twice = warnings("{ path = 'disk.raw' }", "{ path = 'again.raw', read_only = true }");
+    assert!(matches!(&twice[..], [(5, message)] if message.contains("another export's")), "{twice:?}");
+    let readers = "{ path = 'disk.raw', read_only = true }";
+    assert_eq!(warnings(readers, readers), []);
+    let empty = warnings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
+    assert!(matches!(&empty[..], [(5, message)] if message.ends_with("is empty")), "{empty:?}");
 }
 
 #[test]

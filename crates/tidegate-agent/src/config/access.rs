@@ -3,74 +3,121 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use super::PathUse;
 use super::finding::Report;
+use super::section::Given;
 
-/// Reports every path that cannot be used now.
+/// Reports every path that cannot be used now, and what can be used and is probably not meant.
 pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
+    let mut volumes = Vec::new();
     for path_use in uses {
-        match path_use {
-            PathUse::Export { file, read_only } => {
-                if let Err(problem) = export(&file.value, *read_only) {
-                    report.error(&file.span, format!("`{}`: {problem}", file.value.display()));
-                }
-            }
-            PathUse::DataFile(file) => {
-                if let Err(problem) = data_file(&file.value) {
-                    report.error(&file.span, format!("`{}`: {problem}", file.value.display()));
-                }
-            }
-            PathUse::Socket(file) => {
-                if let Err(problem) = socket(&file.value) {
-                    report.error(&file.span, format!("`{}`: {problem}", file.value.display()));
+        let (file, outcome) = match path_use {
+            PathUse::Export { file, read_only } => (file, export(&file.value, *read_only)),
+            PathUse::DataFile(file) => (file, data_file(&file.value).map(|()| None)),
+            PathUse::Socket(file) => (file, socket(&file.value).map(|()| None)),
+        };
+        match outcome {
+            Ok(Some(volume)) => volumes.push((file, volume)),
+            Ok(None) => {}
+            Err(Problem { what, help }) => {
+                let message = format!("`{}`: {what}", file.value.display());
+                match help {
+                    Some(help) => report.error_with_help(&file.span, message, help),
+                    None => report.error(&file.span, message),
                 }
             }
         }
     }
+    warn_about(&volumes, report);
 }
 
-fn export(path: &Path, read_only: bool) -> Result<(), String> {
-    let kind = fs::metadata(path).map_err(|error| plain(&error))?.file_type();
+/// An export's file, as far as it tells it from another's.
+struct Volume {
+    id: (u64, u64),
+    empty: bool,
+    writable: bool,
+}
+
+fn warn_about(volumes: &[(&Given<PathBuf>, Volume)], report: &mut Report<'_>) {
+    for (at, (file, volume)) in volumes.iter().enumerate() {
+        let shown = file.value.display();
+        if volume.empty {
+            report.warning(&file.span, format!("`{shown}` is empty"), "give it a size, with `truncate -s`");
+        }
+        let same = |(_, other): &&(_, Volume)| other.id == volume.id && (other.writable || volume.writable);
+        if volumes[..at].iter().any(|other| same(&other)) {
+            report.warning(
+                &file.span,
+                format!("`{shown}` is another export's volume too"),
+                "clients that do not know of each other destroy each other's data",
+            );
+        }
+    }
+}
+
+/// Why a path cannot be used, and what to do where that is known.
+struct Problem {
+    what: String,
+    help: Option<&'static str>,
+}
+
+impl From<&str> for Problem {
+    fn from(what: &str) -> Self {
+        Self { what: what.to_owned(), help: None }
+    }
+}
+
+impl From<io::Error> for Problem {
+    /// The system's words without its number.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => "there is no such file".into(),
+            io::ErrorKind::PermissionDenied => "permission denied".into(),
+            _ => Self { what: error.to_string(), help: None },
+        }
+    }
+}
+
+fn export(path: &Path, read_only: bool) -> Result<Option<Volume>, Problem> {
+    let metadata = fs::metadata(path)?;
+    let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err("neither a regular file nor a block device".to_owned());
+        return Err("neither a regular file nor a block device".into());
     }
-    let opened = File::options().read(true).write(!read_only).open(path);
-    opened.map(drop).map_err(|error| plain(&error))
+    File::options().read(true).write(!read_only).open(path)?;
+    // A block device is the same under any name; a file is the same inode.
+    let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (metadata.rdev(), 0) };
+    Ok(Some(Volume { id, empty: kind.is_file() && metadata.len() == 0, writable: !read_only }))
 }
 
-fn data_file(path: &Path) -> Result<(), String> {
+fn data_file(path: &Path) -> Result<(), Problem> {
     match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => Err("not a regular file".to_owned()),
-        Ok(_) => File::options().read(true).write(true).open(path).map(drop).map_err(|error| plain(&error)),
+        Ok(metadata) if !metadata.is_file() => Err("not a regular file".into()),
+        Ok(_) => Ok(File::options().read(true).write(true).open(path).map(drop)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => folder_of(path),
-        Err(error) => Err(plain(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn socket(path: &Path) -> Result<(), String> {
+fn socket(path: &Path) -> Result<(), Problem> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err("exists and is not a socket; it will not be replaced".to_owned())
+            Err("exists and is not a socket; it will not be replaced".into())
         }
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => folder_of(path),
-        Err(error) => Err(plain(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn folder_of(path: &Path) -> Result<(), String> {
+fn folder_of(path: &Path) -> Result<(), Problem> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() { Ok(()) } else { Err(format!("there is no folder `{}`", folder.display())) }
-}
-
-/// The system's words without its number.
-fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
+    if folder.is_dir() {
+        return Ok(());
     }
+    let what = format!("there is no folder `{}`", folder.display());
+    Err(Problem { what, help: Some("create it first") })
 }
