@@ -59,7 +59,11 @@ pub(super) fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<
         Choice::Window => Law::Window(window),
         Choice::Pid => Law::Pid(pid),
         Choice::None => {
-            no_effect(pool, POOL_KEYS, "the pool has no law: add a `target`, or `law = \"window\"`", report);
+            let why = match pool.has("law") {
+                true => "`law = \"none\"` holds nobody back: remove that, or this",
+                false => "the pool has no law: add a `target`",
+            };
+            no_effect(pool, POOL_KEYS, why, report);
             return None;
         }
     };
