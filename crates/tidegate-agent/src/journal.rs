@@ -43,6 +43,10 @@ struct Phase {
 /// then what is true by then.
 const BETWEEN_NEWS: Duration = Duration::from_secs(5);
 
+/// While consumers are held, or the law sees nothing complete, the log says so again this often: whoever looks at the
+/// last half hour finds why.
+const REMINDER: Duration = Duration::from_secs(10 * 60);
+
 impl Phase {
     fn of(decision: &Decision) -> Self {
         let holding = decision.held > 0;
@@ -58,11 +62,11 @@ impl Phase {
 impl Pool {
     fn is_news(&self, decision: &Decision) -> bool {
         let phase = Phase::of(decision);
-        match self.told {
-            Some(told) => told.phase != phase && decision.at.saturating_since(told.at) >= BETWEEN_NEWS,
-            // A service begins by holding nothing, which nobody needs to be told.
-            None => phase != Phase { dry_run: decision.dry_run, ..Phase::default() },
-        }
+        // A service begins by holding nothing, which nobody needs to be told, nor reminded of later.
+        let quiet = phase == Phase { dry_run: decision.dry_run, ..Phase::default() };
+        let Some(told) = self.told else { return !quiet };
+        let since = decision.at.saturating_since(told.at);
+        if told.phase == phase { !quiet && since >= REMINDER } else { since >= BETWEEN_NEWS }
     }
 }
 
@@ -158,5 +162,21 @@ mod tests {
         assert!(!pool.is_news(&decision), "too soon");
         decision.at = decision.at + Duration::from_millis(1);
         assert!(pool.is_news(&decision));
+    }
+
+    #[test]
+    fn who_is_held_for_hours_is_told_again() {
+        let mut decision = snapshot(1, 1).recent_decisions.remove(0);
+        decision.held = 1;
+        let told = Told { phase: Phase::of(&decision), at: decision.at };
+        let pool = Pool { told: Some(told), ..Pool::default() };
+        let begin = decision.at;
+        decision.at = begin + Duration::from_secs(599);
+        assert!(!pool.is_news(&decision), "too soon");
+        decision.at = begin + Duration::from_secs(600);
+        assert!(pool.is_news(&decision));
+        decision.held = 0;
+        let pool = Pool { told: Some(Told { phase: Phase::of(&decision), at: begin }), ..Pool::default() };
+        assert!(!pool.is_news(&decision), "that nothing is held is told once");
     }
 }
