@@ -66,7 +66,11 @@ impl MetricsServer {
 }
 
 fn routes(events: SyncSender<Event>) -> Router {
-    Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).with_state(events)
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .fallback(elsewhere)
+        .with_state(events)
 }
 
 async fn metrics(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
@@ -81,6 +85,11 @@ async fn healthz(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
         Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], "ok\n".to_owned()),
         None => unavailable(),
     }
+}
+
+async fn elsewhere() -> impl IntoResponse {
+    let pages = "There are two pages here: /metrics and /healthz\n";
+    (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, PLAIN)], pages)
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";
