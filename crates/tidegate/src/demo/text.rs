@@ -8,7 +8,7 @@ use super::progress::Progress;
 
 /// The columns of the result, beside the phase's name.
 pub(crate) const COLUMNS: [&str; 8] =
-    ["mean", "p50", "p95", "p99", "above target", "burst peak", "backups MB/s", "kept"];
+    ["mean", "p50", "p95", "p99", "above target", "burst peak", "MB/s", "kept"];
 
 /// The cells of a phase under [`COLUMNS`].
 pub(crate) fn cells(phase: &PhaseResult) -> [String; 8] {
@@ -29,13 +29,14 @@ pub(crate) fn cells(phase: &PhaseResult) -> [String; 8] {
 
 /// The result as a table.
 pub(crate) fn table(outcome: &Outcome) -> String {
-    const WIDTHS: [usize; 8] = [9, 9, 9, 9, 13, 11, 13, 8];
-    let mut out = format!("{:<12}", "");
+    // With the phase 80 columns, which every terminal has.
+    const WIDTHS: [usize; 8] = [8, 8, 8, 8, 13, 11, 6, 7];
+    let mut out = format!("{:<11}", "");
     for (column, width) in COLUMNS.iter().zip(WIDTHS) {
         let _ = write!(out, "{column:>width$}");
     }
     for phase in &outcome.phases {
-        let _ = write!(out, "\n{:<12}", phase.name);
+        let _ = write!(out, "\n{:<11}", phase.name);
         for (cell, width) in cells(phase).iter().zip(WIDTHS) {
             let _ = write!(out, "{cell:>width$}");
         }
@@ -49,14 +50,15 @@ pub(crate) fn legend(outcome: &Outcome) -> String {
     format!(
         "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing out. Above \
          target: share of seconds whose mean exceeds {}, without the 3 s after each start of a burst; their greatest \
-         1 s mean is the burst peak. Backups: bytes written by {WRITERS} clients over the time they are on.",
+         1 s mean is the burst peak. MB/s: what the {WRITERS} backups write over the time they are on; kept: their share \
+         of what they wrote unregulated.",
         millis(outcome.target_ms.as_millis_f64())
     )
 }
 
 /// Breaks a paragraph into lines that a terminal shows whole.
 pub(crate) fn wrapped(paragraph: &str) -> String {
-    const WIDTH: usize = 96;
+    const WIDTH: usize = 80;
     let (mut out, mut column) = (String::with_capacity(paragraph.len() + 8), 0);
     for word in paragraph.split(' ') {
         let length = word.chars().count();
@@ -97,8 +99,8 @@ pub(crate) fn sentence(goal: &Goal) -> String {
     let what = match goal.name {
         GoalName::RegulatedWithinTargetFraction => "regulated: seconds that kept the target",
         GoalName::RegulatedMeanMs => "regulated: mean response time",
-        GoalName::UnregulatedMeanMs => "unregulated: mean response time (the problem)",
-        GoalName::WritersKeptFraction => "regulated: throughput that the backups kept",
+        GoalName::UnregulatedMeanMs => "unregulated: mean response time",
+        GoalName::WritersKeptFraction => "regulated: throughput the backups kept",
     };
     format!("{}  {what}: {value} (goal: {bound})", if goal.met { "met   " } else { "MISSED" })
 }
@@ -211,6 +213,7 @@ mod tests {
         assert_eq!(rows.len(), 4);
         let width = rows[0].chars().count();
         assert!(rows.iter().all(|row| row.chars().count() == width), "{table}");
+        assert!(width <= 80, "it wraps where the live view fits: {table}");
         assert!(rows[3].starts_with("regulated"));
         for cell in ["11.0 ms", "20.0 ms", "28.1", "72.1 %"] {
             assert!(rows[3].contains(cell), "{cell}: {table}");
@@ -236,7 +239,7 @@ mod tests {
     fn paragraphs_fit_the_terminal_and_lose_nothing() {
         let paragraph = legend(&judge(&example()));
         let wrapped = wrapped(&paragraph);
-        assert!(wrapped.lines().count() > 3 && wrapped.lines().all(|line| line.chars().count() <= 96));
+        assert!(wrapped.lines().count() > 3 && wrapped.lines().all(|line| line.chars().count() <= 80));
         assert_eq!(wrapped.replace('\n', " "), paragraph);
     }
 
