@@ -173,9 +173,13 @@ impl Ring {
         self.uring.submit()?;
         let patience = timeout.map_or(LONGEST_POLL, |timeout| timeout.min(LONGEST_POLL));
         let submitted = loop {
-            if !self.uring.completion().is_empty() || self.uring.submission().taskrun() {
-                // Runs what the kernel has pending, and does not wait.
-                break self.uring.submit_and_wait(1);
+            if self.uring.submission().taskrun() {
+                // Runs what the kernel has pending. It must not wait for a completion: what was pending may have
+                // been a part of a payload, which completes nothing.
+                self.uring.submit()?;
+            }
+            if !self.uring.completion().is_empty() {
+                break Ok(0);
             }
             if began.elapsed() >= patience {
                 break self.wait(timeout.map(|timeout| timeout.saturating_sub(patience)));
@@ -324,6 +328,8 @@ fn window(buffer: &mut Buffer, part: Part) -> (*mut u8, u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -340,5 +346,33 @@ mod tests {
         assert!(polling.is_worthwhile());
         polling.waited(Duration::from_millis(8));
         assert!(!polling.is_worthwhile());
+    }
+
+    /// Work that the kernel has pending may turn out to complete nothing: here the rest of a payload is missing.
+    #[test]
+    fn a_part_of_a_payload_while_watching_does_not_outlast_the_timeout() {
+        let (report, outcome) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut ring = Ring::new().unwrap();
+            let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            let part = Part { start: 0, length: 4096 };
+            ring.receive(Token::Received { session: 0 }, ours.as_fd(), Buffer::zeroed(4096), part, true);
+            let writer = std::thread::spawn(move || {
+                for _ in 0..2_000 {
+                    std::io::Write::write_all(&mut theirs, &[1]).unwrap();
+                    let paused = Instant::now();
+                    while paused.elapsed() < Duration::from_micros(10) {
+                        std::hint::spin_loop();
+                    }
+                }
+                theirs
+            });
+            while !writer.is_finished() {
+                ring.polling.short_waits = SHORT_WAITS;
+                ring.submit_and_wait(Some(Duration::from_millis(1))).unwrap();
+            }
+            report.send(ring.completed().is_none()).unwrap();
+        });
+        assert_eq!(outcome.recv_timeout(Duration::from_secs(5)), Ok(true), "it waits for ever");
     }
 }
