@@ -73,7 +73,8 @@ pub(crate) struct Stage {
     resource: ResourceName,
     scheduler: Sfq<usize>,
     depth: Window,
-    window: Window,
+    /// What the law commands; without a law, or when it commands none: `None`.
+    commanded: Option<Window>,
     law: Option<Law>,
     recent: VecDeque<Decision>,
     decisions: u64,
@@ -93,7 +94,7 @@ impl Stage {
             resource: config.name.clone(),
             scheduler,
             depth,
-            window: depth,
+            commanded: None,
             law: None,
             recent: VecDeque::new(),
             decisions: 0,
@@ -159,8 +160,7 @@ impl Stage {
     pub(crate) fn reconfigure(&mut self, depth: u32, law: Option<&LoopConfig>, now: Instant) {
         self.depth = Window::new(f64::from(depth));
         self.set_law(law, now);
-        let window = if self.law.is_some() { self.window } else { self.depth };
-        self.set_window(window, now);
+        self.apply_window(now);
     }
 
     fn set_law(&mut self, law: Option<&LoopConfig>, now: Instant) {
@@ -177,6 +177,7 @@ impl Stage {
             }
             (_, None) => {
                 self.law = None;
+                self.commanded = None;
                 self.scheduler.set_spacing(Latency::ZERO);
             }
         }
@@ -317,8 +318,8 @@ impl Stage {
         consumers: impl Iterator<Item = &'a mut Consumer>,
         now: Instant,
     ) {
-        let window = commands.window.filter(|window| *window < self.depth).unwrap_or(self.depth);
-        self.set_window(window, now);
+        self.commanded = commands.window;
+        self.apply_window(now);
         self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
         // Commands come in the order of the observation, which is that of `consumers`, less the protected ones.
         let mut commands = commands.consumers.iter().peekable();
@@ -340,13 +341,13 @@ impl Stage {
         self.scheduler.set_delay(consumer.flow, delay, now).expect(OURS);
     }
 
-    fn set_window(&mut self, window: Window, now: Instant) {
-        self.window = window;
-        self.scheduler.set_window(Some(window), now);
+    fn apply_window(&mut self, now: Instant) {
+        self.scheduler.set_window(Some(self.window()), now);
     }
 
+    /// The window in force.
     pub(crate) fn window(&self) -> Window {
-        self.window
+        self.commanded.filter(|window| *window < self.depth).unwrap_or(self.depth)
     }
 
     pub(crate) fn decisions(&self) -> u64 {

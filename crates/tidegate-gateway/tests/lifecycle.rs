@@ -51,6 +51,24 @@ fn no_client_notices_a_reload() {
     assert_eq!(pool.window.get() as u32, served.config.pools[0].depth);
 }
 
+/// The law's next step may be an hour away.
+#[test]
+fn a_changed_depth_holds_at_once_under_a_law() {
+    let mut served = Served::start(|_| {
+        let mut pool = emulated_pool(&["a"], MIB, 1_000.0);
+        let mut law =
+            LoopConfig::new(pool_name("array"), Latency::from_millis(2), Law::Pid(PidConfig::default()));
+        law.interval = Duration::from_secs(3600);
+        (pool.depth, pool.law) = (8, Some(law));
+        vec![pool]
+    });
+    for depth in [2, 16] {
+        served.config.pools[0].depth = depth;
+        served.gateway.apply(served.config.clone()).unwrap();
+        assert_eq!(served.pool().window.get() as u32, depth);
+    }
+}
+
 #[test]
 fn exports_come_and_go_under_a_reload() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["old"], MIB)]);
