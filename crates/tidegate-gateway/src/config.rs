@@ -240,6 +240,7 @@ pub struct PoolLimits {
     /// Payload memory of all sessions together, at least [`MAX_PAYLOAD`].
     pub pool_bytes: Bytes,
     /// A session that takes none of its replies for this long is disconnected: it holds memory others could use.
+    /// So is one that sends less than the next MiB, or the rest, of a payload that it has announced.
     pub reply_deadline: Duration,
 }
 

@@ -13,6 +13,9 @@ const RECEIVE: usize = 64 * 1024;
 /// copy than to receive separately.
 const DIRECT: usize = 16 * 1024;
 
+/// The most of a payload that is received at once, so that one that comes slowly is seen to come.
+const PORTION: usize = 1 << 20;
+
 /// One step of taking input apart.
 #[derive(Debug)]
 pub(crate) enum Parsed {
@@ -167,7 +170,7 @@ impl Input {
         if let State::Payload { buffer, filled, length, .. } = &mut self.state
             && *length - *filled >= DIRECT
         {
-            let part = Part { start: *filled, length: *length - *filled };
+            let part = Part { start: *filled, length: (*length - *filled).min(PORTION) };
             return buffer.take().map(|buffer| Receive { buffer, part, whole: true });
         }
         let mut buffer = self.buffer.take()?;
@@ -201,6 +204,11 @@ impl Input {
             State::Payload { buffer, charged, .. } => (buffer, charged),
             State::Header | State::Discard { .. } => (None, 0),
         }
+    }
+
+    /// Whether a payload has memory and is not complete.
+    pub(crate) fn is_within_payload(&self) -> bool {
+        matches!(self.state, State::Payload { .. })
     }
 
     /// Whether a request has begun to arrive and is not complete.

@@ -51,6 +51,10 @@ impl Memory {
         self.released = true;
     }
 
+    pub(crate) fn has_released(&self) -> bool {
+        self.released
+    }
+
     pub(crate) fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.released)
     }

@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) charged: u64,
     pub(crate) arrived: Instant,
     pub(crate) dispatched: Option<Instant>,
+    /// Waits for a sync: a flush, or a change that the backend has made and that must be durable.
+    pub(crate) syncing: bool,
     /// Bytes transferred so far.
     pub(crate) done: u32,
     /// Its session is gone and it is only still in the scheduler's queue.

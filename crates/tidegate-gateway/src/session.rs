@@ -48,7 +48,8 @@ pub(crate) struct Session {
     pub(crate) style: ReplyStyle,
     pub(crate) phase: Phase,
     pub(crate) input: Input,
-    pub(crate) receiving: bool,
+    /// Since when a receive is under way.
+    pub(crate) receiving: Option<Instant>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
     pub(crate) stalled: bool,
     pub(crate) replies: VecDeque<Reply>,
@@ -77,7 +78,7 @@ impl Session {
             export,
             style: new.style,
             phase: Phase::Open,
-            receiving: false,
+            receiving: None,
             stalled: false,
             replies: VecDeque::new(),
             message: Some(Box::new(Message::new())),
@@ -92,11 +93,19 @@ impl Session {
 
     /// Whether nothing holds it any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.phase == Phase::Closed && !self.receiving && self.message.is_some() && self.requests == 0
+        self.phase == Phase::Closed
+            && self.receiving.is_none()
+            && self.message.is_some()
+            && self.requests == 0
     }
 
     /// Whether replies have been waiting for the client since `since`.
     pub(crate) fn is_sending_since(&self, since: Instant) -> bool {
         self.message.is_none() && self.progress <= since
+    }
+
+    /// Whether a payload that has its memory has been awaited since `since`.
+    pub(crate) fn is_awaiting_payload_since(&self, since: Instant) -> bool {
+        self.input.is_within_payload() && self.receiving.is_some_and(|began| began <= since)
     }
 }

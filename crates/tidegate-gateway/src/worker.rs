@@ -16,7 +16,7 @@ use tidegate_control::LoopConfig;
 use tidegate_nbd::{Errno, Geometry, Operation};
 use tidegate_sched::Pull;
 use tidegate_units::{Bytes, Instant};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::backend::{Emulated, Finished, Progress, Volume, errno};
 use crate::buffer::BufferPool;
@@ -90,6 +90,9 @@ struct Export {
 #[derive(Default)]
 struct Syncs {
     busy: bool,
+    /// A sync has failed. The kernel tells of a failed write-back once and takes the data for clean then, so that
+    /// the next sync would succeed without it.
+    failed: Option<Errno>,
     running: Vec<usize>,
     waiting: Vec<usize>,
 }
@@ -216,6 +219,9 @@ impl Worker {
 
     /// How long to wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
+        if self.memory.has_released() && !self.stalled.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let housekeeping =
             (!self.sessions.is_empty() || self.drain.is_some()).then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
@@ -230,7 +236,7 @@ impl Worker {
             (Token::Wake, _) => self.take_commands(now),
             (Token::Received { session }, Held::Buffer(buffer)) => {
                 let entry = &mut self.sessions[session];
-                entry.receiving = false;
+                entry.receiving = None;
                 entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
                 self.received(session, result, now);
             }
@@ -371,7 +377,7 @@ impl Worker {
             (Phase::Closed, _) => self.remove_if_gone(key),
             (Phase::Lingering(_), Ok(count)) if count > 0 => {
                 session.input.discard();
-                self.receive(key);
+                self.receive(key, now);
             }
             (Phase::Lingering(_), _) => self.close(key, "drained", now),
             (Phase::Ending, _) => {}
@@ -380,7 +386,7 @@ impl Worker {
             }
             (Phase::Open, Ok(0)) => self.close(key, "the client hung up", now),
             (Phase::Open, Ok(_)) => self.read_requests(key, now),
-            (Phase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => self.receive(key),
+            (Phase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => self.receive(key, now),
             (Phase::Open, Err(error)) => self.close(key, &format!("cannot receive: {error}"), now),
         }
     }
@@ -389,7 +395,7 @@ impl Worker {
     fn read_requests(&mut self, key: usize, now: Instant) {
         loop {
             let session = &mut self.sessions[key];
-            if session.phase != Phase::Open || session.receiving {
+            if session.phase != Phase::Open || session.receiving.is_some() {
                 return;
             }
             let export = &mut self.exports[session.export];
@@ -400,7 +406,7 @@ impl Worker {
             let parsed =
                 session.input.next(&export.geometry, &mut self.buffers, |wanted| memory.grant(bytes, wanted));
             match parsed {
-                Parsed::More => return self.receive(key),
+                Parsed::More => return self.receive(key, now),
                 Parsed::Full => return self.stall(key),
                 Parsed::Broken(reason) => return self.close(key, &reason, now),
                 Parsed::Request { operation: Operation::Disconnect, .. } => {
@@ -432,6 +438,7 @@ impl Worker {
                         charged,
                         arrived: now,
                         dispatched: None,
+                        syncing: false,
                         done: 0,
                         cancelled: false,
                     });
@@ -450,10 +457,10 @@ impl Worker {
         }
     }
 
-    fn receive(&mut self, key: usize) {
+    fn receive(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
         if let Some(receive) = session.input.receive_into() {
-            session.receiving = true;
+            session.receiving = Some(now);
             let token = Token::Received { session: key };
             self.ring.receive(token, session.socket.as_fd(), receive.buffer, receive.part, receive.whole);
         }
@@ -472,7 +479,7 @@ impl Worker {
         }
         for _ in 0..self.stalled.len() {
             let Some(key) = self.stalled.pop_front() else { return };
-            // A session that vanished while it waited may have left its key to another, which does not wait.
+            // A session that vanished while it waited may have left its key to another.
             if let Some(session) = self.sessions.get_mut(key)
                 && std::mem::take(&mut session.stalled)
             {
@@ -567,9 +574,6 @@ impl Worker {
             return;
         }
         session.message = Some(message);
-        if std::mem::take(&mut session.stalled) {
-            self.read_requests(key, now);
-        }
         self.attend_to(key);
     }
 
@@ -579,9 +583,9 @@ impl Worker {
         session.phase = Phase::Lingering(now + LINGER);
         // Fails only when the client is gone already, which the next receive shows.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
-        if !session.receiving {
+        if session.receiving.is_none() {
             session.input.discard();
-            self.receive(key);
+            self.receive(key, now);
         }
     }
 
@@ -603,10 +607,8 @@ impl Worker {
             }
         }
         for (_, request) in &mut self.requests {
-            if request.session == key && request.dispatched.is_none() && !request.cancelled {
-                if request.operation == Operation::Flush {
-                    continue;
-                }
+            let queued = request.dispatched.is_none() && !request.syncing;
+            if request.session == key && queued && !request.cancelled {
                 request.cancelled = true;
                 session.requests -= 1;
                 returned += std::mem::take(&mut request.charged);
@@ -659,6 +661,9 @@ impl Worker {
             let export = self.requests.remove(key).export;
             return self.forget_if_unused(export);
         }
+        if !export.consumer.has_room() {
+            self.memory.wake_waiting();
+        }
         Stage::dispatched(&mut export.consumer, &request.operation);
         request.dispatched = Some(now);
         match &export.volume {
@@ -708,6 +713,7 @@ impl Worker {
 
     /// Has a request answered once the export's completed writes are on stable storage.
     fn sync(&mut self, export: usize, key: usize, now: Instant) {
+        self.requests[key].syncing = true;
         let syncs = &mut self.exports[export].syncs;
         syncs.waiting.push(key);
         if !syncs.busy {
@@ -730,8 +736,19 @@ impl Worker {
     }
 
     fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
-        let syncs = &mut self.exports[key].syncs;
+        let Export { syncs, consumer, .. } = &mut self.exports[key];
+        let name = consumer.name();
         syncs.busy = false;
+        if let Err(errno) = result
+            && syncs.failed.is_none()
+        {
+            syncs.failed = Some(errno);
+            error!(
+                pool = %self.config.name, export = %name,
+                "a sync failed: {errno}; written data may be lost, and no flush of this export succeeds any more"
+            );
+        }
+        let result = syncs.failed.map_or(Ok(()), Err);
         let covered = std::mem::take(&mut syncs.running);
         for request in covered {
             self.answer(request, result, now);
@@ -794,7 +811,9 @@ impl Worker {
         }
         let mut oldest = vec![[None::<Instant>; 2]; self.exports.capacity()];
         for (_, request) in &self.requests {
-            if let (Some(dispatched), Some(slot)) = (request.dispatched, age_slot(&request.operation)) {
+            if let (Some(dispatched), Some(slot)) = (request.dispatched, age_slot(&request.operation))
+                && !request.syncing
+            {
                 let age = &mut oldest[request.export][slot];
                 *age = Some(age.map_or(dispatched, |other| other.min(dispatched)));
             }
@@ -827,6 +846,8 @@ impl Worker {
                 self.close(key, "the drain's deadline has come", now);
             } else if session.phase != Phase::Closed && session.is_sending_since(overdue) {
                 self.close(key, "the client does not take its replies", now);
+            } else if session.phase == Phase::Open && session.is_awaiting_payload_since(overdue) {
+                self.close(key, "the client does not send the payload that it has announced", now);
             } else if matches!(session.phase, Phase::Lingering(until) if until <= now) {
                 self.close(key, "drained", now);
             }

@@ -191,6 +191,31 @@ fn a_client_that_never_takes_its_replies_is_bounded_and_then_cut() {
     assert!(hoarders.iter_mut().all(Raw::is_closed));
 }
 
+/// Announced payloads occupy the whole pool: without a deadline nobody else would ever get through.
+#[test]
+fn payloads_that_never_come_do_not_hold_the_pools_memory_for_ever() {
+    let served = Served::start(|directory| {
+        let mut pool = file_pool(directory, &["a", "b"], 64 * MIB);
+        pool.limits.pool_bytes = Bytes::from_mib(64);
+        pool.limits.reply_deadline = Duration::from_millis(700);
+        vec![pool]
+    });
+    let mut hoarders: Vec<Raw> = (0..2).map(|_| Raw::open(&served.socket(), "a")).collect();
+    for hoarder in &mut hoarders {
+        hoarder.send(Command::Write, 1, 0, 32 * MIB as u32);
+        hoarder.0.write_all(&[0; 100_000]).unwrap();
+    }
+    // Idle between two requests, which is nobody's business.
+    let mut idle = Raw::open(&served.socket(), "a");
+    served.wait_until(|pool| pool.bytes_in_use == Bytes::from_mib(64));
+    let mut other = Raw::open(&served.socket(), "b");
+    other.send(Command::Read, 7, 0, 4096);
+    assert_eq!(other.data(4096), (7, vec![0; 4096]));
+    assert!(hoarders.iter_mut().all(Raw::is_closed));
+    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    assert_eq!(served.pool().bytes_in_use, Bytes::ZERO);
+}
+
 #[test]
 fn requests_beyond_the_bound_wait_and_none_is_lost() {
     let served = Served::start(|directory| {
@@ -296,6 +321,52 @@ fn a_full_file_system_is_enospc_to_the_writer_and_reads_go_on() {
     drop(client);
     let Served { gateway, directory: _directory, .. } = served;
     drop(gateway);
+    drop(_mount);
+}
+
+/// A loop device over a file, detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    /// `None` where the test may not make one.
+    fn over(file: &Path) -> Option<Self> {
+        let output = Program::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        output.status.success().then(|| Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let detached = Program::new("losetup").args(["--detach", &self.0]).status();
+        assert!(detached.is_ok_and(|status| status.success()));
+    }
+}
+
+/// The kernel tells of a failed write-back once, and forgets what it could not write.
+#[test]
+fn after_a_failed_flush_no_later_one_says_that_all_is_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = directory.path().join("small");
+    let Some(_mount) = Tmpfs::mount(&small, "1M") else { return };
+    let Some(device) = Loop::over(&common::file(&small, "disk", 16 * MIB)) else { return };
+    let mut pool = file_pool(directory.path(), &["other"], MIB);
+    pool.exports.push(ExportConfig::new(name("disk"), ExportStore::Path(device.0.clone().into())));
+    let config = GatewayConfig::new(vec![Endpoint::Unix(directory.path().join("nbd.sock"))], vec![pool]);
+    let served = Served::with(directory, config);
+    let (mut one, mut two) = (Raw::open(&served.socket(), "disk"), Raw::open(&served.socket(), "disk"));
+    // Into the page cache, which has room; what is below has not.
+    for (client, offset) in [(&mut one, 0), (&mut two, 4 * MIB)] {
+        client.send_write(1, offset, &[1; 2 * MIB as usize]);
+        assert_eq!(client.answer(), (1, 0));
+    }
+    assert_ne!(one.ask(Command::Flush, 0, 0), 0);
+    assert_ne!(two.ask(Command::Flush, 0, 0), 0, "its write is lost as well");
+    assert_ne!(one.ask(Command::Flush, 0, 0), 0, "and does not come back");
+    assert_eq!(Raw::open(&served.socket(), "other").ask(Command::Flush, 0, 0), 0);
+    drop((one, two));
+    let Served { gateway, directory: _directory, .. } = served;
+    drop(gateway);
+    drop(device);
     drop(_mount);
 }
 
