@@ -502,3 +502,6 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
     }
     fixed
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What is seen of a worker that has failed. Here rather than among the tests of the whole, because nothing that comes
+//! in from outside can make one fail on purpose.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../../tests/common/raw.rs"]
+#[allow(dead_code, reason = "shared with the tests of the whole")]
+mod raw;
+
+use tidegate_control::{Law, LoopConfig, PidConfig};
+use tidegate_nbd::transmission::Command as Nbd;
+use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
+
+use super::*;
+use crate::config::PoolLimits;
+use raw::Raw;
+
+fn pool(name: &str, directory: &std::path::Path) -> PoolConfig {
+    let path = directory.join(name);
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let export = ExportConfig::new(ConsumerName::new(name).unwrap(), ExportStore::Path(path));
+    let backend = BackendConfig::File { direct: false };
+    PoolConfig::new(ResourceName::new(name).unwrap(), backend, vec![export])
+}
+
+/// A change that breaks the rule that a worker sees only what was validated: it panics.
+fn poison() -> Command {
+    let name = ResourceName::new("bad").unwrap();
+    let mut law = LoopConfig::new(name, Latency::from_millis(1), Law::Pid(PidConfig::default()));
+    law.interval = Duration::ZERO;
+    Command::Change(Box::new(PoolChange {
+        depth: 1,
+        law: Some(law),
+        limits: PoolLimits::default(),
+        changed: Vec::new(),
+        added: Vec::new(),
+        removed: Vec::new(),
+    }))
+}
+
+#[test]
+fn a_worker_that_panics_is_seen_by_its_clients_and_its_owner_and_by_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("nbd.sock");
+    let pools = vec![pool("bad", directory.path()), pool("good", directory.path())];
+    let config = GatewayConfig::new(vec![Endpoint::Unix(socket.clone())], pools);
+    let mut gateway = Gateway::start(config.clone()).unwrap();
+    let (mut victim, mut other) = (Raw::open(&socket, "bad"), Raw::open(&socket, "good"));
+    assert_eq!(victim.ask(Nbd::Flush, 0, 0), 0);
+
+    assert!(gateway.pools[0].door.send(poison()));
+    assert!(victim.is_closed());
+    // Whoever comes now is not left waiting either.
+    assert!(Raw::try_open(&socket, "bad").is_none_or(|mut late| late.is_closed()));
+    assert_eq!(other.ask(Nbd::Flush, 0, 0), 0);
+    let why = |failure: GatewayError| {
+        let GatewayError::WorkerFailed { pool, message } = failure;
+        assert!(pool.as_str() == "bad" && message.contains("validated"), "{pool}: {message}");
+    };
+    why(gateway.snapshot().unwrap_err());
+    let Err(ApplyError::Gateway(failure)) = gateway.apply(config) else { panic!("applied to a dead pool") };
+    why(failure);
+    assert_eq!(gateway.pools[1].snapshot().unwrap().bytes_in_use, Bytes::ZERO);
+    why(gateway.drain(Duration::from_secs(5)).unwrap_err());
+    assert!(other.is_closed());
+}
