@@ -8,7 +8,7 @@ mod common;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{MIB, Served, emulated_pool};
+use common::{MIB, POLL, Served, emulated_pool};
 use tidegate_control::{Law, LoopConfig, PidConfig, WindowConfig};
 use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
 use tidegate_sched::Limit;
@@ -47,6 +47,45 @@ fn answered(consumer: &ConsumerSnapshot) -> u64 {
     consumer.reads.count + consumer.writes.count
 }
 
+/// The time between two looks in which a client can be taken to have been backlogged all along: its queue of tens of
+/// requests takes longer to run empty.
+const BLINK: Duration = Duration::from_millis(20);
+
+/// What happened while every consumer had requests waiting; times in which the machine did not run one of the clients
+/// do not count.
+struct Backlogged {
+    answered: Vec<u64>,
+    seconds: f64,
+}
+
+impl Backlogged {
+    /// Watches until so many requests were answered, and has `check` look at every snapshot.
+    fn watch(served: &Served, requests: u64, check: impl Fn(&PoolSnapshot)) -> Self {
+        let give_up = Instant::now() + Duration::from_secs(40);
+        let mut before = wait_for(served, 64);
+        let mut seen = Self { answered: vec![0; before.consumers.len()], seconds: 0.0 };
+        while seen.answered.iter().sum::<u64>() < requests {
+            assert!(Instant::now() < give_up, "clients were backlogged for {} s only", seen.seconds);
+            std::thread::sleep(POLL);
+            let now = served.pool();
+            check(&now);
+            let took = now.at.saturating_since(before.at);
+            let waits = |pool: &PoolSnapshot| pool.consumers.iter().all(|consumer| consumer.queued > 0);
+            if took <= BLINK && waits(&before) && waits(&now) {
+                seen.seconds += took.as_secs_f64();
+                for (sum, (then, now)) in
+                    seen.answered.iter_mut().zip(before.consumers.iter().zip(&now.consumers))
+                {
+                    *sum += answered(now) - answered(then);
+                }
+            }
+            before = now;
+        }
+        seen
+    }
+}
+
+/// To a fifth, which no other rule of sharing comes near; the lab judges it to 7 % on a virtual clock.
 #[test]
 fn three_backlogged_clients_get_throughput_by_their_shares() {
     let served = Served::start(|_| {
@@ -58,44 +97,40 @@ fn three_backlogged_clients_get_throughput_by_their_shares() {
         vec![pool]
     });
     let _clients: Vec<Fio> =
-        ["one", "two", "four"].iter().map(|export| Fio::start(&served.uri(export), "randread", 32)).collect();
-    // While the machine does not run one of the clients, that client is not backlogged and the shares are not at
-    // stake: so of a few stretches one must be right.
-    let mut before = wait_for(&served, 64);
-    let mut seen = Vec::new();
-    for _ in 0..5 {
-        let least = before.consumers.iter().map(answered).min().unwrap();
-        let after = wait_for(&served, least + 500);
-        assert!(after.in_flight <= 8, "{} in flight", after.in_flight);
-        let both = before.consumers.iter().zip(&after.consumers);
-        let done: Vec<f64> = both.map(|(then, now)| (answered(now) - answered(then)) as f64).collect();
-        let total: f64 = done.iter().sum();
-        let worth = [1.0, 2.0, 4.0].map(|share| share / 7.0 * total);
-        let ratios: Vec<f64> = done.iter().zip(worth).map(|(done, worth)| done / worth).collect();
-        if ratios.iter().all(|ratio| (ratio - 1.0).abs() < 0.07) {
-            return;
+        ["one", "two", "four"].iter().map(|export| Fio::start(&served.uri(export), "randread", 64)).collect();
+    for stretch in 0..3 {
+        let seen = Backlogged::watch(&served, 1_000, |pool| {
+            assert!(pool.in_flight <= 8, "{} in flight", pool.in_flight);
+        });
+        let total = seen.answered.iter().sum::<u64>() as f64;
+        for (done, share) in seen.answered.iter().zip([1.0, 2.0, 4.0]) {
+            let ratio = *done as f64 / (share / 7.0 * total);
+            assert!((ratio - 1.0).abs() < 0.2, "stretch {stretch}: {:?} for 1:2:4", seen.answered);
         }
-        seen.push(ratios);
-        before = after;
     }
-    panic!("shares 1:2:4 got so many times what they are worth: {seen:.3?}");
 }
 
 #[test]
 fn a_limit_holds_on_an_idle_device() {
+    // Tokens for 100 ms: a worker that the machine lets run late loses nothing of the rate.
+    let burst = Duration::from_millis(100);
     let served = Served::start(|_| {
         let mut pool = emulated_pool(&["limited"], 16 * MIB, 20_000.0);
-        let limit = Limit { iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::ZERO };
-        pool.exports[0].limit = Some(limit);
+        pool.exports[0].limit = Some(Limit { iops: Some(Iops::new(200.0)), bytes_per_s: None, burst });
         vec![pool]
     });
-    let _client = Fio::start(&served.uri("limited"), "randwrite", 16);
+    let _client = Fio::start(&served.uri("limited"), "randwrite", 32);
     let before = wait_for(&served, 20);
-    let after = wait_for(&served, 320);
-    let seconds = after.at.saturating_since(before.at).as_secs_f64();
-    let rate = (answered(&after.consumers[0]) - answered(&before.consumers[0])) as f64 / seconds;
-    // Never more, whatever the machine does; how much less depends on whether it runs the client.
-    assert!(rate < 205.0 && rate > 50.0, "{rate}");
+    let seen = Backlogged::watch(&served, 300, |now| {
+        // Never more, whatever the machine does.
+        let done = (answered(&now.consumers[0]) - answered(&before.consumers[0])) as f64;
+        let most = 200.0 * (now.at.saturating_since(before.at) + burst).as_secs_f64();
+        // What was let go before the watch began may be answered during it.
+        let most = most + before.in_flight as f64 + 1.0;
+        assert!(done <= most, "{done} answered where {most} may be");
+    });
+    let rate = seen.answered[0] as f64 / seen.seconds;
+    assert!(rate > 160.0, "{rate} IO/s of 200 that the limit allows");
 }
 
 /// The main job, in small: three writers bury a reader; a law digs it out, whichever law it is.
