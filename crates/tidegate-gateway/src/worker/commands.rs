@@ -1,0 +1,105 @@
+//! What other threads ask of the worker.
+
+use std::sync::Arc;
+
+use tidegate_units::{Bytes, Instant};
+use tracing::info;
+
+use super::{Command, Export, NewExport, PoolChange, Syncs, Worker};
+use crate::ring::Token;
+use crate::stats::PoolSnapshot;
+
+impl Worker {
+    pub(super) fn take_commands(&mut self, now: Instant) {
+        let mut counter = [0; 8];
+        // Nothing to read means a wake-up without a cause, which does no harm.
+        let _ = rustix::io::read(self.door.wake(), &mut counter);
+        self.ring.wait_readable(Token::Wake, self.door.wake());
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Session(new) => self.open(*new, now),
+                // Whoever asked may have gone.
+                Command::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
+                Command::Change(change) => self.change(*change, now),
+                Command::Drain(deadline) => self.begin_drain(deadline, now),
+            }
+        }
+    }
+
+    pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
+        let consumer = self.stage.add(&new.config, now);
+        let geometry = new.volume.geometry(new.config.read_only);
+        self.exports.insert(Export {
+            id: new.id,
+            volume: new.volume,
+            geometry,
+            consumer,
+            sessions: 0,
+            removed: false,
+            pin: new.pin,
+            syncs: Syncs::default(),
+        });
+    }
+
+    fn change(&mut self, change: PoolChange, now: Instant) {
+        self.stage.reconfigure(change.depth, change.law.as_ref(), now);
+        self.memory.set_limits(change.limits.pool_bytes.get(), change.limits.session_bytes.get());
+        for (id, config) in &change.changed {
+            if let Some((_, export)) = self.exports.iter_mut().find(|(_, export)| export.id == *id) {
+                self.stage.reconfigure_consumer(&mut export.consumer, config, now);
+            }
+        }
+        for (_, export) in &mut self.exports {
+            self.stage.release(&mut export.consumer, now);
+            export.removed |= change.removed.contains(&export.id);
+        }
+        self.config.depth = change.depth;
+        self.config.law = change.law;
+        self.config.limits = change.limits;
+        for export in change.added {
+            self.add_export(export, now);
+        }
+        self.forget_removed();
+        info!(pool = %self.config.name, "configuration applied");
+    }
+
+    pub(super) fn forget_removed(&mut self) {
+        let removed = self.exports.iter().filter(|(_, export)| export.removed);
+        let keys: Vec<usize> = removed.map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.forget_if_unused(key));
+        self.has_removed = self.exports.iter().any(|(_, export)| export.removed);
+    }
+
+    /// A removed export goes with the last that uses it.
+    pub(super) fn forget_if_unused(&mut self, key: usize) {
+        let export = &self.exports[key];
+        let expected = Arc::strong_count(&export.pin) > 1;
+        if export.removed
+            && !expected
+            && export.sessions == 0
+            && export.consumer.is_idle()
+            && !export.syncs.busy
+        {
+            let export = self.exports.remove(key);
+            self.stage.remove(&export.consumer);
+        }
+    }
+
+    fn snapshot(&self, now: Instant) -> PoolSnapshot {
+        let consumers =
+            self.exports.iter().map(|(_, export)| export.consumer.snapshot(export.sessions, export.removed));
+        PoolSnapshot {
+            name: self.config.name.clone(),
+            at: now,
+            consumers: consumers.collect(),
+            sessions: self.sessions.len(),
+            bytes_in_use: Bytes::new(self.memory.used()),
+            bytes_in_use_peak: Bytes::new(self.memory.peak()),
+            in_flight: self.exports.iter().map(|(_, export)| export.consumer.in_flight()).sum(),
+            window: self.stage.window(),
+            decision: self.stage.recent().back().cloned(),
+            recent_decisions: self.stage.recent().iter().cloned().collect(),
+            decisions: self.stage.decisions(),
+        }
+    }
+}

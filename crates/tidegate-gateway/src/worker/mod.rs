@@ -1,0 +1,254 @@
+//! A pool's worker: one thread that owns the ring, the sessions, the stage and the backend.
+//!
+//! Each turn: wait, handle what completed, step the law, dispatch, send. Nothing in here blocks, and nothing else
+//! touches what it owns; other threads send it [`Command`]s.
+
+mod commands;
+mod requests;
+mod sessions;
+mod time;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, channel};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+use slab::Slab;
+use tidegate_control::LoopConfig;
+use tidegate_nbd::{Errno, Geometry};
+use tidegate_units::Instant;
+
+use crate::backend::{Emulated, Finished, Progress, Volume, errno};
+use crate::buffer::BufferPool;
+use crate::clock::Clock;
+use crate::config::{ExportConfig, PoolConfig, PoolLimits};
+use crate::directory::{Door, Pin};
+use crate::memory::Memory;
+use crate::request::Request;
+use crate::ring::{Completed, Held, Ring, Token};
+use crate::session::{NewSession, Session};
+use crate::stage::{Consumer, Stage};
+use crate::stats::PoolSnapshot;
+
+/// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
+const RECYCLED: usize = 32 << 20;
+
+/// How often deadlines of sessions are looked at.
+const HOUSEKEEPING: Duration = Duration::from_millis(250);
+
+/// What other threads ask of a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Session(Box<NewSession>),
+    Snapshot(SyncSender<PoolSnapshot>),
+    Change(Box<PoolChange>),
+    /// Answer what is here, then end; cut off what is left at this time.
+    Drain(Instant),
+}
+
+/// A new configuration of a pool, its files already open: it cannot fail any more.
+#[derive(Debug)]
+pub(crate) struct PoolChange {
+    pub(crate) depth: u32,
+    pub(crate) law: Option<LoopConfig>,
+    pub(crate) limits: PoolLimits,
+    pub(crate) changed: Vec<(u64, ExportConfig)>,
+    pub(crate) added: Vec<NewExport>,
+    pub(crate) removed: Vec<u64>,
+}
+
+/// An export, opened.
+#[derive(Debug)]
+pub(crate) struct NewExport {
+    pub(crate) id: u64,
+    pub(crate) volume: Volume,
+    pub(crate) config: ExportConfig,
+    pub(crate) pin: Pin,
+}
+
+struct Export {
+    id: u64,
+    volume: Volume,
+    geometry: Geometry,
+    consumer: Consumer,
+    sessions: usize,
+    removed: bool,
+    pin: Pin,
+    syncs: Syncs,
+}
+
+/// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers everything
+/// that was complete when it began; who comes later shares the next one.
+#[derive(Default)]
+struct Syncs {
+    busy: bool,
+    /// A sync has failed. The kernel tells of a failed write-back once and takes the data for clean then, so that
+    /// the next sync would succeed without it.
+    failed: Option<Errno>,
+    running: Vec<usize>,
+    waiting: Vec<usize>,
+}
+
+pub(crate) struct Worker {
+    config: PoolConfig,
+    clock: Clock,
+    ring: Ring,
+    door: Arc<Door>,
+    commands: Receiver<Command>,
+    buffers: BufferPool,
+    memory: Memory,
+    stage: Stage,
+    emulated: Option<Box<Emulated>>,
+    exports: Slab<Export>,
+    sessions: Slab<Session>,
+    requests: Slab<Request>,
+    /// Sessions to attend to before the turn ends.
+    attend: Vec<usize>,
+    /// Sessions that wait for room, in the order in which they began to wait.
+    stalled: VecDeque<usize>,
+    finished: Vec<Finished>,
+    /// When the scheduler wants to be asked again.
+    not_before: Option<Instant>,
+    next_housekeeping: Instant,
+    /// Some export is removed and may still be waiting for its last user.
+    has_removed: bool,
+    drain: Option<Drain>,
+    complaints: Complaints,
+}
+
+#[derive(Clone, Copy)]
+struct Drain {
+    deadline: Instant,
+    cut_off: Option<usize>,
+}
+
+#[derive(Default)]
+struct Complaints {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+/// What a worker is made of.
+pub(crate) struct Parts {
+    pub(crate) config: PoolConfig,
+    pub(crate) clock: Clock,
+    pub(crate) door: Arc<Door>,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) emulated: Option<Box<Emulated>>,
+    pub(crate) exports: Vec<NewExport>,
+}
+
+impl Worker {
+    /// A worker for the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel gives no ring.
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let now = parts.clock.now();
+        let limits = &parts.config.limits;
+        let mut worker = Self {
+            ring: Ring::new()?,
+            buffers: BufferPool::new(RECYCLED),
+            memory: Memory::new(limits.pool_bytes.get(), limits.session_bytes.get()),
+            stage: Stage::new(&parts.config, now),
+            config: parts.config,
+            clock: parts.clock,
+            door: parts.door,
+            commands: parts.commands,
+            emulated: parts.emulated,
+            exports: Slab::new(),
+            sessions: Slab::new(),
+            requests: Slab::new(),
+            attend: Vec::new(),
+            stalled: VecDeque::new(),
+            finished: Vec::new(),
+            not_before: None,
+            next_housekeeping: now + HOUSEKEEPING,
+            has_removed: false,
+            drain: None,
+            complaints: Complaints::default(),
+        };
+        for export in parts.exports {
+            worker.add_export(export, now);
+        }
+        worker.ring.wait_readable(Token::Wake, worker.door.wake());
+        Ok(worker)
+    }
+
+    /// Serves until drained; says how many sessions were cut off with requests unanswered.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub(crate) fn run(&mut self) -> io::Result<usize> {
+        loop {
+            let timeout = self.timeout();
+            self.ring.submit_and_wait(timeout)?;
+            let now = self.clock.now();
+            while let Some(completed) = self.ring.completed() {
+                self.completed(completed, now);
+            }
+            self.advance_emulated(now);
+            self.step_law(now);
+            if now >= self.next_housekeeping {
+                self.housekeeping(now);
+            }
+            self.resume_stalled(now);
+            self.dispatch(now);
+            self.attend(now);
+            if let Some(cut_off) = self.drained() {
+                return Ok(cut_off);
+            }
+        }
+    }
+
+    /// Disconnects every client and refuses every command, after a failure: nobody would answer them any more.
+    pub(crate) fn hang_up(&mut self) {
+        self.commands = channel().1;
+        for (_, session) in &self.sessions {
+            let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
+        }
+    }
+
+    /// How long to wait for a completion; `None` for ever.
+    fn timeout(&self) -> Option<Duration> {
+        if self.memory.has_released() && !self.stalled.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let housekeeping =
+            (!self.sessions.is_empty() || self.drain.is_some()).then_some(self.next_housekeeping);
+        let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
+        let next =
+            [housekeeping, device, self.not_before, self.stage.next_step()].into_iter().flatten().min()?;
+        Some(next.saturating_since(self.clock.now()))
+    }
+
+    fn completed(&mut self, completed: Completed, now: Instant) {
+        let Completed { token, result, held } = completed;
+        match (token, held) {
+            (Token::Wake, _) => self.take_commands(now),
+            (Token::Received { session }, Held::Buffer(buffer)) => {
+                let entry = &mut self.sessions[session];
+                entry.receiving = None;
+                entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
+                self.received(session, result, now);
+            }
+            (Token::Sent { session }, Held::Message(message)) => self.sent(session, result, message, now),
+            (Token::Request { request: key }, held) => {
+                let request = &mut self.requests[key];
+                let Volume::File(file) = &self.exports[request.export].volume else {
+                    unreachable!("only files complete requests through the ring");
+                };
+                match file.advance(&mut self.ring, &mut self.buffers, key, request, result, held) {
+                    Progress::Working => {}
+                    Progress::Done { result, sync } => self.backend_done(key, result, sync, now),
+                }
+            }
+            (Token::Synced { export }, _) => {
+                self.synced(export, result.map(drop).map_err(|error| errno(&error)), now);
+            }
+            (token, held) => unreachable!("{token:?} does not hold {held:?}"),
+        }
+    }
+}

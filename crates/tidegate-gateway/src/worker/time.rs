@@ -1,0 +1,78 @@
+//! What the worker does when its time has come: the law's steps, deadlines of sessions, and the drain.
+
+use tidegate_units::Instant;
+use tracing::debug;
+
+use super::{Drain, HOUSEKEEPING, Worker};
+use crate::session::{Phase, Session};
+use crate::stage::age_slot;
+
+impl Worker {
+    pub(super) fn step_law(&mut self, now: Instant) {
+        if self.stage.next_step().is_none_or(|next| next > now) {
+            return;
+        }
+        let mut oldest = vec![[None::<Instant>; 2]; self.exports.capacity()];
+        for (_, request) in &self.requests {
+            if let (Some(dispatched), Some(slot)) = (request.dispatched, age_slot(&request.operation))
+                && !request.syncing
+            {
+                let age = &mut oldest[request.export][slot];
+                *age = Some(age.map_or(dispatched, |other| other.min(dispatched)));
+            }
+        }
+        let consumers = self.exports.iter_mut().map(|(key, export)| (key, &mut export.consumer));
+        self.stage.step(now, consumers, |key| oldest[key]);
+        if let Some(decision) = self.stage.recent().back() {
+            debug!("{decision}");
+        }
+    }
+
+    pub(super) fn housekeeping(&mut self, now: Instant) {
+        self.next_housekeeping = now + HOUSEKEEPING;
+        if self.has_removed {
+            self.forget_removed();
+        }
+        let overdue = now - self.config.limits.reply_deadline;
+        let forced = self.drain.is_some_and(|drain| drain.deadline <= now);
+        if let Some(drain) = &mut self.drain
+            && forced
+            && drain.cut_off.is_none()
+        {
+            let unanswered = |session: &Session| session.phase != Phase::Closed && session.requests > 0;
+            drain.cut_off = Some(self.sessions.iter().filter(|(_, session)| unanswered(session)).count());
+        }
+        let keys: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &self.sessions[key];
+            if forced {
+                self.close(key, "the drain's deadline has come", now);
+            } else if session.phase != Phase::Closed && session.is_sending_since(overdue) {
+                self.close(key, "the client does not take its replies", now);
+            } else if session.phase == Phase::Open && session.is_awaiting_payload_since(overdue) {
+                self.close(key, "the client does not send the payload that it has announced", now);
+            } else if matches!(session.phase, Phase::Lingering(until) if until <= now) {
+                self.close(key, "drained", now);
+            }
+        }
+    }
+
+    pub(super) fn begin_drain(&mut self, deadline: Instant, now: Instant) {
+        self.drain = Some(Drain { deadline, cut_off: None });
+        self.next_housekeeping = now.min(deadline);
+        let keys: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.attend_to(key));
+        if deadline <= now {
+            self.housekeeping(now);
+        }
+    }
+
+    /// Whether a drain has come to its end, and how many sessions it cut off.
+    pub(super) fn drained(&self) -> Option<usize> {
+        let drain = self.drain?;
+        // After the deadline only the kernel is waited for: it may still write to memory that is lent to it.
+        let only_wake = self.ring.outstanding() <= 1;
+        (self.sessions.is_empty() || (drain.cut_off.is_some() && only_wake))
+            .then(|| drain.cut_off.unwrap_or(0))
+    }
+}
