@@ -24,8 +24,8 @@ lint: ## Formatting and lints, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-packages: ## Install the clients and the emulator that the tests use (Debian, as root)
-	@scripts/packages
+packages: ## Install the clients and the emulator that the tests use (Debian, as root), and fetch the lab's kernel
+	@lab/setup
 
 release: ## The release binary
 	$(CARGO) build --locked --release --bin tidegate

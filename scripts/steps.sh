@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Named steps with a summary: source this, call `step NAME COMMAND…` or `skip NAME WHY`, end with `summary`.
+# Named steps with a summary: source this, call `step NAME COMMAND…`, end with `summary`.
 # A step that fails does not stop the others: one run shows everything that is wrong.
 
-step_names=() step_results=() passed=0 failed=0 skipped=0
+step_names=() step_results=() passed=0 failed=0
 
 step() {
   local name=$1 started=$SECONDS
@@ -16,17 +16,12 @@ step() {
   step_names+=("$name")
 }
 
-skip() {
-  skipped=$((skipped + 1))
-  step_names+=("$1") step_results+=("skipped: $2")
-}
-
 summary() {
   printf '\n━━ summary after %s s\n' "$SECONDS"
   local i
   for i in "${!step_names[@]}"; do
     printf '  %-44s %s\n' "${step_names[$i]}" "${step_results[$i]}"
   done
-  printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+  printf '%s passed, %s failed\n' "$passed" "$failed"
   [ "$failed" -eq 0 ]
 }
