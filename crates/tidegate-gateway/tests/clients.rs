@@ -59,6 +59,7 @@ fn fio_verifies_random_mixed_io_of_eight_jobs() {
                 "--offset_increment=8m",
                 "--verify=crc32c",
                 "--verify_fatal=1",
+                "--verify_state_save=0",
                 "--fsync=16",
                 "--group_reporting",
                 "--randseed=1",

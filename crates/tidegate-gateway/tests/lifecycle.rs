@@ -21,7 +21,12 @@ fn no_client_notices_a_reload() {
     let mut client = Raw::open(&served.socket(), "a");
     let fio = Program::new("fio")
         .args(["--name=load", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--iodepth=16", "--size=4m"])
-        .args(["--verify=crc32c", "--verify_fatal=1", &format!("--uri={}", served.uri("b"))])
+        .args([
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+            &format!("--uri={}", served.uri("b")),
+        ])
         .stdout(Stdio::null())
         .spawn();
     let mut fio = fio.expect("fio; install the packages listed in lab/packages");
