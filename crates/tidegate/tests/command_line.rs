@@ -27,12 +27,13 @@ target = '15ms'
 path = 'disk.raw'
 protected = true
 [pool.vg0.export.backup]
-path = 'disk.raw'
+path = 'backup.raw'
 ";
 
 fn folder_with(configuration: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("disk.raw"), [0u8; 4096]).unwrap();
+    fs::write(folder.path().join("backup.raw"), [0u8; 4096]).unwrap();
     fs::write(folder.path().join("t.toml"), configuration).unwrap();
     folder
 }
@@ -47,7 +48,10 @@ fn check_says_what_a_right_configuration_comes_to() {
         said.starts_with("t.toml: right\nlistening on unix:nbd.sock\npool vg0: files, depth 32; law window:"),
         "{said}"
     );
-    assert!(said.contains("\n  database  disk.raw, protected\n  backup    disk.raw, 100 shares\n"), "{said}");
+    assert!(
+        said.contains("\n  database  disk.raw, protected\n  backup    backup.raw, 100 shares\n"),
+        "{said}"
+    );
 }
 
 #[test]
