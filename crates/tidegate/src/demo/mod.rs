@@ -54,10 +54,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "15ms")]
     target: Latency,
 
-    // The window is the default because it meets every goal: in the lab (virtual clock, ten seeds, all other defaults)
-    // it keeps the target in 97.9 to 100 % of the judged seconds at a mean of 12.7 ms, and the backups keep 67.7 to
-    // 73.2 %. The PID keeps it in 96.9 to 100 % at 12.3 ms, and the backups keep 63.4 to 68.9 %: on some seeds less
-    // than the goal of 65 %. Its bursts begin more gently: a peak of 34 ms against 42 ms, seed by seed on average.
+    // The window is the default because it costs the backups less for the same promise: in the lab (ten seeds, all other
+    // defaults; bench/runs/2026-11-21-lab-demo.json) it keeps the target in 99 to 100 % of the judged seconds at a mean of
+    // 12.3 ms, and the backups keep 69 to 75 %. The PID keeps it in 97 to 100 % at 12.3 ms, and the backups keep 65 to 71 %.
     /// The law that protects the database
     #[arg(long, value_enum, default_value_t = Law::Window)]
     law: Law,
