@@ -13,7 +13,7 @@ use thiserror::Error;
 use tidegate_device::Device;
 use tidegate_nbd::{Export, ExportName};
 use tidegate_units::{ConsumerName, ResourceName};
-use tracing::{error, info};
+use tracing::{debug, error};
 
 use crate::backend::{Emulated, FileVolume, Volume};
 use crate::clock::Clock;
@@ -180,7 +180,7 @@ impl Gateway {
                 .map_err(|source| StartError::Listen { endpoint, source })?;
             gateway.listeners.push(listener);
         }
-        info!(endpoints = ?gateway.addresses, "serving");
+        debug!(endpoints = ?gateway.addresses, "serving");
         Ok(gateway)
     }
 
@@ -238,7 +238,7 @@ impl Gateway {
     /// # Errors
     /// When a pool's worker has failed.
     pub fn drain(mut self, deadline: Duration) -> Result<DrainReport, GatewayError> {
-        info!("draining");
+        debug!("draining");
         self.end(deadline)
     }
 

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{Shutdown, sockopt};
 use rustix::time::Timespec;
 use thiserror::Error;
-use tidegate_nbd::handshake::{Server, ServerError, ServerEvent};
+use tidegate_nbd::handshake::{Answer, Server, ServerError, ServerEvent};
 use tracing::{debug, info, warn};
 
 use crate::config::{Endpoint, HandshakeLimits};
@@ -393,6 +393,8 @@ fn shake_hands(
 ) -> Result<Outcome, HandshakeError> {
     let mut server = Server::new();
     let mut reservation: Option<Reservation> = None;
+    // One line per connection, however often it asks.
+    let mut complained = false;
     let mut chunk = [0; CHUNK];
     let (mut start, mut end) = (0, 0);
     loop {
@@ -408,6 +410,11 @@ fn shake_hands(
         match event {
             Some(ServerEvent::ExportWanted { name, open }) => {
                 let (answer, reserved) = directory.find(&name, open);
+                if let Some(why) = refusal(&answer)
+                    && !std::mem::replace(&mut complained, true)
+                {
+                    info!(peer = connection.peer, export = ?name.as_str(), "export refused: {why}");
+                }
                 reservation = reserved;
                 server.answer(answer);
             }
@@ -450,6 +457,15 @@ fn shake_hands(
                 }
             }
         }
+    }
+}
+
+fn refusal(answer: &Answer) -> Option<&'static str> {
+    match answer {
+        Answer::Found(_) => None,
+        Answer::Unknown => Some("no export has this name"),
+        Answer::AtCapacity => Some("its pool has as many sessions as it may"),
+        Answer::ShuttingDown => Some("the gateway is shutting down"),
     }
 }
 
