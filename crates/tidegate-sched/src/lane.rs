@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// The end of a busy period: v becomes the greatest finish tag (Goyal, Vin, Cheng 1996, §2).
+    /// The end of a busy period: v becomes the greatest finish tag (Goyal, Vin, Cheng 1996).
     pub(crate) fn went_idle(&mut self) {
         self.virtual_time = self.virtual_time.max(self.greatest_finish);
         self.run = None;

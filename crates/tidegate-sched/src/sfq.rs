@@ -70,7 +70,7 @@ pub enum Pull<T> {
 /// A request p of flow f with weight φ and cost c has a start tag `S(p) = max(v, F(p−1))` and a finish tag
 /// `F(p) = S(p) + c/φ`; the least start tag goes first; the virtual time v is the start tag of the request
 /// dispatched last, and when all is done the greatest finish tag (P. Goyal, H. M. Vin, H. Cheng, *Start-Time Fair
-/// Queueing*, SIGCOMM 1996, §2). Up to D requests are outstanding at once, where v follows dispatches (W. Jin, J. S.
+/// Queueing*, SIGCOMM 1996). Up to D requests are outstanding at once, where v follows dispatches (W. Jin, J. S.
 /// Chase, J. Kaur, *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004: SFQ(D)).
 ///
 /// Only the request at the head of a queue has a tag. For a flow that always has an eligible request this is
@@ -81,7 +81,7 @@ pub enum Pull<T> {
 ///
 /// Over any stretch in which flows i and j always have eligible requests, the costs dispatched differ by
 /// `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`, where c is a flow's greatest cost,
-/// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's Theorem 1. Of the costs
+/// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's bound. Of the costs
 /// *completed* up to D requests are still open, whence the factor D + 1 of Jin's bound.
 ///
 /// An eligible request goes whenever the window has room (work conservation). Within a flow order is first in,
