@@ -8,6 +8,7 @@ use crate::command::{Commands, ConsumerCommand};
 use crate::config::{Law, LoopConfig, LoopConfigError, Smoothing};
 use crate::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 use crate::ewma::Ewma;
+use crate::hosts::{ClusterSignal, HostReport};
 use crate::normalise::SizeModel;
 use crate::observation::{ConsumerObservation, Observation, Operations};
 use crate::pid::Pid;
@@ -65,7 +66,7 @@ impl LawState {
             Self::Window(law) => Output::Window(law.window()),
             Self::Pid(law) => Output::Delay(law.delay()),
         };
-        LawStep { raw: output, bounded: output, bound: None }
+        LawStep { beta: None, raw: output, bounded: output, bound: None }
     }
 
     fn relax(&mut self, remaining: f64) {
@@ -82,6 +83,7 @@ impl LawState {
 
 /// What a law said, bounded or not.
 struct LawStep {
+    beta: Option<f64>,
     raw: Output,
     bounded: Output,
     bound: Option<Bound>,
@@ -134,20 +136,52 @@ impl ControlLoop {
         Ok(())
     }
 
+    /// What this host has to tell the others about the observation that it will decide on next, and puts into
+    /// [`combine`](crate::combine) as its own. Call it once per observation, before [`step`](Self::step), and only where
+    /// hosts share the resource.
+    #[must_use]
+    pub fn report(&mut self, observation: &Observation) -> HostReport {
+        let consumers = &observation.consumers;
+        let interval = self.since_last(observation.at);
+        let signal = own_signal(consumers);
+        let heard = Heard::of(consumers, signal);
+        let mean =
+            if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
+        let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
+        let demand = throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
+        let (window, active) = match &self.law {
+            LawState::Window(law) => (Some(law.window()), active_share(law.window(), demand.clone())),
+            LawState::Pid(_) => (None, 1.0),
+        };
+        HostReport {
+            interval: interval.into(),
+            signal,
+            completed: heard.count,
+            total_latency: Latency::from_nanos(u64::try_from(total).unwrap_or(u64::MAX)),
+            outstanding: heard.outstanding,
+            oldest: heard.oldest,
+            window,
+            active_shares: active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>(),
+            set_point: None,
+        }
+    }
+
     /// Decides once. `now` may stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
-        let signal = if consumers.iter().any(|consumer| consumer.protected) {
-            Signal::ProtectedReads
-        } else {
-            Signal::Everything
+        let (signal, heard) = match &observation.cluster {
+            Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
+            None => {
+                let signal = own_signal(consumers);
+                (signal, Heard::of(consumers, signal))
+            }
         };
-        let heard = Heard::of(consumers, signal);
         let set_point = self.config.set_point();
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
 
         let measured = match input {
+            Input::Samples { .. } if observation.cluster.is_some() => Some(heard.mean()),
             Input::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
             Input::Overload { .. } | Input::Unknown | Input::Idle | Input::NoTime => None,
         };
@@ -173,11 +207,13 @@ impl ControlLoop {
             elapsed: elapsed.into(),
             law: self.law.kind(),
             signal,
+            cluster: observation.cluster.clone(),
             input,
             measured,
             estimate: fed.or_else(|| self.ewma.get()),
             set_point,
             action,
+            beta: step.beta,
             raw: step.raw,
             bounded: step.bounded,
             bound: step.bound,
@@ -191,9 +227,14 @@ impl ControlLoop {
 
     /// The time since the previous step, bounded. The first step stands for one interval.
     fn advance(&mut self, now: Instant) -> Duration {
-        let elapsed = self.last.map_or(self.config.interval, |last| now.saturating_since(last));
+        let elapsed = self.since_last(now);
         // Also after a jump back: time goes on from where the clock is now.
         self.last = Some(now);
+        elapsed
+    }
+
+    fn since_last(&self, now: Instant) -> Duration {
+        let elapsed = self.last.map_or(self.config.interval, |last| now.saturating_since(last));
         elapsed.min(self.config.interval.saturating_mul(GREATEST_ELAPSED))
     }
 
@@ -275,10 +316,11 @@ impl ControlLoop {
             LawState::Window(law) => {
                 let demand =
                     throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-                let beta = law.config().beta_gain * active_share(law.window(), demand);
+                let beta = law.beta(demand);
                 let intervals = elapsed.as_secs_f64() / self.config.interval.as_secs_f64();
                 let step = law.step(estimate, set_point, beta, intervals);
                 LawStep {
+                    beta: Some(beta),
                     raw: Output::Window(step.raw),
                     bounded: Output::Window(step.window),
                     bound: step.bound,
@@ -291,6 +333,7 @@ impl ControlLoop {
                     .unwrap_or(Latency::ZERO);
                 let step = law.step(estimate, set_point, elapsed, greatest);
                 LawStep {
+                    beta: None,
                     raw: Output::Delay(step.raw),
                     bounded: Output::Delay(step.delay),
                     bound: step.bound,
@@ -372,6 +415,18 @@ impl Heard {
         heard
     }
 
+    /// What all hosts say together.
+    fn by_all(cluster: &ClusterSignal) -> Self {
+        let mean = cluster.mean.unwrap_or_default().as_nanos();
+        Self {
+            // A mean of nothing is no sample, whatever was counted.
+            count: if cluster.mean.is_some() { cluster.completed } else { 0 },
+            total_nanos: u128::from(mean) * u128::from(cluster.completed),
+            outstanding: cluster.outstanding,
+            oldest: cluster.oldest,
+        }
+    }
+
     fn input(&self, set_point: Latency) -> Input {
         match self.oldest {
             _ if self.count > 0 => Input::Samples { count: self.count },
@@ -384,6 +439,15 @@ impl Heard {
     fn mean(&self) -> Latency {
         let mean = self.total_nanos / u128::from(self.count.max(1));
         Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+}
+
+/// Whose response times a host's own measurements are.
+fn own_signal(consumers: &[ConsumerObservation]) -> Signal {
+    if consumers.iter().any(|consumer| consumer.protected) {
+        Signal::ProtectedReads
+    } else {
+        Signal::Everything
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Latency, ResourceName, Window};
 
+use crate::hosts::ClusterSignal;
+
 /// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +25,8 @@ pub struct Decision {
     pub law: LawKind,
     /// Whose response times are the signal.
     pub signal: Signal,
+    /// What all hosts said together, when the law steered by that.
+    pub cluster: Option<ClusterSignal>,
     /// What the signal said.
     pub input: Input,
     /// The signal's mean response time since the previous observation. `None` without samples.
@@ -34,6 +38,8 @@ pub struct Decision {
     pub set_point: Latency,
     /// What was done with the command.
     pub action: Action,
+    /// β of the window law, by the shares that were at work. `None` when that law did not decide.
+    pub beta: Option<f64>,
     /// What the law would have said without bounds.
     pub raw: Output,
     /// What it said.
@@ -50,7 +56,7 @@ pub struct Decision {
 
 impl Decision {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 1;
+    pub const VERSION: u16 = 2;
 }
 
 /// The kind of law.
@@ -157,15 +163,33 @@ impl Decision {
         };
         match (self.input, self.estimate) {
             (Input::Overload { oldest }, _) => {
-                write!(f, "no {one} completes, the oldest waits {oldest} against {}", self.set_point)
+                write!(f, "no {one} completes{}, the oldest waits {oldest}", self.of_hosts())?;
+                write!(f, " against {}", self.set_point)
             }
             (Input::Samples { .. }, Some(estimate)) => {
-                write!(f, "{what} {estimate} against {}", self.set_point)
+                write!(f, "{what}{} {estimate} against {}", self.of_hosts(), self.set_point)
             }
             (Input::Samples { .. } | Input::Unknown, _) => write!(f, "no {one} completed yet"),
             (Input::Idle, _) => write!(f, "no {one} to judge by"),
             (Input::NoTime, _) => f.write_str("the clock did not advance"),
         }
+    }
+
+    /// Whose measurements these are, when not only this host's.
+    fn of_hosts(&self) -> String {
+        let Some(cluster) = &self.cluster else { return String::new() };
+        let silent = if cluster.stale > 0 { format!(", {} silent", cluster.stale) } else { String::new() };
+        let moved = if cluster.adjusted > 0 {
+            format!(", {} beyond belief", cluster.adjusted)
+        } else {
+            String::new()
+        };
+        let hosts = if cluster.hosts == 1 {
+            "this host alone".to_owned()
+        } else {
+            format!("{} hosts", cluster.hosts)
+        };
+        format!(" (of {hosts}{silent}{moved})")
     }
 
     fn write_action(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

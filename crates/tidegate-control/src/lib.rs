@@ -10,6 +10,9 @@
 //! 2. [`ControlLoop::step`] answers with [`Commands`], which a throttle carries out as they stand (what they do
 //!    not hold is let go), and with a [`Decision`], which says what was decided, from what, and why.
 //!
+//! Where several hosts share a resource, each makes a [`HostReport`] of its observation before it decides
+//! ([`ControlLoop::report`]), tells the others, and puts what [`combine`] makes of all reports into the observation.
+//!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
 //! [`Ewma`] and [`SizeModel`].
 
@@ -20,6 +23,7 @@ mod config;
 mod control_loop;
 mod decision;
 mod ewma;
+mod hosts;
 mod normalise;
 mod observation;
 mod pid;
@@ -31,7 +35,8 @@ pub use config::{Law, LoopConfig, LoopConfigError, Smoothing};
 pub use control_loop::ControlLoop;
 pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 pub use ewma::Ewma;
+pub use hosts::{ClusterSignal, HeardReport, HostReport, combine};
 pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
-pub use window::{WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
+pub use window::{BetaScale, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
+use crate::hosts::ClusterSignal;
+
 /// What happened at one resource since the sensor's previous report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,16 +18,19 @@ pub struct Observation {
     pub at: Instant,
     /// Everyone who may load the resource, each once, idle ones included. They may come and go.
     pub consumers: Vec<ConsumerObservation>,
+    /// What all hosts that share the resource say together, this one included; then the law steers by it instead of by
+    /// what this host alone measured. `None`: this host is on its own.
+    pub cluster: Option<ClusterSignal>,
 }
 
 impl Observation {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 1;
+    pub const VERSION: u16 = 2;
 
-    /// A report of the current version.
+    /// A report of the current version, by a host on its own.
     #[must_use]
     pub fn new(resource: ResourceName, at: Instant, consumers: Vec<ConsumerObservation>) -> Self {
-        Self { version: Self::VERSION, resource, at, consumers }
+        Self { version: Self::VERSION, resource, at, consumers, cluster: None }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::observation::Outstanding;
 pub struct WindowConfig {
     /// γ of eq. 2, within (0, 1]: how far one step goes. Default 0.8 (PARDA §5).
     pub gamma: f64,
-    /// K: β when every throttled consumer fills its part of the window. Default 0.1.
+    /// K: how strongly shares pull; what it is per is `beta_scale`. Default 0.1.
     ///
     /// At equilibrium the response time is `𝓛·w/(w − β)`: above the set point by β/w. PARDA's windows are tens of
     /// requests and bear a β of some; a local array that must stay quick has a window of 1 to 5 and does not. 0.1
@@ -19,6 +19,8 @@ pub struct WindowConfig {
     /// w = 0.5. The price of a small K is slow convergence of shares *between hosts*; one host divides its window
     /// by its scheduler and pays nothing.
     pub beta_gain: f64,
+    /// What β is proportional to. Default: the active part of this host's shares.
+    pub beta_scale: BetaScale,
     /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a dozen
     /// of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
     pub least: Window,
@@ -27,9 +29,28 @@ pub struct WindowConfig {
     pub greatest: Window,
 }
 
+/// What β is proportional to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BetaScale {
+    /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares are
+    /// written as 1:2 or as 1000:2000.
+    #[default]
+    Relative,
+    /// Hosts that share a resource: `β_h = K × Σs'/100` (PARDA §3.4), so that a consumer with the default of
+    /// [100 shares](Shares::DEFAULT) brings its host β = K. Shares must then mean the same on every host. Absolute,
+    /// so that windows stay in proportion also while hosts do not hear each other.
+    PerShare,
+}
+
 impl Default for WindowConfig {
     fn default() -> Self {
-        Self { gamma: 0.8, beta_gain: 0.1, least: Window::new(0.25), greatest: Window::new(64.0) }
+        Self {
+            gamma: 0.8,
+            beta_gain: 0.1,
+            beta_scale: BetaScale::Relative,
+            least: Window::new(0.25),
+            greatest: Window::new(64.0),
+        }
     }
 }
 
@@ -122,10 +143,24 @@ impl WindowLaw {
         Ok(())
     }
 
+    /// β of eq. 2 for a host whose throttled consumers have these shares and outstanding requests: K × their active
+    /// shares (eq. 4), by [`BetaScale`].
+    pub fn beta<I>(&self, consumers: I) -> f64
+    where
+        I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
+    {
+        let consumers = consumers.into_iter();
+        let active = active_share(self.window(), consumers.clone());
+        let scale = match self.config.beta_scale {
+            BetaScale::Relative => 1.0,
+            BetaScale::PerShare => sum(consumers) / Shares::DEFAULT.as_f64(),
+        };
+        self.config.beta_gain * active * scale
+    }
+
     /// One step of eq. 2, `w(t+1) = (1−γ)·w(t) + γ·(𝓛/L(t)·w(t) + β)`, clamped to the bounds.
     ///
-    /// `beta` is K × [`active_share`] (eq. 4) for a host on its own; where hosts share an array, proportional to
-    /// the sum of the host's (scaled) shares. NaN and negative numbers count as zero.
+    /// `beta` is this host's [`beta`](Self::beta). NaN and negative numbers count as zero.
     ///
     /// `intervals` is the time since the previous step in control intervals. Eq. 2 knows only whole ones; between
     /// them γ becomes `1 − (1−γ)^intervals`, so that no time passed means no change, a late step does as much as
@@ -175,8 +210,7 @@ where
     I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
 {
     let consumers = consumers.into_iter();
-    // A million times the greatest shares is exact in f64.
-    let sum: f64 = consumers.clone().map(|(shares, _)| shares.as_f64()).sum();
+    let sum = sum(consumers.clone());
     let window = window.get();
     // With w_k inserted, s'_k/Σs is n_k/w: so eq. 4 is the smaller of two fractions.
     consumers
@@ -186,6 +220,11 @@ where
         })
         .sum::<f64>()
         .min(1.0)
+}
+
+/// Σs. A million times the greatest shares is exact in f64.
+fn sum(consumers: impl Iterator<Item = (Shares, Outstanding)>) -> f64 {
+    consumers.map(|(shares, _)| shares.as_f64()).sum()
 }
 
 #[cfg(test)]
@@ -201,7 +240,13 @@ mod tests {
     }
 
     fn wide(gamma: f64) -> WindowConfig {
-        WindowConfig { gamma, beta_gain: 1.0, least: Window::new(1e-6), greatest: Window::new(1e6) }
+        WindowConfig {
+            gamma,
+            beta_gain: 1.0,
+            least: Window::new(1e-6),
+            greatest: Window::new(1e6),
+            ..WindowConfig::default()
+        }
     }
 
     /// N hosts on one FIFO server of `capacity` IO/s, kept busy: by Little's law L = Σw/C for all of them.
@@ -266,6 +311,17 @@ mod tests {
         let half = [(shares(100), busy), (shares(300), Outstanding::new(3.0))];
         assert!((active_share(eight, half) - 0.625).abs() < 1e-12);
         assert!(active_share(eight, []).abs() < 1e-12);
+    }
+
+    #[test]
+    fn across_hosts_beta_follows_absolute_shares() {
+        let pairs = |shares: [u32; 2]| shares.map(|s| (Shares::new(s).unwrap(), Outstanding::new(1e3)));
+        let config = WindowConfig { beta_gain: 2.0, ..WindowConfig::default() };
+        assert!((law(config).beta(pairs([100, 300])) - 2.0).abs() < 1e-12);
+        let across = law(WindowConfig { beta_scale: BetaScale::PerShare, ..config });
+        assert!((across.beta(pairs([100, 300])) - 8.0).abs() < 1e-12);
+        assert!((across.beta(pairs([50, 50])) - 2.0).abs() < 1e-12);
+        assert!(across.beta([]).abs() < 1e-12);
     }
 
     #[test]

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Action, Commands, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, Observation,
-    Operations, Output, Outstanding, PidConfig, PidVariant, Smoothing, WindowConfig,
+    Action, BetaScale, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, Input,
+    Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Signal, Smoothing,
+    WindowConfig, combine,
 };
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
 
 #[derive(Debug, Clone)]
 enum Operation {
-    Step { forward: u64, consumers: Vec<ConsumerObservation> },
+    Step { forward: u64, consumers: Vec<ConsumerObservation>, peers: Option<Vec<HeardReport>> },
     JumpBack(u64),
     Reconfigure(Box<LoopConfig>),
 }
@@ -68,15 +69,17 @@ prop_compose! {
 }
 
 fn law() -> impl Strategy<Value = Law> {
-    let window =
-        (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0).prop_map(|(gamma, beta_gain, least, greatest)| {
+    let window = (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0, any::<bool>()).prop_map(
+        |(gamma, beta_gain, least, greatest, shared)| {
             Law::Window(WindowConfig {
                 gamma,
                 beta_gain,
                 least: Window::new(least),
                 greatest: Window::new(greatest),
+                beta_scale: if shared { BetaScale::PerShare } else { BetaScale::Relative },
             })
-        });
+        },
+    );
     let pid = (0.01..20.0, 1u64..10_000, 0u64..1_000, any::<bool>(), 1u64..2_000).prop_map(
         |(gain, integral, derivative, literal, greatest)| {
             Law::Pid(PidConfig {
@@ -113,11 +116,42 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn peer()(
+        name in 0u32..5,
+        age in number(),
+        interval in number(),
+        protected: bool,
+        completed in number(),
+        total in number(),
+        outstanding: bool,
+        oldest in proptest::option::of(number()),
+    ) -> HeardReport {
+        let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+        HeardReport {
+            host: HostName::new(&format!("host-{name}")).unwrap(),
+            age: Latency::from_nanos(age),
+            report: HostReport {
+                interval: Latency::from_nanos(interval),
+                signal,
+                completed,
+                total_latency: Latency::from_nanos(total),
+                outstanding,
+                oldest: oldest.map(Latency::from_nanos),
+                window: None,
+                active_shares: 0.0,
+                set_point: None,
+            },
+        }
+    }
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
+    let peers = proptest::option::of(prop::collection::vec(peer(), 0..4));
     let forward = prop_oneof![Just(0), Just(250_000_000), 0u64..1_000_000_000, any::<u64>()];
     prop_oneof![
-        10 => (forward, prop::collection::vec(consumer(), 0..6))
-            .prop_map(|(forward, consumers)| Operation::Step { forward, consumers }),
+        10 => (forward, prop::collection::vec(consumer(), 0..6), peers)
+            .prop_map(|(forward, consumers, peers)| Operation::Step { forward, consumers, peers }),
         1 => any::<u64>().prop_map(Operation::JumpBack),
         1 => config().prop_map(|config| Operation::Reconfigure(Box::new(config))),
     ]
@@ -186,10 +220,16 @@ proptest! {
                     control.reconfigure(*config).unwrap();
                     in_force = None;
                 }
-                Operation::Step { forward, consumers } => {
+                Operation::Step { forward, consumers, peers } => {
                     now = now + Latency::from_nanos(forward);
                     let resource = control.config().resource.clone();
-                    let observation = Observation::new(resource, now, consumers);
+                    let mut observation = Observation::new(resource, now, consumers);
+                    if let Some(peers) = peers {
+                        let own = control.report(&observation);
+                        let name = HostName::new("own").unwrap();
+                        let interval = control.config().interval;
+                        observation.cluster = Some(combine(&name, &own, &peers, interval));
+                    }
                     let mut twin = control.clone();
                     let (commands, decision) = control.step(now, &observation);
                     check(control.config(), &observation.consumers, &commands, &decision);

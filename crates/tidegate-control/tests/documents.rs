@@ -4,22 +4,24 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use tidegate_control::{
-    Action, Bound, ConsumerObservation, Decision, Input, LawKind, Observation, Operations, Output,
-    Outstanding, Signal,
+    Action, Bound, ClusterSignal, ConsumerObservation, Decision, Input, LawKind, Observation, Operations,
+    Output, Outstanding, Signal,
 };
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
-const OBSERVATION_1: &str = concat!(
-    r#"{"version":1,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"#,
+const OBSERVATION_2: &str = concat!(
+    r#"{"version":2,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"#,
     r#""protected":true,"reads":{"count":16,"bytes":65536,"total_latency":192000000,"in_flight":1,"#,
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
-    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2}]}"#
+    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2}],"cluster":{"hosts":3,"stale":1,"#,
+    r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
+    r#""outstanding":true,"oldest":null,"leader":"a","set_point":null}}"#
 );
 
-const DECISION_1: &str = concat!(
-    r#"{"version":1,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
-    r#""signal":"protected_reads","input":{"samples":{"count":16}},"measured":25000000,"#,
-    r#""estimate":23100000,"set_point":12000000,"action":"regulate","raw":{"window":0.125},"#,
+const DECISION_2: &str = concat!(
+    r#"{"version":2,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
+    r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
+    r#""estimate":23100000,"set_point":12000000,"action":"regulate","beta":0.1,"raw":{"window":0.125},"#,
     r#""bounded":{"window":0.25},"bound":"least","held":12,"throttled":12,"dry_run":false}"#
 );
 
@@ -36,7 +38,25 @@ fn observation() -> Observation {
         queued: 2,
         ..ConsumerObservation::idle(ConsumerName::new("database").unwrap(), Shares::DEFAULT, true)
     };
-    Observation::new(ResourceName::new("sata").unwrap(), Instant::from_nanos(1_500_000_000), vec![consumer])
+    let resource = ResourceName::new("sata").unwrap();
+    let alone = Observation::new(resource, Instant::from_nanos(1_500_000_000), vec![consumer]);
+    Observation { cluster: Some(cluster()), ..alone }
+}
+
+fn cluster() -> ClusterSignal {
+    ClusterSignal {
+        hosts: 3,
+        stale: 1,
+        adjusted: 0,
+        signal: Signal::ProtectedReads,
+        completed: 64,
+        mean: Some(Latency::from_millis(25)),
+        iops: Iops::new(256.0),
+        outstanding: true,
+        oldest: None,
+        leader: HostName::new("a").unwrap(),
+        set_point: None,
+    }
 }
 
 fn decision() -> Decision {
@@ -47,11 +67,13 @@ fn decision() -> Decision {
         elapsed: Latency::from_millis(250),
         law: LawKind::Window,
         signal: Signal::ProtectedReads,
+        cluster: None,
         input: Input::Samples { count: 16 },
         measured: Some(Latency::from_millis(25)),
         estimate: Some(Latency::from_micros(23_100)),
         set_point: Latency::from_millis(12),
         action: Action::Regulate,
+        beta: Some(0.1),
         raw: Output::Window(Window::new(0.125)),
         bounded: Output::Window(Window::new(0.25)),
         bound: Some(Bound::Least),
@@ -62,15 +84,15 @@ fn decision() -> Decision {
 }
 
 #[test]
-fn version_1_of_an_observation() {
-    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_1);
-    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_1).unwrap(), observation());
+fn version_2_of_an_observation() {
+    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_2);
+    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_2).unwrap(), observation());
 }
 
 #[test]
-fn version_1_of_a_decision() {
-    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_1);
-    assert_eq!(serde_json::from_str::<Decision>(DECISION_1).unwrap(), decision());
+fn version_2_of_a_decision() {
+    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_2);
+    assert_eq!(serde_json::from_str::<Decision>(DECISION_2).unwrap(), decision());
     let spelled = [
         (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
@@ -97,11 +119,11 @@ fn version_1_of_a_decision() {
 #[test]
 fn another_version_or_an_unknown_field_is_refused() {
     let error = |text: &str| serde_json::from_str::<Observation>(text).unwrap_err().to_string();
-    let newer = OBSERVATION_1.replacen("\"version\":1", "\"version\":2", 1);
-    assert!(error(&newer).contains("version 2 is not known here"), "{}", error(&newer));
-    let more = OBSERVATION_1.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
+    let newer = OBSERVATION_2.replacen("\"version\":2", "\"version\":3", 1);
+    assert!(error(&newer).contains("version 3 is not known here"), "{}", error(&newer));
+    let more = OBSERVATION_2.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
     assert!(error(&more).contains("mood"), "{}", error(&more));
-    let newer = DECISION_1.replacen("\"version\":1", "\"version\":2", 1);
+    let newer = DECISION_2.replacen("\"version\":2", "\"version\":3", 1);
     assert!(serde_json::from_str::<Decision>(&newer).is_err());
 }
 
@@ -155,6 +177,25 @@ fn a_decision_reads_as_a_sentence() {
             },
             "sata: no protected read to judge by: the others let go by degrees, held to a window of 2.30 \
              (12 of 12 held)",
+        ),
+        (
+            Decision {
+                signal: Signal::Everything,
+                cluster: Some(ClusterSignal { adjusted: 1, ..cluster() }),
+                bound: None,
+                bounded: window,
+                ..decision()
+            },
+            "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all held to a window \
+             of 2.30 (12 of 12 held)",
+        ),
+        (
+            Decision {
+                cluster: Some(ClusterSignal { hosts: 1, stale: 0, ..cluster() }),
+                held: 0,
+                ..decision()
+            },
+            "sata: protected reads (of this host alone) 23.1ms against 12.0ms: nothing held",
         ),
         (
             Decision { signal: Signal::Everything, held: 0, ..decision() },

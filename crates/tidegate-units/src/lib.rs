@@ -17,7 +17,7 @@ mod rate;
 pub mod text;
 mod time;
 
-pub use name::{ConsumerName, NameError, ResourceName};
+pub use name::{ConsumerName, HostName, NameError, ResourceName};
 pub use parse::ParseUnitError;
 pub use quantity::{Bytes, Shares, Window};
 pub use rate::{ByteRate, Iops};

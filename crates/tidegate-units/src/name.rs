@@ -1,4 +1,4 @@
-//! Names of resources and consumers.
+//! Names of resources, consumers and hosts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -100,6 +100,11 @@ name! {
 name! {
     /// Who loads a resource: an initiator address, a host, a VM, a tenant, a cgroup, an NBD export.
     ConsumerName
+}
+
+name! {
+    /// A host that loads a resource together with others, and tells them what it measures: a hypervisor, a gateway.
+    HostName
 }
 
 #[cfg(test)]
