@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use tidegate_config::{Given, Report};
+
 use super::PathUse;
-use super::finding::Report;
-use super::section::Given;
 
 /// Reports every path that cannot be used now, and what can be used and is probably not meant.
 pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {

@@ -3,12 +3,11 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use tidegate_config::{Given, Report, Section};
 use tidegate_device::Preset;
 use tidegate_gateway::{BackendConfig, DataStore};
 use tidegate_units::Bytes;
 
-use super::finding::Report;
-use super::section::{Given, Section};
 use super::{Context, PathUse};
 
 pub(super) const KEYS: &[&str] = &["kind", "direct", "preset", "seed", "data", "memory"];

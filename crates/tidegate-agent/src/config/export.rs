@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_config::{Given, Report, Section};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::Limit;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
 
-use super::finding::Report;
-use super::section::{Given, Section};
 use super::{Context, PathUse};
 
 pub(super) const KEYS: &[&str] =

@@ -1,19 +1,14 @@
 //! Configuration: TOML text becomes typed values once, here.
 //!
-//! The text is read key by key ([`section`]), every mistake is collected with its place ([`finding`]), and
-//! nothing stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
+//! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing stops
+//! at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
 //! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
 
 mod access;
 mod backend;
 mod export;
-mod finding;
-mod law;
 mod listen;
-mod nearest;
 mod pool;
-mod section;
-mod source;
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,13 +21,10 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_gateway::{Endpoint, GatewayConfig, PoolConfig};
 use tidegate_units::{ConsumerName, Latency};
-use toml::de::DeTable;
 
-use finding::Report;
-pub use finding::{Finding, Severity};
 use listen::{Listen, MetricsAddress};
-use section::{Given, Section};
-use source::Source;
+pub use tidegate_config::{Finding, Severity};
+use tidegate_config::{Given, Report, Section};
 
 const ROOT_KEYS: &[&str] = &["listen", "metrics", "drain_deadline", "pool"];
 
@@ -140,21 +132,12 @@ impl Context<'_> {
 }
 
 fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
-    let mut context = Context { report: Report::new(Source { name, text }), folder, touched: Vec::new() };
-    let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax error
-    // leaves behind would only be found missing or misplaced.
-    if let Some(error) = syntax_errors.first() {
-        context.report.error(&error.span().unwrap_or(0..0), error.message());
+    let mut context = Context { report: Report::new(name, text), folder, touched: Vec::new() };
+    let Some(document) = tidegate_config::parse(text, &mut context.report) else {
         return Err(ConfigError::Invalid(context.report.into_findings()));
-    }
-    let root = Section::new(
-        document.get_ref(),
-        0..0,
-        "the configuration".to_owned(),
-        ROOT_KEYS,
-        &mut context.report,
-    );
+    };
+    let what = "the configuration".to_owned();
+    let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut context.report);
     let listen = endpoints(&root, &mut context);
     let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
@@ -245,6 +228,8 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Vec<PoolConfig> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::law;
+
     use super::*;
 
     /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.

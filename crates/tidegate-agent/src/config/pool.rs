@@ -1,12 +1,11 @@
 //! `[pool.NAME]`.
 
+use tidegate_config::{Given, Report, Section, law};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_units::{Bytes, Latency, ResourceName};
 
-use super::finding::Report;
-use super::section::{Given, Section};
-use super::{Context, backend, export, law};
+use super::{Context, backend, export};
 
 pub(super) const KEYS: &[&str] = &[
     "backend",

@@ -1,31 +1,31 @@
-//! A configuration text, and places in it.
+//! A document's text, and places in it.
 
 use std::ops::Range;
 
-/// A configuration text with the name under which messages refer to it.
+/// A text with the name under which messages refer to it.
 #[derive(Debug, Clone)]
-pub(super) struct Source<'a> {
-    pub(super) name: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
 }
 
 /// A place as a person counts: from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) line: usize,
-    pub(super) column: usize,
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
 }
 
 /// The line around a span, and which part of it to underline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Excerpt {
-    pub(super) place: Place,
+pub(crate) struct Excerpt {
+    pub(crate) place: Place,
     /// The line or the part of it around the place, without control characters: it goes to a terminal.
-    pub(super) line: String,
+    pub(crate) line: String,
     /// How many characters of `line` are before the part to underline.
-    pub(super) indent: usize,
+    pub(crate) indent: usize,
     /// How many characters to underline, at least one, at most to the end of `line`.
-    pub(super) width: usize,
+    pub(crate) width: usize,
 }
 
 /// Longer lines are cut: an excerpt is to be read at a glance, and a finding stays bounded.
@@ -36,7 +36,7 @@ const BEFORE: usize = 20;
 
 impl Source<'_> {
     /// The line on which a span begins. A span outside of the text means the text's end.
-    pub(super) fn excerpt(&self, span: &Range<usize>) -> Excerpt {
+    pub(crate) fn excerpt(&self, span: &Range<usize>) -> Excerpt {
         let start = floor_char_boundary(self.text, span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length);

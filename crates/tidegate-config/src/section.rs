@@ -7,18 +7,20 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::finding::Report;
-use super::nearest;
+use crate::finding::Report;
+use crate::nearest;
 
 /// A value with its place.
 #[derive(Debug, Clone)]
-pub(super) struct Given<T> {
-    pub(super) value: T,
-    pub(super) span: Range<usize>,
+pub struct Given<T> {
+    /// The value.
+    pub value: T,
+    /// Where it is written, in bytes of the text.
+    pub span: Range<usize>,
 }
 
 /// A table whose keys are known.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     table: &'a DeTable<'a>,
     keys: &'static [&'static str],
     /// How messages call it: "pool `vg0`".
@@ -29,7 +31,7 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// Takes a table, and reports every key that is not one of `keys`.
-    pub(super) fn new(
+    pub fn new(
         table: &'a DeTable<'a>,
         span: Range<usize>,
         what: String,
@@ -43,31 +45,39 @@ impl<'a> Section<'a> {
         Self { table, keys, what, span }
     }
 
-    pub(super) fn what(&self) -> &str {
+    /// How messages call it.
+    #[must_use]
+    pub fn what(&self) -> &str {
         &self.what
     }
 
-    pub(super) const fn span(&self) -> &Range<usize> {
+    /// Where it is named.
+    #[must_use]
+    pub const fn span(&self) -> &Range<usize> {
         &self.span
     }
 
     /// The value under a key, if there is one.
-    pub(super) fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         debug_assert!(self.keys.contains(&key), "`{key}` is read and not in the list of keys");
         self.table.get(key)
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    /// Whether there is a value under a key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
     /// Where a key is written, if it is.
-    pub(super) fn key_span(&self, key: &str) -> Option<Range<usize>> {
+    #[must_use]
+    pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
         self.table.get_key_value(key).map(|(key, _)| key.span())
     }
 
     /// Reports that a key is missing.
-    pub(super) fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
+    pub fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
         report.error_with_help(
             &self.span,
             format!("{} needs `{key}`", self.what),
@@ -76,7 +86,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
-    pub(super) fn text(&self, key: &str, report: &mut Report<'_>) -> Option<Given<&'a str>> {
+    pub fn text(&self, key: &str, report: &mut Report<'_>) -> Option<Given<&'a str>> {
         let value = self.value(key)?;
         match value.get_ref() {
             DeValue::String(text) => Some(Given { value: text.as_ref(), span: value.span() }),
@@ -88,11 +98,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text that means something: a quantity with its unit, an address.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(
-        &self,
-        key: &str,
-        report: &mut Report<'_>,
-    ) -> Option<Given<T>> {
+    pub fn parsed<T: FromStr<Err: Display>>(&self, key: &str, report: &mut Report<'_>) -> Option<Given<T>> {
         let value = self.value(key)?;
         // A bare number lacks its unit, and the parser of the unit says it best.
         let text = match value.get_ref() {
@@ -114,7 +120,7 @@ impl<'a> Section<'a> {
     }
 
     /// `true` or `false`; `false` when nothing is said.
-    pub(super) fn flag(&self, key: &str, report: &mut Report<'_>) -> bool {
+    pub fn flag(&self, key: &str, report: &mut Report<'_>) -> bool {
         let Some(value) = self.value(key) else { return false };
         value.get_ref().as_bool().unwrap_or_else(|| {
             mismatch(key, "`true` or `false`", value.get_ref(), &value.span(), report);
@@ -123,7 +129,7 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number within a range.
-    pub(super) fn whole(
+    pub fn whole(
         &self,
         key: &str,
         range: RangeInclusive<u64>,
@@ -146,7 +152,7 @@ impl<'a> Section<'a> {
     }
 
     /// A finite number.
-    pub(super) fn number(&self, key: &str, report: &mut Report<'_>) -> Option<Given<f64>> {
+    pub fn number(&self, key: &str, report: &mut Report<'_>) -> Option<Given<f64>> {
         let value = self.value(key)?;
         let number = match value.get_ref() {
             DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
@@ -163,7 +169,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(
+    pub fn choice<T: Copy>(
         &self,
         key: &str,
         choices: &[(&'static str, T)],
@@ -180,7 +186,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table under a key.
-    pub(super) fn table(
+    pub fn table(
         &self,
         key: &str,
         keys: &'static [&'static str],
@@ -196,7 +202,7 @@ impl<'a> Section<'a> {
 
     /// The tables under a key, each under its own name, in the order in which they are written. `None` when there
     /// is something else under the key.
-    pub(super) fn named_tables(
+    pub fn named_tables(
         &self,
         key: &str,
         keys: &'static [&'static str],
@@ -224,7 +230,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of texts that mean something, at least one; `empty` says why.
-    pub(super) fn list<T: FromStr<Err: Display>>(
+    pub fn list<T: FromStr<Err: Display>>(
         &self,
         key: &str,
         empty: &str,

@@ -4,7 +4,7 @@
 const SIMILAR: f64 = 0.75;
 
 /// What to write instead of `given`: the nearest of `valid`, or all of them.
-pub(super) fn help(given: &str, valid: &[&str]) -> String {
+pub(crate) fn help(given: &str, valid: &[&str]) -> String {
     match nearest(given, valid) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("use one of {}", list(valid)),
@@ -12,7 +12,7 @@ pub(super) fn help(given: &str, valid: &[&str]) -> String {
 }
 
 /// The words in backquotes.
-pub(super) fn list(words: &[&str]) -> String {
+pub(crate) fn list(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 

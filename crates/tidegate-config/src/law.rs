@@ -1,4 +1,4 @@
-//! The law of a pool: which, and its parameters.
+//! The law of a resource: which, and its parameters, as they stand among the keys of a pool or a host.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tidegate_control::{
 };
 use tidegate_units::{Iops, Latency, ResourceName, Window};
 
-use super::finding::Report;
-use super::section::Section;
+use crate::finding::Report;
+use crate::section::Section;
 
-/// Keys of a pool that say nothing without a law.
-pub(super) const POOL_KEYS: &[&str] = &[
+/// Keys beside `law` that say nothing without a law: the tables `window` and `pid` among them.
+pub const POOL_KEYS: &[&str] = &[
     "target",
     "set_point",
     "interval",
@@ -25,9 +25,11 @@ pub(super) const POOL_KEYS: &[&str] = &[
     "pid",
 ];
 
-pub(super) const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greatest"];
+/// The keys of the table `window`.
+pub const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greatest"];
 
-pub(super) const PID_KEYS: &[&str] =
+/// The keys of the table `pid`.
+pub const PID_KEYS: &[&str] =
     &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
 
 /// Shorter ones measure single requests, and the journal could not follow.
@@ -43,8 +45,9 @@ enum Choice {
     None,
 }
 
-/// Reads the law of a pool; `None` without one, and when it is wrong (which is then reported).
-pub(super) fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<'_>) -> Option<LoopConfig> {
+/// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
+/// section's keys must contain `law` and [`POOL_KEYS`].
+pub fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<'_>) -> Option<LoopConfig> {
     let choices = [("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
@@ -60,10 +63,10 @@ pub(super) fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<
         Choice::Pid => Law::Pid(pid),
         Choice::None => {
             let why = match pool.has("law") {
-                true => "`law = \"none\"` holds nobody back: remove that, or this",
-                false => "the pool has no law: add a `target`",
+                true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
+                false => format!("{} has no law: add a `target`", pool.what()),
             };
-            no_effect(pool, POOL_KEYS, why, report);
+            no_effect(pool, POOL_KEYS, &why, report);
             return None;
         }
     };

@@ -1,14 +1,14 @@
-//! What is wrong with a configuration, where, and what to write instead.
+//! What is wrong with a document, where, and what to write instead.
 
 use std::fmt;
 use std::ops::Range;
 
-use super::source::{Excerpt, Source};
+use crate::source::{Excerpt, Source};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The configuration cannot be used.
+    /// The document cannot be used.
     Error,
     /// It can, and probably does not do what was meant.
     Warning,
@@ -71,9 +71,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings, collected while a configuration is read: a person wants to see all of them at once.
+/// Findings, collected while a document is read: a person wants to see all of them at once.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub struct Report<'a> {
     source: Source<'a>,
     findings: Vec<Finding>,
 }
@@ -82,15 +82,19 @@ pub(super) struct Report<'a> {
 const MOST_FINDINGS: usize = 100;
 
 impl<'a> Report<'a> {
-    pub(super) const fn new(source: Source<'a>) -> Self {
-        Self { source, findings: Vec::new() }
+    /// Nothing is wrong yet. `name` is what the findings call the document whose `text` is read.
+    #[must_use]
+    pub const fn new(name: &'a str, text: &'a str) -> Self {
+        Self { source: Source { name, text }, findings: Vec::new() }
     }
 
-    pub(super) fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
+    /// The document cannot be used because of what is written there.
+    pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
         self.add(Severity::Error, span, message.into(), None);
     }
 
-    pub(super) fn error_with_help(
+    /// The same, where it is known what to write instead.
+    pub fn error_with_help(
         &mut self,
         span: &Range<usize>,
         message: impl Into<String>,
@@ -99,12 +103,8 @@ impl<'a> Report<'a> {
         self.add(Severity::Error, span, message.into(), Some(help.into()));
     }
 
-    pub(super) fn warning(
-        &mut self,
-        span: &Range<usize>,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) {
+    /// What is written there is allowed and probably not meant.
+    pub fn warning(&mut self, span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         self.add(Severity::Warning, span, message.into(), Some(help.into()));
     }
 
@@ -116,12 +116,15 @@ impl<'a> Report<'a> {
     }
 
     /// The findings in the order of the text.
-    pub(super) fn into_findings(mut self) -> Vec<Finding> {
+    #[must_use]
+    pub fn into_findings(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|finding| finding.excerpt.place);
         self.findings
     }
 
-    pub(super) fn has_errors(&self) -> bool {
+    /// Whether anything is worse than a warning.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
 }
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_finding_shows_place_line_and_what_to_do() {
-        let mut report = Report::new(Source { name: "f.toml", text: "[pool.a]\ndept = 3\n" });
+        let mut report = Report::new("f.toml", "[pool.a]\ndept = 3\n");
         report.error_with_help(&(9..13), "unknown key `dept`", "did you mean `depth`?");
         let findings = report.into_findings();
         assert_eq!(
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn findings_come_in_the_order_of_the_text_and_are_bounded() {
-        let mut report = Report::new(Source { name: "f", text: "a\nb\n" });
+        let mut report = Report::new("f", "a\nb\n");
         report.warning(&(2..3), "second", "");
         assert!(!report.has_errors());
         for _ in 0..1_000 {

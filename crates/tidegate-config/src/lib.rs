@@ -1,0 +1,42 @@
+//! TOML documents read key by key: text becomes typed values once, and every mistake is reported with its place.
+//!
+//! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which words it
+//! is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim` scenarios. What both
+//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), and the [`law`] of a resource, which has the
+//! same keys wherever it is written.
+//!
+//! ```
+//! use tidegate_config::{Report, Section, parse};
+//!
+//! let text = "depht = 3\n";
+//! let mut report = Report::new("tidegate.toml", text);
+//! let document = parse(text, &mut report).expect("the syntax is right");
+//! let root = Section::new(&document, 0..0, "the document".to_owned(), &["depth"], &mut report);
+//! assert!(root.whole("depth", 1..=64, &mut report).is_none());
+//! assert_eq!(report.into_findings()[0].help(), Some("did you mean `depth`?"));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod finding;
+pub mod law;
+mod nearest;
+mod section;
+mod source;
+
+use toml::de::DeTable;
+
+pub use finding::{Finding, Report, Severity};
+pub use section::{Given, Section};
+
+/// Reads the syntax of a document; `None` when that is wrong, which is then reported.
+pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Option<DeTable<'a>> {
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax error
+    // leaves behind would only be found missing or misplaced.
+    if let Some(error) = syntax_errors.first() {
+        report.error(&error.span().unwrap_or(0..0), error.message());
+        return None;
+    }
+    Some(document.into_inner())
+}
