@@ -22,6 +22,7 @@ use crate::config::{
 };
 use crate::directory::{Directory, Door, Entry, Pin};
 use crate::listener::{Bound, Handshakes, Listener};
+use crate::peers::Peers;
 use crate::stats::{GatewaySnapshot, PoolSnapshot};
 use crate::worker::{Command, NewExport, Parts, PoolChange, Worker};
 
@@ -154,6 +155,18 @@ impl Gateway {
     /// # Errors
     /// When anything of it fails; nothing is left running.
     pub fn start(config: GatewayConfig) -> Result<Self, StartError> {
+        Self::start_among(config, |_| None)
+    }
+
+    /// Like [`start`](Self::start), where other hosts share resources: the law of a pool that has [`Peers`] steers by
+    /// what all of them measure. A pool keeps its peers, or their absence, for as long as the gateway runs.
+    ///
+    /// # Errors
+    /// When anything of it fails; nothing is left running.
+    pub fn start_among(
+        config: GatewayConfig,
+        peers: impl Fn(&ResourceName) -> Option<Arc<dyn Peers>>,
+    ) -> Result<Self, StartError> {
         config.validate()?;
         let bind = |endpoint: &Endpoint| {
             Bound::new(endpoint).map_err(|source| StartError::Listen { endpoint: endpoint.clone(), source })
@@ -170,7 +183,12 @@ impl Gateway {
             config,
         };
         for pool in &gateway.config.pools {
-            gateway.pools.push(Pool::start(pool, gateway.clock, &mut gateway.next_export)?);
+            gateway.pools.push(Pool::start(
+                pool,
+                peers(&pool.name),
+                gateway.clock,
+                &mut gateway.next_export,
+            )?);
         }
         gateway.publish();
         for bound in bound {
@@ -290,7 +308,12 @@ struct Prepared {
 }
 
 impl Pool {
-    fn start(config: &PoolConfig, clock: Clock, next_export: &mut u64) -> Result<Self, StartError> {
+    fn start(
+        config: &PoolConfig,
+        peers: Option<Arc<dyn Peers>>,
+        clock: Clock,
+        next_export: &mut u64,
+    ) -> Result<Self, StartError> {
         let worker_error = |source| StartError::Worker { pool: config.name.clone(), source };
         let (emulated, mut regions) = match &config.backend {
             BackendConfig::File { .. } => (None, (0, 0)),
@@ -323,8 +346,15 @@ impl Pool {
         let (ready, started) = sync_channel(1);
         let thread = {
             let (failure, name) = (Arc::clone(&failure), config.name.clone());
-            let parts =
-                Parts { config: config.clone(), clock, door: Arc::clone(&door), commands, emulated, exports };
+            let parts = Parts {
+                config: config.clone(),
+                peers,
+                clock,
+                door: Arc::clone(&door),
+                commands,
+                emulated,
+                exports,
+            };
             std::thread::Builder::new().name(format!("tg-{name}")).spawn(move || {
                 let worker = match Worker::new(parts) {
                     Ok(worker) => worker,

@@ -8,7 +8,8 @@
 //! session of the pool, the scheduler ([`tidegate_sched::Sfq`]), the law ([`tidegate_control::ControlLoop`]). There
 //! is one owner and no lock on the data path. A **consumer** is an export name; all its sessions share one flow.
 //!
-//! Call [`Gateway::start`] with a [`GatewayConfig`]; then [`Gateway::snapshot`] as often as you like,
+//! Call [`Gateway::start`] with a [`GatewayConfig`] (or [`Gateway::start_among`], where other hosts share the pools'
+//! resources: their [`Peers`]); then [`Gateway::snapshot`] as often as you like,
 //! [`Gateway::apply`] to change the configuration under running clients, and [`Gateway::drain`] to end in order.
 //! Dropping a gateway ends it too, without waiting for clients to take their replies.
 
@@ -25,6 +26,7 @@ mod input;
 mod listener;
 mod memory;
 mod message;
+mod peers;
 mod request;
 mod ring;
 mod session;
@@ -38,4 +40,5 @@ pub use config::{
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
 pub use histogram::Histogram;
+pub use peers::Peers;
 pub use stats::{ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS};

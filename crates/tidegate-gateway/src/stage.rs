@@ -1,15 +1,18 @@
 //! The quality-of-service stage of a pool: who goes next, and what the law makes of how long it took.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tidegate_control::{
     Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, Observation, Operations, Outstanding,
+    combine,
 };
 use tidegate_nbd::Operation;
 use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Window};
 
 use crate::config::{ExportConfig, PoolConfig};
+use crate::peers::Peers;
 use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS};
 
 /// Requests that one consumer may have queued, those of vanished sessions included. At this bound its sessions
@@ -76,6 +79,8 @@ pub(crate) struct Stage {
     /// What the law commands; without a law, or when it commands none: `None`.
     commanded: Option<Window>,
     law: Option<Law>,
+    /// The other hosts that share the resource, if any do.
+    peers: Option<Arc<dyn Peers>>,
     recent: VecDeque<Decision>,
     decisions: u64,
 }
@@ -87,7 +92,7 @@ struct Law {
 }
 
 impl Stage {
-    pub(crate) fn new(config: &PoolConfig, now: Instant) -> Self {
+    pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn Peers>>, now: Instant) -> Self {
         let depth = Window::new(f64::from(config.depth));
         let scheduler = Sfq::new(SfqConfig { window: Some(depth), ..SfqConfig::default() });
         let mut stage = Self {
@@ -96,6 +101,7 @@ impl Stage {
             depth,
             commanded: None,
             law: None,
+            peers,
             recent: VecDeque::new(),
             decisions: 0,
         };
@@ -301,7 +307,13 @@ impl Stage {
         let mut consumers: Vec<(usize, &mut Consumer)> = consumers.collect();
         let observed =
             consumers.iter_mut().map(|(key, consumer)| consumer.observe(now, oldest(*key))).collect();
-        let observation = Observation::new(self.resource.clone(), now, observed);
+        let mut observation = Observation::new(self.resource.clone(), now, observed);
+        if let Some(peers) = &self.peers {
+            let report = law.control.report(&observation);
+            let heard = peers.heard();
+            observation.cluster = Some(combine(peers.host(), &report, &heard, law.config.interval));
+            peers.publish(report);
+        }
         let (commands, decision) = law.control.step(now, &observation);
         self.carry_out(&commands, consumers.into_iter().map(|(_, consumer)| consumer), now);
         self.decisions += 1;

@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::{ExportConfig, PoolConfig, PoolLimits};
 use crate::directory::{Door, Pin};
 use crate::memory::Memory;
+use crate::peers::Peers;
 use crate::request::Request;
 use crate::ring::{Completed, Held, Ring, Token};
 use crate::session::{NewSession, Session};
@@ -133,6 +134,7 @@ struct Complaints {
 /// What a worker is made of.
 pub(crate) struct Parts {
     pub(crate) config: PoolConfig,
+    pub(crate) peers: Option<Arc<dyn Peers>>,
     pub(crate) clock: Clock,
     pub(crate) door: Arc<Door>,
     pub(crate) commands: Receiver<Command>,
@@ -152,7 +154,7 @@ impl Worker {
             ring: Ring::new()?,
             buffers: BufferPool::new(RECYCLED),
             memory: Memory::new(limits.pool_bytes.get(), limits.session_bytes.get()),
-            stage: Stage::new(&parts.config, now),
+            stage: Stage::new(&parts.config, parts.peers, now),
             config: parts.config,
             clock: parts.clock,
             door: parts.door,

@@ -1,0 +1,22 @@
+//! The seam to the other hosts that share a pool's resource.
+
+use std::fmt;
+
+use tidegate_control::{HeardReport, HostReport};
+use tidegate_units::HostName;
+
+/// The other hosts that share a pool's resource. Whoever composes a gateway with a carrier implements it; see
+/// [`Gateway::start_among`](crate::Gateway::start_among).
+///
+/// A pool's worker calls this once per control interval, between requests. Neither call may block: what cannot be sent
+/// now is replaced by the next report, and what was not heard is not there.
+pub trait Peers: fmt::Debug + Send + Sync {
+    /// This host's own name among them.
+    fn host(&self) -> &HostName;
+
+    /// Tells them what this host measured in the control interval that ends now.
+    fn publish(&self, report: HostReport);
+
+    /// What each of them said last.
+    fn heard(&self) -> Vec<HeardReport>;
+}
