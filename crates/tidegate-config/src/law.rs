@@ -47,7 +47,13 @@ enum Choice {
 
 /// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
 /// section's keys must contain `law` and [`POOL_KEYS`].
-pub fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<'_>) -> Option<LoopConfig> {
+/// `window_defaults` is what the window law has where nothing is said: it is another one where hosts share the resource.
+pub fn read(
+    pool: &Section<'_>,
+    name: &ResourceName,
+    window_defaults: WindowConfig,
+    report: &mut Report<'_>,
+) -> Option<LoopConfig> {
     let choices = [("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
@@ -56,7 +62,7 @@ pub fn read(pool: &Section<'_>, name: &ResourceName, report: &mut Report<'_>) ->
         None if pool.has("target") => Choice::Window,
         None => Choice::None,
     };
-    let window = window(pool, report);
+    let window = window(pool, window_defaults, report);
     let pid = pid(pool, report);
     let law = match choice {
         Choice::Window => Law::Window(window),
@@ -130,8 +136,7 @@ fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_
     }
 }
 
-fn window(pool: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
-    let mut config = WindowConfig::default();
+fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut Report<'_>) -> WindowConfig {
     let Some(section) = pool.table("window", WINDOW_KEYS, report) else { return config };
     let set = |key, report: &mut Report<'_>, field: &mut f64| {
         if let Some(number) = section.number(key, report) {

@@ -1,6 +1,7 @@
 //! `[pool.NAME]`.
 
 use tidegate_config::{Given, Report, Section, law};
+use tidegate_control::WindowConfig;
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_units::{Bytes, Latency, ResourceName};
@@ -53,7 +54,9 @@ pub(super) fn read(
     let backend = backend::read(section, context);
     let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
     let limits = limits(section, &mut context.report);
-    let law = resource.as_ref().and_then(|resource| law::read(section, resource, &mut context.report));
+    let law = resource
+        .as_ref()
+        .and_then(|resource| law::read(section, resource, WindowConfig::default(), &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
