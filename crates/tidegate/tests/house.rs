@@ -15,6 +15,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-config", 2),
     ("tidegate-gateway", 3),
     ("tidegate-load", 3),
+    ("tidegate-cluster", 3),
     ("tidegate-agent", 4),
     ("tidegate", 5),
 ];

@@ -1,0 +1,100 @@
+//! A host's place in its cluster.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tidegate_control::{HeardReport, HostReport};
+use tidegate_units::ResourceName;
+
+use crate::config::{Carrier, ClusterConfig, JoinError};
+use crate::shared::Shared;
+use crate::status::ClusterStatus;
+use crate::udp::Udp;
+
+/// A carrier that hangs, in a system call to a dead file server for example, is not waited for any longer.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+
+/// A host's place in its cluster: tells the others what this host measures, and hears what they do.
+///
+/// Nothing here ever waits for the carrier, and a carrier that fails stops nothing: the peers' reports grow old, and
+/// [`combine`](tidegate_control::combine) then leaves them out. [`Cluster::status`] says what is wrong.
+///
+/// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out at once.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    ended: Receiver<()>,
+}
+
+impl Cluster {
+    /// Starts to take part. The carrier works in a thread of its own, and tries for ever.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself, or the system gives no thread, descriptor or random number. That the
+    /// network or the server is not there is no error: see [`ClusterStatus::up`].
+    pub fn join(config: ClusterConfig) -> Result<Self, JoinError> {
+        config.check()?;
+        let shared = Arc::new(Shared::new(&config)?);
+        let (end, ended) = channel();
+        let carried = Arc::clone(&shared);
+        let run: Box<dyn FnOnce() + Send> = match config.carrier {
+            Carrier::Udp(udp) => Box::new(move || Udp::new(carried, udp).run()),
+        };
+        let watch = Watch { shared: Arc::clone(&shared), _end: end };
+        thread::Builder::new().name("tidegate-cluster".to_owned()).spawn(move || {
+            let _watch = watch;
+            run();
+        })?;
+        Ok(Self { shared, ended })
+    }
+
+    /// Tells the others what this host measured at a resource. Never waits: what was not sent yet is replaced. A host
+    /// tells of at most 64 resources; reports on more are not sent, counted, and said in the log.
+    pub fn publish(&self, resource: &ResourceName, report: HostReport) {
+        self.shared.publish(resource, report);
+    }
+
+    /// What the other hosts last said of a resource, each with its age since it arrived here. Old ones are among them
+    /// for a while (150 intervals): it is for [`combine`](tidegate_control::combine) to judge.
+    #[must_use]
+    pub fn heard(&self, resource: &ResourceName) -> Vec<HeardReport> {
+        self.shared.peers().reports(self.shared.now(), resource)
+    }
+
+    /// How the exchange goes.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        self.shared.status()
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { cluster, host, .. } = &*self.shared;
+        write!(f, "Cluster({cluster}, {host})")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shared.stop();
+        // It ends by the sender being dropped: nothing is ever received.
+        let _ = self.ended.recv_timeout(LONGEST_GOODBYE);
+    }
+}
+
+/// Says that the carrier's thread has ended, whatever ended it.
+struct Watch {
+    shared: Arc<Shared>,
+    _end: Sender<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.shared.stopped() {
+            self.shared.set_line(false, Some("its thread has ended: restart this host's service".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a host must know to take part.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::HostName;
+
+use crate::key::Key;
+use crate::name::ClusterName;
+use crate::status::CarrierKind;
+
+/// How short and how long the interval may be.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+/// A list of peers has at most so many: beyond, use multicast, or better NATS.
+const MOST_LISTED: usize = 256;
+
+/// How a host takes part in a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterConfig {
+    /// Which cluster. What other clusters say on the same wire is not heard.
+    pub name: ClusterName,
+    /// Our name in it: no other host may have it.
+    pub host: HostName,
+    /// The control interval that the cluster works with, 10 ms to 60 s: a host that says nothing for three of them is
+    /// stale. All hosts should have the same.
+    pub interval: Duration,
+    /// What carries the reports.
+    pub carrier: Carrier,
+}
+
+impl ClusterConfig {
+    /// PARDA's control interval, 2 s.
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(2);
+
+    /// Whether one could join with it.
+    ///
+    /// # Errors
+    /// When it contradicts itself: see [`JoinError`].
+    pub fn check(&self) -> Result<(), JoinError> {
+        let (shortest, longest) = INTERVALS;
+        if !(shortest..=longest).contains(&self.interval) {
+            return Err(JoinError::Interval(self.interval));
+        }
+        match &self.carrier {
+            Carrier::Udp(udp) => udp.check(),
+        }
+    }
+}
+
+/// What carries the reports.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Carrier {
+    /// Datagrams, authenticated with a shared key.
+    Udp(UdpConfig),
+}
+
+impl Carrier {
+    /// Which one.
+    #[must_use]
+    pub const fn kind(&self) -> CarrierKind {
+        match self {
+            Self::Udp(_) => CarrierKind::Udp,
+        }
+    }
+}
+
+/// Datagrams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Where to listen. With multicast only the port counts; otherwise the address must be of the peers' family, or
+    /// `[::]` for both.
+    pub listen: SocketAddr,
+    /// To whom to speak.
+    pub reach: Reach,
+    /// What all hosts of the cluster know, and nobody else.
+    pub key: Key,
+}
+
+/// To whom a host speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// To each of these. Our own address may be among them, so that all hosts can have the same list.
+    Peers(Vec<SocketAddr>),
+    /// To a group on the local network.
+    Multicast {
+        /// The group's address, for example `239.84.68.1` or `ff02::5444`.
+        group: IpAddr,
+        /// The network interface. Without it the system chooses by its routes.
+        interface: Option<String>,
+        /// How many routers may pass it on: 1 stays on the local network.
+        hops: u8,
+    },
+}
+
+impl UdpConfig {
+    fn check(&self) -> Result<(), JoinError> {
+        match &self.reach {
+            Reach::Peers(peers) => {
+                if peers.is_empty() || peers.len() > MOST_LISTED {
+                    return Err(JoinError::PeerCount(peers.len()));
+                }
+                let listen = self.listen;
+                let reachable = |peer: &SocketAddr| {
+                    peer.is_ipv4() == listen.is_ipv4() || (listen.is_ipv6() && listen.ip().is_unspecified())
+                };
+                match peers.iter().find(|peer| peer.port() == 0 || !reachable(peer)) {
+                    Some(peer) if peer.port() == 0 => Err(JoinError::NoPort(*peer)),
+                    Some(peer) => Err(JoinError::Family { listen, peer: *peer }),
+                    None => Ok(()),
+                }
+            }
+            Reach::Multicast { group, .. } if !group.is_multicast() => Err(JoinError::NotMulticast(*group)),
+            Reach::Multicast { .. } if self.listen.port() == 0 => Err(JoinError::NoPort(self.listen)),
+            Reach::Multicast { .. } => Ok(()),
+        }
+    }
+}
+
+/// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address that is not
+/// there yet, is no such error: the carrier tries again, and says so in its status.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The interval is out of its range.
+    #[error("the cluster's interval must be 10ms to 60s, this one is {0:?}")]
+    Interval(Duration),
+    /// The list of peers is empty or too long.
+    #[error("a list of peers has 1 to {MOST_LISTED} addresses, this one has {0}")]
+    PeerCount(usize),
+    /// An address without a port.
+    #[error("{0}: the port must not be 0")]
+    NoPort(SocketAddr),
+    /// One cannot send to an IPv6 address from an IPv4 one, nor the other way round.
+    #[error(
+        "cannot reach {peer} from {listen}: listen on an address of the same family, or on [::] for both"
+    )]
+    Family {
+        /// Where to listen.
+        listen: SocketAddr,
+        /// Who cannot be reached from there.
+        peer: SocketAddr,
+    },
+    /// The group's address is of one host.
+    #[error("{0} is not a multicast address: use one such as 239.84.68.1 or ff02::5444")]
+    NotMulticast(IpAddr),
+    /// The system has no randomness to give.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+    /// The system gives no thread or descriptor.
+    #[error("cannot start the carrier")]
+    System(#[from] std::io::Error),
+}

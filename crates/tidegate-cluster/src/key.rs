@@ -1,0 +1,108 @@
+//! The key that the hosts of a cluster share.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+const SHORTEST: usize = 16;
+const LONGEST: usize = 4096;
+/// Anyone may read, or anyone may write.
+const OPEN_TO_OTHERS: u32 = 0o006;
+
+/// A secret of 16 bytes or more that all hosts of a cluster have. Its `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Arc<[u8]>);
+
+/// Why there is no key.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the cluster's key from {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The key is too short to be a secret, or too long to be meant as one.
+    #[error(
+        "the cluster's key has {0} bytes and needs {SHORTEST} to {LONGEST}; \
+         make one with `head -c 32 /dev/urandom | base64`"
+    )]
+    Length(usize),
+}
+
+impl Key {
+    /// Takes a key as it stands.
+    ///
+    /// # Errors
+    /// When it is shorter than 16 bytes, or longer than 4096.
+    pub fn new(bytes: &[u8]) -> Result<Self, KeyError> {
+        if (SHORTEST..=LONGEST).contains(&bytes.len()) {
+            Ok(Self(bytes.into()))
+        } else {
+            Err(KeyError::Length(bytes.len()))
+        }
+    }
+
+    /// Reads a key from a file: all of it, without spaces and line ends around it. Warns in the log when others than its
+    /// owner and group may read or write the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or what it holds is too short or too long.
+    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+        let failed = |source| KeyError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.mode();
+        let mut bytes = Vec::new();
+        file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let key = Self::new(bytes.trim_ascii())?;
+        if mode & OPEN_TO_OTHERS != 0 {
+            let path = path.display();
+            tracing::warn!(
+                "the cluster's key {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
+                mode & 0o777
+            );
+        }
+        Ok(key)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_long_enough_and_not_shown() {
+        assert!(matches!(Key::new(b"fifteen bytes.."), Err(KeyError::Length(15))));
+        let key = Key::new(b"a secret of sixteen bytes or so").unwrap();
+        assert_eq!(format!("{key:?}"), "Key(..)");
+    }
+
+    #[test]
+    fn a_key_file_is_taken_without_its_line_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, b"0123456789abcdef\n").unwrap();
+        assert_eq!(Key::from_file(&path).unwrap(), Key::new(b"0123456789abcdef").unwrap());
+        std::fs::write(&path, b"0123456789abcde\n").unwrap();
+        assert!(matches!(Key::from_file(&path), Err(KeyError::Length(15))));
+        let missing = Key::from_file(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(missing.contains("/none"), "{missing}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Carriers of what hosts tell each other.
+//!
+//! Hosts that share a resource without seeing each other steer by what they measure together (PARDA §4.2). What follows
+//! from the reports is decided by [`tidegate_control::combine`], which is pure; this crate brings the reports from host
+//! to host, in one of several ways behind one interface:
+//!
+//! | carrier | for | trust |
+//! |---|---|---|
+//! | UDP, to a list of peers or a multicast group | a handful of hosts on one network | a shared key |
+//!
+//! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier that fails
+//! stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
+//!
+//! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the receiver's monotonic
+//! clock. `docs/hosts.md` describes the carriers and the format of the messages.
+
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod config;
+mod key;
+mod name;
+mod notice;
+mod peers;
+mod rejection;
+mod shared;
+mod status;
+mod udp;
+mod wire;
+
+pub use cluster::Cluster;
+pub use config::{Carrier, ClusterConfig, JoinError, Reach, UdpConfig};
+pub use key::{Key, KeyError};
+pub use name::{ClusterName, ClusterNameError};
+pub use rejection::Rejected;
+pub use status::{CarrierKind, ClusterStatus, PeerStatus};

@@ -1,0 +1,96 @@
+//! Log lines about what comes in from outside: at most one of a kind per minute, so that nobody can fill the log.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::mem::{Discriminant, discriminant};
+use std::time::Duration;
+
+use tidegate_units::{HostName, Instant, ResourceName};
+
+use crate::name::ClusterName;
+use crate::rejection::Rejection;
+use crate::wire::MOST_RESOURCES;
+
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// When each kind of line was last written, and how many were left out since. As many entries as there are kinds.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    rejections: HashMap<Discriminant<Rejection>, Notice>,
+    too_many_resources: Notice,
+}
+
+#[derive(Debug, Default)]
+struct Notice {
+    written: Option<Instant>,
+    left_out: u64,
+}
+
+impl Notice {
+    /// Whether a line may be written now, and how many were left out before it.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.written.is_some_and(|written| now.saturating_since(written) < PAUSE) {
+            self.left_out += 1;
+            return None;
+        }
+        self.written = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl Notices {
+    pub(crate) fn say_rejected(
+        &mut self,
+        now: Instant,
+        cluster: &ClusterName,
+        rejection: Rejection,
+        host: Option<&HostName>,
+        from: &dyn Display,
+    ) {
+        let Some(left_out) = self.rejections.entry(discriminant(&rejection)).or_default().due(now) else {
+            return;
+        };
+        let host = host.map(|host| format!(" of host `{host}`")).unwrap_or_default();
+        let more =
+            if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() };
+        match rejection {
+            // These belong to ordinary life: duplicates on the way, starts, neighbours on the same wire.
+            Rejection::Replayed | Rejection::Unproved | Rejection::Restarting | Rejection::OtherCluster => {
+                tracing::debug!(
+                    "cluster {cluster}: a message{host} from {from} does not count: {rejection}{more}"
+                );
+            }
+            _ => tracing::warn!(
+                "cluster {cluster}: a message{host} from {from} does not count: {rejection}{more}"
+            ),
+        }
+    }
+
+    pub(crate) fn say_too_many_resources(
+        &mut self,
+        now: Instant,
+        cluster: &ClusterName,
+        resource: &ResourceName,
+    ) {
+        if self.too_many_resources.due(now).is_some() {
+            tracing::warn!(
+                "cluster {cluster}: nothing is told of `{resource}`: a host tells of at most {MOST_RESOURCES} resources"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_minute_and_the_count_of_the_others() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut notice = Notice::default();
+        assert_eq!(notice.due(at(0)), Some(0));
+        assert_eq!((notice.due(at(1)), notice.due(at(59))), (None, None));
+        assert_eq!(notice.due(at(60)), Some(2));
+        assert_eq!(notice.due(at(61)), None);
+    }
+}

@@ -1,0 +1,372 @@
+//! What was heard from whom: the rules that hold on every carrier. Pure: time is an argument.
+//!
+//! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages only later ones than
+//! those heard count. A second incarnation under a known name may be the host after a restart, or another machine that
+//! was given the same name by mistake; which of the two shows only when the first speaks again. So the first counts
+//! until it takes its leave or has been silent for three intervals, and a first that speaks again after a second was
+//! heard makes them duplicates.
+//!
+//! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64 resources of each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_control::{HeardReport, HostReport};
+use tidegate_units::{HostName, Instant, ResourceName};
+
+use crate::name::Incarnation;
+use crate::rejection::Rejection;
+use crate::status::PeerStatus;
+use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
+
+/// At most so many hosts are kept: what one datagram's worth of bookkeeping per host supports (see `docs/hosts.md`).
+pub(crate) const MOST_HOSTS: usize = 512;
+
+/// A host that was silent for so many intervals has lost its place: another one may have its name.
+pub(crate) const SILENT_INTERVALS: u32 = 3;
+
+/// A report is kept for so many intervals, so that the status can say who went silent, and `combine` who is stale.
+const KEPT_INTERVALS: u32 = 150;
+
+#[derive(Debug)]
+pub(crate) struct Peers {
+    own: HostName,
+    incarnation: Incarnation,
+    interval: Duration,
+    hosts: BTreeMap<HostName, Peer>,
+    /// When another host was last heard under our own name.
+    impostor: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    incarnation: Incarnation,
+    sequence: u64,
+    heard: Instant,
+    /// After so long without a word its name is free.
+    patience: Duration,
+    /// The second incarnation under this name.
+    rival: Option<Rival>,
+    /// When two live incarnations were last seen.
+    duplicate: Option<Instant>,
+    reports: BTreeMap<ResourceName, Kept>,
+}
+
+#[derive(Debug)]
+struct Rival {
+    incarnation: Incarnation,
+    sequence: u64,
+    heard: Instant,
+}
+
+#[derive(Debug)]
+struct Kept {
+    number: u64,
+    arrived: Instant,
+    report: HostReport,
+}
+
+impl Peers {
+    pub(crate) fn new(own: HostName, incarnation: Incarnation, interval: Duration) -> Self {
+        Self { own, incarnation, interval, hosts: BTreeMap::new(), impostor: None }
+    }
+
+    /// Takes a message that arrived now. `Ok(false)`: it was our own.
+    ///
+    /// # Errors
+    /// When it does not count, and why.
+    pub(crate) fn hear(&mut self, now: Instant, message: Message) -> Result<bool, Rejection> {
+        let sender = &message.sender;
+        if sender.host == self.own {
+            if sender.incarnation == self.incarnation {
+                return Ok(false);
+            }
+            self.impostor = Some(now);
+            return Err(Rejection::DuplicateName);
+        }
+        // What was said with a peer's longer interval in mind is not judged by our shorter one.
+        let interval = self.interval.max(Duration::from_millis(sender.interval_ms.into()));
+        let patience = interval.saturating_mul(SILENT_INTERVALS);
+        match self.hosts.get_mut(&sender.host) {
+            None => self.make_room(now)?,
+            Some(peer) if peer.incarnation == sender.incarnation => {
+                if message.sequence <= peer.sequence {
+                    return Err(Rejection::Replayed);
+                }
+                let silent = |since: Instant| now.saturating_since(since) > patience;
+                if peer.rival.as_ref().is_some_and(|rival| !silent(rival.heard)) {
+                    peer.duplicate = Some(now);
+                }
+            }
+            Some(peer) => peer.hear_another(now, &message)?,
+        }
+        if message.leaving {
+            self.hosts.remove(&sender.host);
+            return Ok(true);
+        }
+        let incarnation = sender.incarnation;
+        let peer = self.hosts.entry(message.sender.host).or_insert_with(|| Peer::new(incarnation));
+        peer.sequence = message.sequence;
+        peer.heard = now;
+        peer.patience = patience;
+        for NumberedReport { resource, number, report } in message.reports {
+            peer.keep(now, resource, number, report);
+        }
+        Ok(true)
+    }
+
+    /// The peers' latest reports on a resource, each with its age.
+    pub(crate) fn reports(&self, now: Instant, resource: &ResourceName) -> Vec<HeardReport> {
+        let kept = self.hosts.iter().filter_map(|(host, peer)| Some((host, peer.reports.get(resource)?)));
+        kept.map(|(host, kept)| HeardReport {
+            host: host.clone(),
+            age: now.latency_since(kept.arrived),
+            report: kept.report.clone(),
+        })
+        .collect()
+    }
+
+    /// Forgets hosts and reports that nobody asks about any more.
+    pub(crate) fn forget_old(&mut self, now: Instant) {
+        let kept_for = self.interval.saturating_mul(KEPT_INTERVALS);
+        self.hosts.retain(|_, peer| {
+            peer.reports.retain(|_, kept| now.saturating_since(kept.arrived) <= kept_for);
+            now.saturating_since(peer.heard) <= kept_for.max(peer.patience)
+        });
+    }
+
+    pub(crate) fn status(&self, now: Instant) -> Vec<PeerStatus> {
+        let peers = self.hosts.iter().map(|(host, peer)| PeerStatus {
+            host: host.clone(),
+            age: now.latency_since(peer.heard),
+            stale: now.saturating_since(peer.heard) > peer.patience,
+            resources: peer.reports.keys().cloned().collect(),
+        });
+        peers.collect()
+    }
+
+    /// Names that two hosts bore within the last intervals.
+    pub(crate) fn duplicates(&self, now: Instant) -> Vec<HostName> {
+        let recent =
+            |seen: Instant, patience: Duration| now.saturating_since(seen) <= patience.saturating_mul(4);
+        let ours = self
+            .impostor
+            .filter(|seen| recent(*seen, self.interval.saturating_mul(SILENT_INTERVALS)))
+            .map(|_| self.own.clone());
+        let others = self.hosts.iter().filter_map(|(host, peer)| {
+            peer.duplicate.filter(|seen| recent(*seen, peer.patience)).map(|_| host.clone())
+        });
+        ours.into_iter().chain(others).collect()
+    }
+
+    fn make_room(&mut self, now: Instant) -> Result<(), Rejection> {
+        if self.hosts.len() < MOST_HOSTS {
+            return Ok(());
+        }
+        let stale = self
+            .hosts
+            .iter()
+            .filter(|(_, peer)| now.saturating_since(peer.heard) > peer.patience)
+            .min_by_key(|(_, peer)| peer.heard)
+            .map(|(host, _)| host.clone())
+            .ok_or(Rejection::TooManyHosts)?;
+        self.hosts.remove(&stale);
+        Ok(())
+    }
+}
+
+impl Peer {
+    fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            sequence: 0,
+            heard: Instant::ZERO,
+            patience: Duration::ZERO,
+            rival: None,
+            duplicate: None,
+            reports: BTreeMap::new(),
+        }
+    }
+
+    /// Another incarnation under this name speaks. It takes over when this one is silent, and waits otherwise.
+    fn hear_another(&mut self, now: Instant, message: &Message) -> Result<(), Rejection> {
+        let Message { sender, sequence, .. } = message;
+        if now.saturating_since(self.heard) > self.patience {
+            *self = Self { duplicate: self.duplicate, ..Self::new(sender.incarnation) };
+            return Ok(());
+        }
+        let known = self.rival.take().filter(|rival| rival.incarnation == sender.incarnation);
+        if known.as_ref().is_some_and(|rival| *sequence <= rival.sequence) {
+            self.rival = known;
+            return Err(Rejection::Replayed);
+        }
+        // The one that counts has spoken since the other was first heard: nobody restarted, they are two.
+        let two = known.as_ref().is_some_and(|rival| self.heard > rival.heard);
+        self.rival = Some(Rival { incarnation: sender.incarnation, sequence: *sequence, heard: now });
+        if two {
+            self.duplicate = Some(now);
+        }
+        let recent = self.duplicate.is_some_and(|seen| now.saturating_since(seen) <= self.patience);
+        Err(if recent { Rejection::DuplicateName } else { Rejection::Restarting })
+    }
+
+    fn keep(&mut self, now: Instant, resource: ResourceName, number: u64, report: HostReport) {
+        match self.reports.get_mut(&resource) {
+            Some(kept) if number <= kept.number => {}
+            Some(kept) => *kept = Kept { number, arrived: now, report },
+            None => {
+                if self.reports.len() >= MOST_RESOURCES {
+                    let oldest = self.reports.iter().min_by_key(|(_, kept)| kept.arrived);
+                    if let Some(resource) = oldest.map(|(resource, _)| resource.clone()) {
+                        self.reports.remove(&resource);
+                    }
+                }
+                self.reports.insert(resource, Kept { number, arrived: now, report });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use tidegate_units::Latency;
+
+    use super::*;
+    use crate::wire::tests::{message, report};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * SECOND)
+    }
+
+    fn peers() -> Peers {
+        Peers::new(HostName::new("me").unwrap(), Incarnation(99), Duration::from_secs(2))
+    }
+
+    fn vg0() -> ResourceName {
+        ResourceName::new("vg0").unwrap()
+    }
+
+    fn about(number: u64, completed: u64) -> Vec<NumberedReport> {
+        vec![NumberedReport { resource: vg0(), number, report: report(completed, 5) }]
+    }
+
+    fn completed(peers: &Peers, now: Instant) -> Vec<(String, u64, Latency)> {
+        let heard = peers.reports(now, &vg0()).into_iter();
+        heard.map(|heard| (heard.host.to_string(), heard.report.completed, heard.age)).collect()
+    }
+
+    #[test]
+    fn the_latest_report_counts_and_its_age_is_since_it_arrived() {
+        let mut peers = peers();
+        assert_eq!(peers.hear(at(0), message("a", 1, 1, about(1, 10))), Ok(true));
+        assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 20))), Ok(true));
+        assert_eq!(peers.hear(at(3), message("a", 1, 1, about(1, 10))), Err(Rejection::Replayed));
+        assert_eq!(completed(&peers, at(5)), [("a".to_owned(), 20, Latency::from_millis(3_000))]);
+        assert_eq!(peers.reports(at(5), &ResourceName::new("other").unwrap()), []);
+    }
+
+    #[test]
+    fn an_old_report_shown_again_in_a_new_message_does_not_get_younger() {
+        let mut peers = peers();
+        peers.hear(at(0), message("a", 1, 1, about(1, 10))).unwrap();
+        peers.hear(at(4), message("a", 1, 2, about(1, 10))).unwrap();
+        assert_eq!(completed(&peers, at(5)), [("a".to_owned(), 10, Latency::from_millis(5_000))]);
+        assert_eq!(peers.status(at(5))[0].age, Latency::from_millis(1_000));
+    }
+
+    #[test]
+    fn a_host_that_restarts_counts_again_after_three_intervals_and_is_no_duplicate() {
+        let mut peers = peers();
+        peers.hear(at(0), message("a", 1, 70, about(70, 10))).unwrap();
+        assert_eq!(peers.hear(at(3), message("a", 2, 1, about(1, 20))), Err(Rejection::Restarting));
+        assert_eq!(peers.hear(at(5), message("a", 2, 2, about(2, 21))), Err(Rejection::Restarting));
+        assert_eq!(peers.hear(at(7), message("a", 2, 3, about(3, 22))), Ok(true));
+        assert_eq!(completed(&peers, at(7)), [("a".to_owned(), 22, Latency::ZERO)]);
+        assert_eq!(peers.duplicates(at(7)), []);
+    }
+
+    #[test]
+    fn a_host_that_takes_its_leave_may_return_at_once() {
+        let mut peers = peers();
+        peers.hear(at(0), message("a", 1, 1, about(1, 10))).unwrap();
+        let farewell = Message { leaving: true, ..message("a", 1, 2, vec![]) };
+        assert_eq!(peers.hear(at(1), farewell), Ok(true));
+        assert_eq!(completed(&peers, at(1)), []);
+        assert_eq!(peers.hear(at(1), message("a", 2, 1, about(1, 20))), Ok(true));
+    }
+
+    #[test]
+    fn of_two_hosts_with_one_name_the_first_counts_and_both_are_reported() {
+        let mut peers = peers();
+        for second in 0..10 {
+            peers.hear(at(2 * second), message("a", 1, second + 1, about(second + 1, 10))).unwrap();
+            let other = peers.hear(at(2 * second + 1), message("a", 2, second + 1, about(second + 1, 20)));
+            let expected = if second == 0 { Rejection::Restarting } else { Rejection::DuplicateName };
+            assert_eq!(other, Err(expected));
+        }
+        assert_eq!(peers.duplicates(at(20)), [HostName::new("a").unwrap()]);
+        assert_eq!(completed(&peers, at(18))[0].1, 10);
+        // The first ends: the second takes its place, and the report of two hosts goes away.
+        assert_eq!(peers.hear(at(25), message("a", 2, 99, about(99, 20))), Ok(true));
+        assert_eq!(peers.duplicates(at(60)), []);
+    }
+
+    #[test]
+    fn our_own_name_from_elsewhere_is_reported_and_our_own_voice_is_not() {
+        let mut peers = peers();
+        assert_eq!(peers.hear(at(0), message("me", 99, 1, about(1, 1))), Ok(false));
+        assert_eq!(peers.duplicates(at(0)), []);
+        assert_eq!(peers.hear(at(1), message("me", 98, 1, about(1, 1))), Err(Rejection::DuplicateName));
+        assert_eq!(peers.duplicates(at(1)), [HostName::new("me").unwrap()]);
+        assert_eq!(completed(&peers, at(1)), []);
+    }
+
+    #[test]
+    fn hosts_are_bounded_and_the_stale_make_room() {
+        let mut peers = peers();
+        for host in 0..MOST_HOSTS {
+            peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![])).unwrap();
+        }
+        assert_eq!(peers.hear(at(1), message("new", 1, 1, vec![])), Err(Rejection::TooManyHosts));
+        assert_eq!(peers.hear(at(7), message("new", 1, 1, vec![])), Ok(true));
+        assert_eq!(peers.status(at(7)).len(), MOST_HOSTS);
+        peers.forget_old(at(1_000));
+        assert_eq!(peers.status(at(1_000)).len(), 0);
+    }
+
+    proptest! {
+        /// Under any interleaving: the sequence that counts only grows within an incarnation, an incarnation gives way
+        /// only when silent, ages are those of arrival, and nothing grows past its bound.
+        #[test]
+        fn any_messages_in_any_order(
+            spoken in prop::collection::vec((0u64..4, 0u8..3, 1u128..4, 0u64..6, 0u64..6), 1..200)
+        ) {
+            let mut peers = peers();
+            let mut now = at(0);
+            let mut current: BTreeMap<u8, (u128, u64, Instant)> = BTreeMap::new();
+            for (pause, host, incarnation, sequence, number) in spoken {
+                now = now + Duration::from_secs(pause);
+                let name = format!("h{host}");
+                let taken = peers.hear(now, message(&name, incarnation, sequence, about(number, sequence)));
+                if taken.is_ok() {
+                    if let Some(&(was, before, heard)) = current.get(&host) {
+                        if was == incarnation {
+                            prop_assert!(sequence > before);
+                        } else {
+                            prop_assert!(now.saturating_since(heard) > Duration::from_secs(6));
+                        }
+                    }
+                    current.insert(host, (incarnation, sequence, now));
+                }
+                for heard in peers.reports(now, &vg0()) {
+                    prop_assert!(heard.age.to_duration() <= now.saturating_since(at(0)));
+                }
+                prop_assert!(peers.status(now).len() <= 3);
+            }
+        }
+    }
+}

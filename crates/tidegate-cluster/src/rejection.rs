@@ -1,0 +1,120 @@
+//! Why a message was not taken, and how often.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::wire::VERSION;
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum Rejection {
+    #[error("it was not made with our key")]
+    BadKey,
+    #[expect(dead_code, reason = "the shared file comes next")]
+    #[error("its block fails its checksum: torn, or written by something else")]
+    Checksum,
+    #[error("it was heard before, or overtaken by a later one")]
+    Replayed,
+    #[error("its sender has not yet shown that it lives now, and is asked to")]
+    Unproved,
+    #[error("it has the old version {0} of the format, and this is version {VERSION}: upgrade its sender")]
+    OldVersion(u16),
+    #[error(
+        "it has version {0} of the format, and this host knows only version {VERSION}: upgrade this host"
+    )]
+    NewVersion(u16),
+    #[error("it belongs to another cluster")]
+    OtherCluster,
+    #[error("it is malformed: {0}")]
+    Malformed(&'static str),
+    #[error("it says what cannot be: {0}")]
+    OutOfRange(&'static str),
+    #[error("two hosts bear its name; the one heard first counts")]
+    DuplicateName,
+    #[error(
+        "its host seems to have restarted; its former self counts until it has been silent for three intervals"
+    )]
+    Restarting,
+    #[error("there are too many hosts already")]
+    TooManyHosts,
+}
+
+/// How many messages were not taken since the start, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Rejected {
+    /// Not made with our key (UDP): a wrong key, or a stranger.
+    pub bad_key: u64,
+    /// A block that fails its checksum (shared file): caught while it was being written, or damaged.
+    pub checksum: u64,
+    /// Heard before, or overtaken by a later message of the same host.
+    pub replayed: u64,
+    /// Well-made, but by a host that has not yet shown that it lives now (UDP). Some at every start are normal.
+    pub unproved: u64,
+    /// An older version of the format.
+    pub old_version: u64,
+    /// A newer version of the format.
+    pub new_version: u64,
+    /// Of another cluster on the same wire.
+    pub other_cluster: u64,
+    /// Not what the format says.
+    pub malformed: u64,
+    /// A number that cannot be.
+    pub out_of_range: u64,
+    /// From a second host under a name that is taken, or under our own.
+    pub duplicate_name: u64,
+    /// From a host that seems to have restarted without taking leave: it counts again once its former self has been
+    /// silent for three intervals.
+    pub restarting: u64,
+    /// From more hosts than are kept.
+    pub too_many_hosts: u64,
+}
+
+impl Rejected {
+    pub(crate) fn count(&mut self, rejection: Rejection) -> &mut u64 {
+        match rejection {
+            Rejection::BadKey => &mut self.bad_key,
+            Rejection::Checksum => &mut self.checksum,
+            Rejection::Replayed => &mut self.replayed,
+            Rejection::Unproved => &mut self.unproved,
+            Rejection::OldVersion(_) => &mut self.old_version,
+            Rejection::NewVersion(_) => &mut self.new_version,
+            Rejection::OtherCluster => &mut self.other_cluster,
+            Rejection::Malformed(_) => &mut self.malformed,
+            Rejection::OutOfRange(_) => &mut self.out_of_range,
+            Rejection::DuplicateName => &mut self.duplicate_name,
+            Rejection::Restarting => &mut self.restarting,
+            Rejection::TooManyHosts => &mut self.too_many_hosts,
+        }
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self {
+            bad_key,
+            checksum,
+            replayed,
+            unproved,
+            old_version,
+            new_version,
+            other_cluster,
+            malformed,
+            out_of_range,
+            duplicate_name,
+            restarting,
+            too_many_hosts,
+        } = self;
+        bad_key
+            + checksum
+            + replayed
+            + unproved
+            + old_version
+            + new_version
+            + other_cluster
+            + malformed
+            + out_of_range
+            + duplicate_name
+            + restarting
+            + too_many_hosts
+    }
+}

@@ -1,0 +1,259 @@
+//! What the owner of a [`Cluster`](crate::Cluster) and its carrier's thread share.
+//!
+//! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments, never across
+//! input or output.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use tidegate_control::HostReport;
+use tidegate_units::{HostName, Instant, ResourceName};
+
+use crate::config::{ClusterConfig, JoinError};
+use crate::name::{ClusterName, Incarnation};
+use crate::notice::Notices;
+use crate::peers::Peers;
+use crate::rejection::{Rejected, Rejection};
+use crate::status::{CarrierKind, ClusterStatus};
+use crate::wire::{MOST_RESOURCES, Message, NumberedReport, Sender};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) cluster: ClusterName,
+    pub(crate) host: HostName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) interval: Duration,
+    kind: CarrierKind,
+    origin: std::time::Instant,
+    outbox: Mutex<Outbox>,
+    peers: Mutex<Peers>,
+    tally: Mutex<Tally>,
+    wake: OwnedFd,
+    stop: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Tally {
+    up: bool,
+    reason: Option<String>,
+    sent: u64,
+    taken: u64,
+    rejected: Rejected,
+    notices: Notices,
+}
+
+impl Shared {
+    pub(crate) fn new(config: &ClusterConfig) -> Result<Self, JoinError> {
+        let incarnation = Incarnation::random().ok_or(JoinError::NoRandomness)?;
+        Ok(Self {
+            cluster: config.name.clone(),
+            host: config.host.clone(),
+            incarnation,
+            interval: config.interval,
+            kind: config.carrier.kind(),
+            origin: std::time::Instant::now(),
+            outbox: Mutex::default(),
+            peers: Mutex::new(Peers::new(config.host.clone(), incarnation, config.interval)),
+            tally: Mutex::new(Tally {
+                up: false,
+                reason: Some("starting".to_owned()),
+                sent: 0,
+                taken: 0,
+                rejected: Rejected::default(),
+                notices: Notices::default(),
+            }),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// The time on this host's monotonic clock.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::ZERO + self.origin.elapsed()
+    }
+
+    /// Between two messages there is at least so much time: what is published meanwhile goes together.
+    pub(crate) fn gap(&self) -> Duration {
+        (self.interval / 20).min(Duration::from_millis(100))
+    }
+
+    // ── for the owner ──
+
+    pub(crate) fn publish(&self, resource: &ResourceName, report: HostReport) {
+        let now = self.now();
+        let kept_for = self.interval.saturating_mul(10);
+        if lock(&self.outbox).put(now, kept_for, resource, report) {
+            self.wake();
+        } else {
+            lock(&self.tally).notices.say_too_many_resources(now, &self.cluster, resource);
+        }
+    }
+
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
+        lock(&self.peers)
+    }
+
+    pub(crate) fn status(&self) -> ClusterStatus {
+        let now = self.now();
+        let (peers, duplicates) = {
+            let peers = self.peers();
+            (peers.status(now), peers.duplicates(now))
+        };
+        let unpublished = lock(&self.outbox).refused;
+        let tally = lock(&self.tally);
+        ClusterStatus {
+            cluster: self.cluster.clone(),
+            host: self.host.clone(),
+            carrier: self.kind,
+            up: tally.up,
+            reason: tally.reason.clone(),
+            peers,
+            duplicates,
+            sent: tally.sent,
+            taken: tally.taken,
+            rejected: tally.rejected,
+            unpublished,
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // A write fails only when the counter is at its limit: then the carrier is awake already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    // ── for the carrier ──
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Readable when something was published, or the end has come.
+    pub(crate) fn woken(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    pub(crate) fn clear_wake(&self) {
+        // It fails when nothing is to be cleared.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        lock(&self.outbox).reports.values().any(|draft| !draft.sent)
+    }
+
+    /// What was published and not sent, and is young enough to be worth it.
+    pub(crate) fn take_news(&self) -> Vec<NumberedReport> {
+        let oldest = self.now() - self.interval.saturating_mul(crate::peers::SILENT_INTERVALS);
+        lock(&self.outbox).take_news(oldest)
+    }
+
+    pub(crate) fn message(&self, sequence: u64, reports: Vec<NumberedReport>, leaving: bool) -> Message {
+        // Invariant: the interval was checked to be at most a minute.
+        let interval_ms = self.interval.as_millis() as u32;
+        let sender = Sender { host: self.host.clone(), incarnation: self.incarnation, interval_ms };
+        Message { sender, sequence, reports, leaving }
+    }
+
+    /// Takes a message that arrived now, or counts and says why not. `from` is where it came from, for people.
+    pub(crate) fn hear(&self, now: Instant, heard: Result<Message, Rejection>, from: &dyn Display) {
+        let (host, result) = match heard {
+            Ok(message) => (Some(message.sender.host.clone()), self.peers().hear(now, message)),
+            Err(rejection) => (None, Err(rejection)),
+        };
+        let mut tally = lock(&self.tally);
+        match result {
+            Ok(true) => tally.taken += 1,
+            Ok(false) => {}
+            Err(rejection) => {
+                *tally.rejected.count(rejection) += 1;
+                tally.notices.say_rejected(now, &self.cluster, rejection, host.as_ref(), from);
+            }
+        }
+    }
+
+    pub(crate) fn count_sent(&self) {
+        lock(&self.tally).sent += 1;
+    }
+
+    /// Says how the carrier is, and logs it when that is new.
+    pub(crate) fn set_line(&self, up: bool, reason: Option<String>) {
+        let mut tally = lock(&self.tally);
+        if tally.up == up && tally.reason == reason {
+            return;
+        }
+        let (cluster, kind) = (&self.cluster, self.kind);
+        match (&reason, up) {
+            (None, _) => tracing::info!("cluster {cluster}: {kind} is up"),
+            (Some(reason), true) => tracing::warn!("cluster {cluster}: {kind} is up, but {reason}"),
+            (Some(reason), false) => {
+                tracing::warn!("cluster {cluster}: {kind} is down, this host goes on alone: {reason}");
+            }
+        }
+        tally.up = up;
+        tally.reason = reason;
+    }
+}
+
+/// The latest report on each resource.
+#[derive(Debug, Default)]
+struct Outbox {
+    reports: BTreeMap<ResourceName, Draft>,
+    number: u64,
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Draft {
+    number: u64,
+    report: HostReport,
+    published: Instant,
+    sent: bool,
+}
+
+impl Outbox {
+    /// Whether there was room.
+    fn put(&mut self, now: Instant, kept_for: Duration, resource: &ResourceName, report: HostReport) -> bool {
+        if !self.reports.contains_key(resource) && self.reports.len() >= MOST_RESOURCES {
+            self.reports.retain(|_, draft| now.saturating_since(draft.published) <= kept_for);
+            if self.reports.len() >= MOST_RESOURCES {
+                self.refused += 1;
+                return false;
+            }
+        }
+        self.number += 1;
+        let draft = Draft { number: self.number, report, published: now, sent: false };
+        self.reports.insert(resource.clone(), draft);
+        true
+    }
+
+    fn take_news(&mut self, oldest: Instant) -> Vec<NumberedReport> {
+        let mut news = Vec::new();
+        for (resource, draft) in &mut self.reports {
+            if !std::mem::replace(&mut draft.sent, true) && draft.published >= oldest {
+                news.push(draft.numbered(resource));
+            }
+        }
+        news
+    }
+}
+
+impl Draft {
+    fn numbered(&self, resource: &ResourceName) -> NumberedReport {
+        NumberedReport { resource: resource.clone(), number: self.number, report: self.report.clone() }
+    }
+}
+
+/// A thread that panicked left nothing half done: every change under these locks is complete in itself.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

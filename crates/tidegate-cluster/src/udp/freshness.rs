@@ -1,0 +1,324 @@
+//! That a datagram was made now, and not recorded earlier: without any clock but our own, and without a handshake.
+//!
+//! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest nonces that its
+//! sender heard from others. A datagram that echoes a nonce of ours was made after we drew it: nobody can echo what was
+//! not yet drawn, and nobody without the key can make a datagram. So
+//!
+//! - a sender counts while it has echoed a nonce that we drew at most [`LEASE_INTERVALS`] intervals ago, and
+//! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce that its
+//!   datagrams may echo is still good.
+//!
+//! Hence a datagram is taken at most once, and no datagram is taken that is older than the lease. An attacker who records
+//! and sends again gains nothing: the same incarnation's datagrams fail the sequence, those of an earlier incarnation echo
+//! nonces that are no longer good, or fail the sequence that we still remember. An attacker who can also hold datagrams
+//! back may deliver each of them once, up to a lease late. One who floods can delay that a *new* host is heard, because its
+//! nonce must find a place among those to echo; half of the places are kept for hosts that count already.
+//!
+//! Timestamps were the alternative. They need clocks that agree, and fail just when a clock does not; a boot counter in
+//! a file fails when the file is lost. The price paid here is eight bytes per host in each datagram.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tidegate_units::{HostName, Instant};
+
+use crate::name::Incarnation;
+use crate::rejection::Rejection;
+
+/// A nonce is good for so many of our intervals. Every host echoes us once in an interval as long as it hears at most
+/// [`MOST_ECHOES`] others; so several datagrams in a row may be lost.
+const LEASE_INTERVALS: u32 = 10;
+
+/// A datagram echoes at most so many nonces.
+pub(crate) const MOST_ECHOES: usize = 64;
+
+/// At most so many incarnations are remembered: twice as many as there may be hosts.
+const MOST_SOURCES: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Freshness {
+    random: SystemRandom,
+    interval: Duration,
+    /// Ours, oldest first, each with the time when it was drawn.
+    drawn: VecDeque<(u64, Instant)>,
+    sources: BTreeMap<(HostName, Incarnation), Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    /// The highest sequence number heard.
+    sequence: u64,
+    /// The nonce to echo to it.
+    nonce: u64,
+    heard: Instant,
+    echoed: Option<Instant>,
+    /// When we drew the latest of our nonces that it has echoed.
+    proved: Option<Instant>,
+}
+
+impl Source {
+    fn counts(&self, now: Instant, lease: Duration) -> bool {
+        self.proved.is_some_and(|drawn| now.saturating_since(drawn) <= lease)
+    }
+}
+
+impl Freshness {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { random: SystemRandom::new(), interval, drawn: VecDeque::new(), sources: BTreeMap::new() }
+    }
+
+    fn lease(&self) -> Duration {
+        self.interval.saturating_mul(LEASE_INTERVALS)
+    }
+
+    /// Judges an authentic datagram that arrived now.
+    ///
+    /// # Errors
+    /// When it was heard before, or its sender has not shown that it lives.
+    pub(crate) fn check(
+        &mut self,
+        now: Instant,
+        host: &HostName,
+        incarnation: Incarnation,
+        sequence: u64,
+        nonce: u64,
+        echoes: &[u64],
+    ) -> Result<(), Rejection> {
+        let lease = self.lease();
+        self.drawn.retain(|(_, drawn)| now.saturating_since(*drawn) <= lease);
+        let proved = self.drawn.iter().rev().find(|(ours, _)| echoes.contains(ours)).map(|(_, drawn)| *drawn);
+        let key = (host.clone(), incarnation);
+        if !self.sources.contains_key(&key) {
+            self.make_room(now)?;
+        }
+        let source = self.sources.entry(key).or_insert(Source {
+            sequence: 0,
+            nonce,
+            heard: now,
+            echoed: None,
+            proved: None,
+        });
+        if sequence <= source.sequence {
+            return Err(Rejection::Replayed);
+        }
+        source.sequence = sequence;
+        source.nonce = nonce;
+        source.heard = now;
+        source.proved = source.proved.max(proved);
+        if source.counts(now, lease) { Ok(()) } else { Err(Rejection::Unproved) }
+    }
+
+    /// What to put into the datagram that goes out now: a nonce of ours, and at most `most` echoes.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub(crate) fn stamp(
+        &mut self,
+        now: Instant,
+        most: usize,
+    ) -> Result<(u64, Vec<u64>), ring::error::Unspecified> {
+        let nonce = match self.drawn.back() {
+            Some(&(nonce, drawn)) if now.saturating_since(drawn) < self.interval / 2 => nonce,
+            _ => {
+                let mut bytes = [0; 8];
+                self.random.fill(&mut bytes)?;
+                let nonce = u64::from_le_bytes(bytes);
+                self.drawn.push_back((nonce, now));
+                nonce
+            }
+        };
+        Ok((nonce, self.echoes(now, most.min(MOST_ECHOES))))
+    }
+
+    /// How many echoes are due.
+    pub(crate) fn due(&self, now: Instant) -> usize {
+        self.sources.values().filter(|source| self.is_due(source, now)).count()
+    }
+
+    fn is_due(&self, source: &Source, now: Instant) -> bool {
+        // Slightly less than an interval, so that a sender's jitter does not make it every other one.
+        source.echoed.is_none_or(|echoed| now.saturating_since(echoed) >= self.interval * 3 / 4)
+    }
+
+    fn echoes(&mut self, now: Instant, most: usize) -> Vec<u64> {
+        let lease = self.lease();
+        let mut due: Vec<_> = self
+            .sources
+            .iter()
+            .filter(|(_, source)| self.is_due(source, now))
+            .map(|(key, source)| (!source.counts(now, lease), source.echoed, key.clone()))
+            .collect();
+        due.sort();
+        // Those that count come first, the longest waiting before the others; half of the places are theirs alone,
+        // the other half is never.
+        let known = due.partition_point(|(new, ..)| !new);
+        let new = (due.len() - known).min(most / 2);
+        let chosen = due[..known.min(most - new)].iter().chain(&due[known..known + new]);
+        let mut nonces = Vec::with_capacity(most);
+        for (.., key) in chosen {
+            if let Some(source) = self.sources.get_mut(key) {
+                source.echoed = Some(now);
+                nonces.push(source.nonce);
+            }
+        }
+        nonces
+    }
+
+    /// Forgets those whose datagrams could not count any more, so that one more fits.
+    fn make_room(&mut self, now: Instant) -> Result<(), Rejection> {
+        let lease = self.lease();
+        self.sources
+            .retain(|_, source| now.saturating_since(source.heard) <= lease || source.counts(now, lease));
+        if self.sources.len() < MOST_SOURCES {
+            return Ok(());
+        }
+        // Whoever has shown nothing yet has nothing to lose. The others' sequence numbers must not be forgotten.
+        let oldest = self
+            .sources
+            .iter()
+            .filter(|(_, source)| !source.counts(now, lease))
+            .min_by_key(|(_, source)| source.heard)
+            .map(|(key, _)| key.clone())
+            .ok_or(Rejection::TooManyHosts)?;
+        self.sources.remove(&oldest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn host(name: &str) -> HostName {
+        HostName::new(name).unwrap()
+    }
+
+    /// What travels: sequence, nonce, echoes.
+    type Sent = (u64, u64, Vec<u64>);
+
+    struct Node {
+        name: HostName,
+        incarnation: Incarnation,
+        sequence: u64,
+        freshness: Freshness,
+    }
+
+    impl Node {
+        fn new(name: &str, incarnation: u128) -> Self {
+            let incarnation = Incarnation(incarnation);
+            Self { name: host(name), incarnation, sequence: 0, freshness: Freshness::new(INTERVAL) }
+        }
+
+        fn send(&mut self, now: Instant) -> Sent {
+            self.sequence += 1;
+            let (nonce, echoes) = self.freshness.stamp(now, MOST_ECHOES).unwrap();
+            (self.sequence, nonce, echoes)
+        }
+
+        fn hear(&mut self, now: Instant, from: &Node, sent: &Sent) -> Result<(), Rejection> {
+            let (sequence, nonce, echoes) = sent;
+            self.freshness.check(now, &from.name, from.incarnation, *sequence, *nonce, echoes)
+        }
+    }
+
+    #[test]
+    fn two_hosts_count_for_each_other_within_two_intervals_and_go_on() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        let first = a.send(at(0));
+        assert_eq!(b.hear(at(0), &a, &first), Err(Rejection::Unproved));
+        let answer = b.send(at(1));
+        assert_eq!(a.hear(at(1), &b, &answer), Ok(()));
+        for second in 1..60 {
+            let (from_a, from_b) = (a.send(at(2 * second)), b.send(at(2 * second + 1)));
+            assert_eq!(b.hear(at(2 * second), &a, &from_a), Ok(()));
+            assert_eq!(a.hear(at(2 * second + 1), &b, &from_b), Ok(()));
+        }
+    }
+
+    #[test]
+    fn nothing_recorded_counts_again_not_even_from_before_the_sender_restarted() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        let mut recorded = vec![];
+        for second in 0..10 {
+            let from_a = a.send(at(second));
+            let _ = b.hear(at(second), &a, &from_a);
+            recorded.push(from_a);
+            let from_b = b.send(at(second));
+            let _ = a.hear(at(second), &b, &from_b);
+        }
+        let mut again = Node::new("a", 3);
+        for second in 10..200 {
+            for old in &recorded {
+                assert!(b.hear(at(second), &a, old).is_err(), "at {second} s");
+            }
+            let from_a = again.send(at(second));
+            let taken = b.hear(at(second), &again, &from_a);
+            assert!(taken.is_ok() || second == 10, "the new incarnation at {second} s: {taken:?}");
+            let from_b = b.send(at(second));
+            let _ = again.hear(at(second), &b, &from_b);
+        }
+        // A receiver that restarted remembers nothing, and takes nothing old either.
+        let mut fresh = Node::new("b", 4);
+        let _ = fresh.send(at(200));
+        for old in &recorded {
+            assert!(fresh.hear(at(201), &a, old).is_err());
+        }
+    }
+
+    #[test]
+    fn what_was_held_back_counts_for_a_lease_at_most() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        let from_b = b.send(at(0));
+        let _ = a.hear(at(0), &b, &from_b);
+        let held: Vec<_> = (0..40).map(|second| a.send(at(second))).collect();
+        assert_eq!(b.hear(at(15), &a, &held[0]), Ok(()));
+        assert_eq!(b.hear(at(20), &a, &held[1]), Ok(()));
+        assert_eq!(b.hear(at(21), &a, &held[2]), Err(Rejection::Unproved));
+    }
+
+    #[test]
+    fn strangers_keep_out_neither_those_who_count_nor_for_ever_a_new_one() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        for second in 0..400 {
+            let now = at(second);
+            for stranger in 0..100 {
+                let ghost = u128::from(1_000 + second * 100 + stranger);
+                let _ = b.freshness.check(now, &host("a"), Incarnation(ghost), 1, 7, &[]);
+            }
+            assert!(b.freshness.sources.len() <= MOST_SOURCES);
+            let from_b = b.send(now);
+            assert!(from_b.2.len() <= MOST_ECHOES);
+            let heard = a.hear(now, &b, &from_b);
+            let from_a = a.send(now);
+            let taken = b.hear(now, &a, &from_a);
+            if second > 10 {
+                assert_eq!((heard, taken), (Ok(()), Ok(())), "at {second} s");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_hosts_keep_counting_for_one_another() {
+        let mut nodes: Vec<_> = (0..100).map(|n| Node::new(&format!("h{n}"), n + 1)).collect();
+        for round in 0..30 {
+            for sender in 0..nodes.len() {
+                let now = Instant::from_nanos(round * 2_000_000_000 + sender as u64 * 20_000_000);
+                let sent = nodes[sender].send(now);
+                let (name, incarnation) = (nodes[sender].name.clone(), nodes[sender].incarnation);
+                for (receiver, node) in nodes.iter_mut().enumerate() {
+                    if receiver != sender {
+                        let taken = node.freshness.check(now, &name, incarnation, sent.0, sent.1, &sent.2);
+                        assert!(round < 5 || taken.is_ok(), "{sender} to {receiver} in round {round}");
+                    }
+                }
+            }
+        }
+    }
+}

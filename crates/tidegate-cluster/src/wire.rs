@@ -1,0 +1,469 @@
+//! The format of a message, the same on every carrier.
+//!
+//! Little-endian, without padding:
+//!
+//! ```text
+//! magic "TGHR" · version u16 · cluster: u8 length, text
+//! host: u8 length, text · incarnation u128 · sequence u64 · interval u32 (ms) · flags u8 (1: leaving)
+//! reports: u8 count, then each:
+//!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64 · total latency u64 (ns)
+//!     active shares f64 · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)]
+//! ```
+//!
+//! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in every version,
+//! so that a message of another version, or of another cluster, is told from a damaged one. A receiver takes nothing on
+//! trust: each number has a range, unknown flags and leftovers are refused. A sender brings its numbers into their range.
+
+use tidegate_control::{HostReport, Signal};
+use tidegate_units::{HostName, Latency, ResourceName, Window};
+
+use crate::name::{ClusterName, Incarnation};
+use crate::rejection::Rejection;
+
+/// The version that this code writes and reads.
+pub(crate) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"TGHR";
+
+/// A host tells of at most so many resources.
+pub(crate) const MOST_RESOURCES: usize = 64;
+
+/// A report and its resource need at most so many bytes.
+pub(crate) const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 4 * 8 + 3 * 8;
+
+const HOUR: u64 = 3_600 * 1_000_000_000;
+/// Nobody waits longer for a request, in nanoseconds: a day.
+const LONGEST_LATENCY: u64 = 24 * HOUR;
+/// The longest control interval, in nanoseconds.
+const LONGEST_INTERVAL: u64 = HOUR;
+/// More requests than any array completes in an hour.
+const MOST_COMPLETED: u64 = 1_000_000_000_000;
+const GREATEST_WINDOW: f64 = 1e9;
+/// A million consumers with the most shares.
+const MOST_SHARES: f64 = 1e12;
+
+const LEAVING: u8 = 1;
+
+const PROTECTED_READS: u8 = 1;
+const OUTSTANDING: u8 = 2;
+const HAS_OLDEST: u8 = 4;
+const HAS_WINDOW: u8 = 8;
+const HAS_SET_POINT: u8 = 16;
+
+/// What one host says at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Message {
+    pub(crate) sender: Sender,
+    /// Grows with every message of an incarnation.
+    pub(crate) sequence: u64,
+    pub(crate) reports: Vec<NumberedReport>,
+    /// The host ends in order and will say no more.
+    pub(crate) leaving: bool,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) host: HostName,
+    pub(crate) incarnation: Incarnation,
+    /// How often it usually speaks, in milliseconds.
+    pub(crate) interval_ms: u32,
+}
+
+/// A report on one resource. Its number grows with every report that is made, and stays when an old one is sent again:
+/// a carrier that shows the same report twice does not make it younger.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NumberedReport {
+    pub(crate) resource: ResourceName,
+    pub(crate) number: u64,
+    pub(crate) report: HostReport,
+}
+
+impl Message {
+    /// Appends the message to `out`. At most [`MOST_RESOURCES`] reports are written.
+    pub(crate) fn write(&self, cluster: &ClusterName, out: &mut Vec<u8>) {
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        write_text(cluster.as_str(), out);
+        write_text(self.sender.host.as_str(), out);
+        out.extend(self.sender.incarnation.0.to_le_bytes());
+        out.extend(self.sequence.to_le_bytes());
+        out.extend(self.sender.interval_ms.to_le_bytes());
+        out.push(if self.leaving { LEAVING } else { 0 });
+        let count = self.reports.len().min(MOST_RESOURCES);
+        out.push(count as u8);
+        for numbered in &self.reports[..count] {
+            write_report(numbered, out);
+        }
+    }
+
+    /// Reads a message, and returns what follows it.
+    ///
+    /// # Errors
+    /// When the bytes are not a message of this version and cluster, or a number is out of its range.
+    pub(crate) fn read<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<(Self, &'b [u8]), Rejection> {
+        let mut input = Input(check_start(cluster, bytes)?);
+        let host = HostName::new(input.text()?).map_err(|_| Rejection::Malformed("the host's name"))?;
+        let incarnation = Incarnation(u128::from_le_bytes(input.take()?));
+        let sequence = input.u64()?;
+        let interval_ms = u32::from_le_bytes(input.take()?);
+        if u64::from(interval_ms) * 1_000_000 > LONGEST_INTERVAL {
+            return Err(Rejection::OutOfRange("the interval between messages"));
+        }
+        let leaving = match input.u8()? {
+            0 => false,
+            LEAVING => true,
+            _ => return Err(Rejection::Malformed("unknown flags of the message")),
+        };
+        let count = usize::from(input.u8()?);
+        if count > MOST_RESOURCES {
+            return Err(Rejection::OutOfRange("the number of resources"));
+        }
+        let mut reports: Vec<NumberedReport> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let numbered = read_report(&mut input)?;
+            if reports.iter().any(|other| other.resource == numbered.resource) {
+                return Err(Rejection::Malformed("two reports on one resource"));
+            }
+            reports.push(numbered);
+        }
+        let sender = Sender { host, incarnation, interval_ms };
+        Ok((Self { sender, sequence, reports, leaving }, input.0))
+    }
+}
+
+/// Checks the part that every version has, and returns what follows it.
+///
+/// # Errors
+/// When the bytes are of something else, of another version, or of another cluster.
+pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<&'b [u8], Rejection> {
+    let mut input = Input(bytes);
+    if input.take()? != MAGIC {
+        return Err(Rejection::Malformed("it does not begin like a message"));
+    }
+    let version = u16::from_le_bytes(input.take()?);
+    // The cluster comes first: another cluster's versions are none of our business.
+    if input.text()? != cluster.as_str() {
+        return Err(Rejection::OtherCluster);
+    }
+    match version {
+        VERSION => Ok(input.0),
+        old if old < VERSION => Err(Rejection::OldVersion(old)),
+        new => Err(Rejection::NewVersion(new)),
+    }
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    // Invariant: names are at most 255 bytes long, whatever they name.
+    out.push(text.len() as u8);
+    out.extend(text.as_bytes());
+}
+
+fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
+    let NumberedReport { resource, number, report } = numbered;
+    let completed = report.completed.min(MOST_COMPLETED);
+    let flag = |there: bool, flag: u8| if there { flag } else { 0 };
+    write_text(resource.as_str(), out);
+    out.extend(number.to_le_bytes());
+    out.push(
+        flag(report.signal == Signal::ProtectedReads, PROTECTED_READS)
+            | flag(report.outstanding, OUTSTANDING)
+            | flag(report.oldest.is_some(), HAS_OLDEST)
+            | flag(report.window.is_some(), HAS_WINDOW)
+            | flag(report.set_point.is_some(), HAS_SET_POINT),
+    );
+    out.extend(report.interval.as_nanos().min(LONGEST_INTERVAL).to_le_bytes());
+    out.extend(completed.to_le_bytes());
+    out.extend(report.total_latency.as_nanos().min(most_total(completed)).to_le_bytes());
+    out.extend(within(report.active_shares, MOST_SHARES).to_le_bytes());
+    if let Some(oldest) = report.oldest {
+        out.extend(oldest.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+    }
+    if let Some(window) = report.window {
+        out.extend(within(window.get(), GREATEST_WINDOW).to_le_bytes());
+    }
+    if let Some(set_point) = report.set_point {
+        out.extend(set_point.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+    }
+}
+
+fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
+    let resource =
+        ResourceName::new(input.text()?).map_err(|_| Rejection::Malformed("the resource's name"))?;
+    let number = input.u64()?;
+    let flags = input.u8()?;
+    let is = |flag: u8| flags & flag != 0;
+    if flags & !(PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT) != 0 {
+        return Err(Rejection::Malformed("unknown flags of a report"));
+    }
+    let interval = input.nanos(LONGEST_INTERVAL, "the control interval")?;
+    let completed = input.u64()?;
+    if completed > MOST_COMPLETED {
+        return Err(Rejection::OutOfRange("the number of completed requests"));
+    }
+    let total_latency = input.nanos(most_total(completed), "the sum of response times")?;
+    let active_shares = input.number(MOST_SHARES, "the active shares")?;
+    let oldest =
+        is(HAS_OLDEST).then(|| input.nanos(LONGEST_LATENCY, "the age of the oldest request")).transpose()?;
+    let window = is(HAS_WINDOW).then(|| input.number(GREATEST_WINDOW, "the window")).transpose()?;
+    let set_point = is(HAS_SET_POINT).then(|| input.nanos(LONGEST_LATENCY, "the set point")).transpose()?;
+    let report = HostReport {
+        interval,
+        signal: if is(PROTECTED_READS) { Signal::ProtectedReads } else { Signal::Everything },
+        completed,
+        total_latency,
+        outstanding: is(OUTSTANDING),
+        oldest,
+        window: window.map(Window::new),
+        active_shares,
+        set_point,
+    };
+    Ok(NumberedReport { resource, number, report })
+}
+
+/// The greatest sum of so many response times.
+const fn most_total(completed: u64) -> u64 {
+    completed.saturating_mul(LONGEST_LATENCY)
+}
+
+fn within(number: f64, most: f64) -> f64 {
+    if number.is_nan() { 0.0 } else { number.clamp(0.0, most) }
+}
+
+/// What is left to read.
+pub(crate) struct Input<'b>(pub(crate) &'b [u8]);
+
+impl<'b> Input<'b> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Rejection> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Rejection::Malformed("it ends too early"))?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Rejection> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Rejection> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<&'b str, Rejection> {
+        let length = usize::from(self.u8()?);
+        let (text, rest) =
+            self.0.split_at_checked(length).ok_or(Rejection::Malformed("it ends too early"))?;
+        self.0 = rest;
+        std::str::from_utf8(text).map_err(|_| Rejection::Malformed("a name that is not text"))
+    }
+
+    fn nanos(&mut self, most: u64, what: &'static str) -> Result<Latency, Rejection> {
+        match self.u64()? {
+            nanos if nanos <= most => Ok(Latency::from_nanos(nanos)),
+            _ => Err(Rejection::OutOfRange(what)),
+        }
+    }
+
+    fn number(&mut self, most: f64, what: &'static str) -> Result<f64, Rejection> {
+        let number = f64::from_le_bytes(self.take()?);
+        // The range holds neither NaN nor the infinities; −0.0 is in it and harmless.
+        if (0.0..=most).contains(&number) { Ok(number) } else { Err(Rejection::OutOfRange(what)) }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn cluster() -> ClusterName {
+        ClusterName::new("test").unwrap()
+    }
+
+    pub(crate) fn report(completed: u64, millis: u64) -> HostReport {
+        HostReport {
+            interval: Latency::from_millis(2_000),
+            signal: Signal::Everything,
+            completed,
+            total_latency: Latency::from_millis(millis * completed),
+            outstanding: true,
+            oldest: Some(Latency::from_millis(7)),
+            window: Some(Window::new(12.5)),
+            active_shares: 250.0,
+            set_point: None,
+        }
+    }
+
+    pub(crate) fn message(
+        host: &str,
+        incarnation: u128,
+        sequence: u64,
+        reports: Vec<NumberedReport>,
+    ) -> Message {
+        let host = HostName::new(host).unwrap();
+        let sender = Sender { host, incarnation: Incarnation(incarnation), interval_ms: 2_000 };
+        Message { sender, sequence, reports, leaving: false }
+    }
+
+    fn one(name: &str) -> NumberedReport {
+        NumberedReport { resource: ResourceName::new(name).unwrap(), number: 3, report: report(40, 9) }
+    }
+
+    fn written(message: &Message) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message.write(&cluster(), &mut bytes);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Message, Rejection> {
+        Message::read(&cluster(), bytes).map(|(message, _)| message)
+    }
+
+    /// Where the first report begins.
+    fn body(message: &Message) -> usize {
+        written(&Message { reports: vec![], ..message.clone() }).len()
+    }
+
+    #[test]
+    fn the_layout_of_version_1_does_not_change() {
+        let message = message("a", 0x0102, 5, vec![one("vg0")]);
+        let hex: String = written(&message).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "54474852",
+                "0100",
+                "0474657374",
+                "0161",
+                "02010000000000000000000000000000",
+                "0500000000000000",
+                "d0070000",
+                "00",
+                "01",
+                "03766730",
+                "0300000000000000",
+                "0e",
+                "0094357700000000",
+                "2800000000000000",
+                "002a751500000000",
+                "0000000000406f40",
+                "c0cf6a0000000000",
+                "0000000000002940"
+            )
+        );
+    }
+
+    #[test]
+    fn versions_and_clusters_are_told_apart() {
+        let mut bytes = written(&message("a", 1, 1, vec![]));
+        bytes[4] = 0;
+        assert_eq!(read(&bytes), Err(Rejection::OldVersion(0)));
+        bytes[4] = 2;
+        assert_eq!(read(&bytes), Err(Rejection::NewVersion(2)));
+        bytes[7] = b'b';
+        assert_eq!(read(&bytes), Err(Rejection::OtherCluster));
+        assert!(matches!(read(b"GET / HTTP/1.1"), Err(Rejection::Malformed(_))));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let message = message("a", 1, 1, vec![one("r")]);
+        let report = body(&message) + 2 + 8 + 1;
+        for (place, bytes) in [
+            (report, (HOUR + 1).to_le_bytes()),
+            (report + 8, (MOST_COMPLETED + 1).to_le_bytes()),
+            (report + 16, (40 * LONGEST_LATENCY + 1).to_le_bytes()),
+            (report + 24, f64::NAN.to_le_bytes()),
+            (report + 24, (-1.0f64).to_le_bytes()),
+            (report + 32, (LONGEST_LATENCY + 1).to_le_bytes()),
+            (report + 40, f64::INFINITY.to_le_bytes()),
+        ] {
+            let mut changed = written(&message);
+            changed[place..place + 8].copy_from_slice(&bytes);
+            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {bytes:?}");
+        }
+    }
+
+    #[test]
+    fn two_reports_on_one_resource_are_refused() {
+        let bytes = written(&message("a", 1, 1, vec![one("r"), one("r")]));
+        assert_eq!(read(&bytes), Err(Rejection::Malformed("two reports on one resource")));
+    }
+
+    pub(crate) fn any_report() -> impl Strategy<Value = NumberedReport> {
+        let latency = || any::<u64>().prop_map(Latency::from_nanos);
+        (
+            ("[a-z]{1,255}", any::<u64>(), latency(), any::<bool>(), any::<u64>(), latency()),
+            (any::<bool>(), prop::option::of(latency()), prop::option::of(any::<f64>()), any::<f64>()),
+            prop::option::of(latency()),
+        )
+            .prop_map(|((name, number, interval, protected, completed, total), rest, set_point)| {
+                let (outstanding, oldest, window, active_shares) = rest;
+                let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+                NumberedReport {
+                    resource: ResourceName::new(&name).unwrap(),
+                    number,
+                    report: HostReport {
+                        interval,
+                        signal,
+                        completed,
+                        total_latency: total,
+                        outstanding,
+                        oldest,
+                        window: window.map(Window::new),
+                        active_shares,
+                        set_point,
+                    },
+                }
+            })
+    }
+
+    proptest! {
+        /// Whatever a host believes of itself, its peers can read it, and reading brings nothing new into it.
+        #[test]
+        fn what_is_written_can_be_read(reports in prop::collection::vec(any_report(), 0..4), leaving: bool) {
+            let mut seen = std::collections::HashSet::new();
+            let reports: Vec<_> = reports.into_iter().filter(|r| seen.insert(r.resource.clone())).collect();
+            let message = Message { leaving, ..message("höst.example", u128::MAX, u64::MAX, reports) };
+            let bytes = written(&message);
+            let once = read(&bytes).unwrap();
+            prop_assert_eq!(&once.sender, &message.sender);
+            prop_assert_eq!(once.reports.len(), message.reports.len());
+            prop_assert_eq!(written(&once), bytes.clone());
+            for numbered in &message.reports {
+                let mut alone = Vec::new();
+                write_report(numbered, &mut alone);
+                prop_assert!(alone.len() <= LONGEST_REPORT);
+            }
+            for end in 0..bytes.len() {
+                prop_assert!(read(&bytes[..end]).is_err(), "cut at {}", end);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read(&bytes);
+            let mut after_start = written(&message("a", 1, 1, vec![]))[..11].to_vec();
+            after_start.extend(bytes);
+            let _ = read(&after_start);
+        }
+
+        /// What a changed message says is within its ranges, or it is refused.
+        #[test]
+        fn a_changed_message_stays_within_its_ranges(
+            place in 0usize..400, byte: u8, reports in prop::collection::vec(any_report(), 1..3)
+        ) {
+            let mut bytes = written(&message("a", 1, 1, reports));
+            let place = place % bytes.len();
+            bytes[place] = byte;
+            if let Ok(message) = read(&bytes) {
+                for NumberedReport { report, .. } in message.reports {
+                    prop_assert!(report.active_shares.is_finite() && report.active_shares >= 0.0);
+                    prop_assert!(report.window.is_none_or(|window| window.get() <= GREATEST_WINDOW));
+                    prop_assert!(report.completed <= MOST_COMPLETED);
+                    prop_assert!(report.total_latency.as_nanos() <= most_total(report.completed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What the tests of the carriers have in common: reports, hosts, and waiting for a condition.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "every test file uses its own part")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
+use tidegate_control::{HostReport, Signal};
+use tidegate_units::{HostName, Latency, ResourceName};
+
+/// Long enough for a machine that is busy with other things; a condition is usually true after some intervals.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits until `true_now` says so, and fails with `what` otherwise.
+#[track_caller]
+pub fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !true_now() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn resource(name: &str) -> ResourceName {
+    ResourceName::new(name).unwrap()
+}
+
+pub fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+pub fn cluster_name() -> ClusterName {
+    ClusterName::new("test").unwrap()
+}
+
+pub fn report(completed: u64) -> HostReport {
+    HostReport {
+        interval: Latency::from(INTERVAL),
+        signal: Signal::Everything,
+        completed,
+        total_latency: Latency::from_millis(5 * completed),
+        outstanding: true,
+        oldest: None,
+        window: None,
+        active_shares: 100.0,
+        set_point: None,
+    }
+}
+
+pub fn key() -> Key {
+    Key::new(b"what only the hosts of this cluster know").unwrap()
+}
+
+pub fn config(name: &str, carrier: Carrier) -> ClusterConfig {
+    ClusterConfig { name: cluster_name(), host: host(name), interval: INTERVAL, carrier }
+}
+
+pub fn udp(listen: SocketAddr, peers: &[SocketAddr]) -> Carrier {
+    Carrier::Udp(UdpConfig { listen, reach: Reach::Peers(peers.to_vec()), key: key() })
+}
+
+pub fn join(name: &str, carrier: Carrier) -> Cluster {
+    Cluster::join(config(name, carrier)).unwrap()
+}
+
+/// So many different addresses at which nobody listens.
+pub fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
+    let sockets: [UdpSocket; N] = std::array::from_fn(|_| UdpSocket::bind(format!("{ip}:0")).unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap())
+}
+
+/// What `cluster` has of `peer` about `resource`: the count of completed requests, which the tests use as a mark.
+pub fn mark_of(cluster: &Cluster, peer: &str, resource: &ResourceName) -> Option<u64> {
+    cluster
+        .heard(resource)
+        .into_iter()
+        .find(|heard| heard.host.as_str() == peer)
+        .map(|heard| heard.report.completed)
+}
+
+/// Publishes a growing mark everywhere until every cluster has heard every other one.
+#[track_caller]
+pub fn wait_until_all_hear_all(clusters: &[(&str, &Cluster)]) {
+    let vg0 = resource("vg0");
+    let mut mark = 0;
+    let begun = Instant::now();
+    loop {
+        mark += 1;
+        for (_, cluster) in clusters {
+            cluster.publish(&vg0, report(mark));
+        }
+        std::thread::sleep(INTERVAL / 10);
+        let all = clusters.iter().all(|(name, cluster)| {
+            clusters.iter().all(|(other, _)| name == other || mark_of(cluster, other, &vg0).is_some())
+        });
+        if all {
+            return;
+        }
+        let statuses = || clusters.iter().map(|(_, cluster)| shown(cluster)).collect::<Vec<_>>().join("\n");
+        assert!(begun.elapsed() < PATIENCE, "every host should hear every other one:\n{}", statuses());
+    }
+}
+
+/// A line of JSON of the status, for messages of failed tests.
+pub fn shown(cluster: &Cluster) -> String {
+    serde_json::to_string(&cluster.status()).unwrap()
+}
