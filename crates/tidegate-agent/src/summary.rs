@@ -119,8 +119,7 @@ fn export(export: &ExportConfig) -> Export {
         ExportStore::Path(path) => (Some(path.display().to_string()), None),
         ExportStore::Size(size) => (None, Some(*size)),
     };
-    let Limit { iops, bytes_per_s, .. } =
-        export.limit.unwrap_or(Limit { iops: None, bytes_per_s: None, burst: std::time::Duration::ZERO });
+    let (iops, bytes_per_s) = export.limit.map_or((None, None), |limit| (limit.iops, limit.bytes_per_s));
     Export {
         name: export.name.to_string(),
         path,

@@ -112,6 +112,7 @@ impl Stage {
     pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> Consumer {
         let flow = self.scheduler.add_flow(
             &FlowConfig {
+                reservation: None,
                 weight: config.shares,
                 exempt: config.protected,
                 limit: config.limit,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{MIB, POLL, Served, emulated_pool};
 use tidegate_control::{Law, LoopConfig, PidConfig, WindowConfig};
 use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
-use tidegate_sched::Limit;
+use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{Iops, Latency, Shares};
 
 /// A client that keeps `depth` requests outstanding; ended when dropped.
@@ -116,7 +116,8 @@ fn a_limit_holds_on_an_idle_device() {
     let burst = Duration::from_millis(100);
     let served = Served::start(|_| {
         let mut pool = emulated_pool(&["limited"], 16 * MIB, 20_000.0);
-        pool.exports[0].limit = Some(Limit { iops: Some(Iops::new(200.0)), bytes_per_s: None, burst });
+        pool.exports[0].limit =
+            Some(Limit { iops: Some(Iops::new(200.0)), bytes_per_s: None, burst, beyond: Beyond::Wait });
         vec![pool]
     });
     let _client = Fio::start(&served.uri("limited"), "randwrite", 32);

@@ -34,6 +34,11 @@ impl Clock {
         self.passed
     }
 
+    /// Our time as of the newest reading.
+    pub(crate) fn passed(&self) -> Instant {
+        self.passed
+    }
+
     /// Our time at a reading of the caller's clock that is not taken into account otherwise.
     pub(crate) fn peek(&self, now: Instant) -> Instant {
         self.passed + now.saturating_since(self.newest.unwrap_or(now)).min(LEAP)

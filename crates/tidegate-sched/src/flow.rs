@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_units::{Bytes, Instant, Latency, Shares};
+use tidegate_units::{Bytes, Instant, Iops, Latency, Shares};
 
 use crate::cost::{COST_BITS, Cost};
-use crate::limit::{Limit, Limiter};
+use crate::limit::{Beyond, Limit, Limiter};
+use crate::reservation::{Reservation, ReservedService};
 
 /// Binary digits by which a tag is finer than a cost. With the greatest cost (2³²) and the least weight a
 /// request advances its flow by 2⁵⁸; with the least cost (2¹⁶) and the greatest weight (10⁶) by 4·10⁶, so that
@@ -44,7 +45,10 @@ pub struct FlowConfig {
     pub weight: Shares,
     /// Outside of the window and ahead of every flow in it: for a protected consumer.
     pub exempt: bool,
-    /// A ceiling that holds even while the storage is idle.
+    /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It has
+    /// no effect while the flow is exempt: then all of it goes before.
+    pub reservation: Option<Iops>,
+    /// A ceiling.
     pub limit: Option<Limit>,
     /// How long each request is held after its arrival.
     pub delay: Latency,
@@ -79,19 +83,35 @@ pub struct FlowStatus {
     pub oldest: Option<Duration>,
     /// Requests dispatched and not complete.
     pub outstanding: u32,
+    /// What it got under its reservation, if it has one.
+    pub reserved: Option<ReservedService>,
 }
 
-/// Which of the two orders a flow takes part in.
+/// The orders in which requests go, the first one first. A flow belongs to one of the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaneName {
     Exempt = 0,
     Windowed = 1,
+    /// Beyond soft limits, under the window: exemption ends at the limit.
+    Surplus = 2,
 }
 
 impl LaneName {
     pub(crate) fn of(exempt: bool) -> Self {
         if exempt { Self::Exempt } else { Self::Windowed }
     }
+}
+
+/// Where the request at the head of a flow stands, as far as delay and limit are concerned.
+pub(crate) enum Standing {
+    /// There is none.
+    Empty,
+    /// It may go.
+    Ready,
+    /// It may go as surplus, and from this time on as any other.
+    Beyond(Instant),
+    /// Not before this time; [`Instant::MAX`]: not until delay or limit change.
+    Held(Instant),
 }
 
 #[derive(Debug)]
@@ -116,11 +136,40 @@ pub(crate) struct Flow<T> {
     /// Finish tag of the request dispatched last.
     pub(crate) finish: u128,
     pub(crate) delay: Latency,
-    pub(crate) limiter: Option<Box<Limiter>>,
+    pub(crate) terms: Option<Box<Terms>>,
     pub(crate) queue: VecDeque<Queued<T>>,
     pub(crate) queued_bytes: u64,
-    /// By lane, because a flow may change lanes while requests are outstanding.
+    /// Outside of the window and under it, because a flow may change while requests are outstanding.
     pub(crate) outstanding: [u32; 2],
+}
+
+/// What a flow has beyond its weight. Few flows have any; the others stay within two cache lines.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) limiter: Option<Limiter>,
+    /// What is beyond the limit may go as surplus.
+    soft: bool,
+    /// Finish tag of the surplus request dispatched last.
+    pub(crate) surplus_finish: u128,
+}
+
+impl Terms {
+    fn new(config: &FlowConfig, now: Instant) -> Option<Self> {
+        let mut terms =
+            Self { reservation: config.reservation.and_then(Reservation::new), ..Self::default() };
+        terms.set_limit(config.limit, now);
+        (terms.reservation.is_some() || terms.limiter.is_some()).then_some(terms)
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: Option<Limit>, now: Instant) {
+        self.soft = limit.is_some_and(|limit| limit.beyond == Beyond::Surplus);
+        match (&mut self.limiter, limit) {
+            (Some(limiter), Some(limit)) => limiter.set(limit, now),
+            (None, Some(limit)) => self.limiter = Some(Limiter::new(limit, now)),
+            (_, None) => self.limiter = None,
+        }
+    }
 }
 
 impl<T> Flow<T> {
@@ -135,7 +184,7 @@ impl<T> Flow<T> {
             start: virtual_time,
             finish: virtual_time,
             delay: config.delay,
-            limiter: config.limit.map(|limit| Box::new(Limiter::new(limit, now))),
+            terms: Terms::new(config, now).map(Box::new),
             queue: VecDeque::new(),
             queued_bytes: 0,
             outstanding: [0; 2],
@@ -146,12 +195,13 @@ impl<T> Flow<T> {
         self.slope = slope(weight);
     }
 
-    pub(crate) fn set_limit(&mut self, limit: Option<Limit>, now: Instant) {
-        match (&mut self.limiter, limit) {
-            (Some(limiter), Some(limit)) => limiter.set(limit, now),
-            (None, Some(limit)) => self.limiter = Some(Box::new(Limiter::new(limit, now))),
-            (_, None) => self.limiter = None,
-        }
+    /// Its reservation and limit, to be changed.
+    pub(crate) fn terms_mut(&mut self) -> &mut Terms {
+        self.terms.get_or_insert_default()
+    }
+
+    pub(crate) fn reservation_mut(&mut self) -> Option<&mut Reservation> {
+        self.terms.as_mut()?.reservation.as_mut()
     }
 
     /// c/φ: how far this cost advances the flow.
@@ -159,14 +209,17 @@ impl<T> Flow<T> {
         (u128::from(self.slope) * u128::from(cost.raw())) >> COST_BITS
     }
 
-    /// When the request at the head may go, as far as delay and limit are concerned. [`Instant::MAX`]: not
-    /// until one of them changes. `None`: the queue is empty.
-    pub(crate) fn eligible_at(&mut self, now: Instant) -> Option<Instant> {
-        let head = self.queue.front()?;
+    pub(crate) fn standing(&mut self, now: Instant) -> Standing {
+        let Some(head) = self.queue.front() else { return Standing::Empty };
         let held_until = head.arrived + self.delay;
-        let Some(limiter) = &mut self.limiter else { return Some(held_until) };
+        let Some(Terms { limiter: Some(limiter), soft, .. }) = self.terms.as_deref_mut() else {
+            return Standing::until(held_until, now);
+        };
         let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
-        Some(held_until.max(permitted))
+        if permitted > now && held_until <= now && *soft {
+            return Standing::Beyond(permitted);
+        }
+        Standing::until(held_until.max(permitted), now)
     }
 
     pub(crate) fn has_room_for(&self, bytes: u32) -> Result<(), Full> {
@@ -179,6 +232,12 @@ impl<T> Flow<T> {
         } else {
             Ok(())
         }
+    }
+}
+
+impl Standing {
+    fn until(eligible: Instant, now: Instant) -> Self {
+        if eligible <= now { Self::Ready } else { Self::Held(eligible) }
     }
 }
 

@@ -29,6 +29,11 @@ impl Default for Batch {
     }
 }
 
+/// How far ahead of the others' shares a reservation may take a flow, beyond the request that goes. Requests that
+/// are due come in clumps, as the window opens; within a clump the tags must keep order, so it is several times
+/// what is usually outstanding.
+pub(crate) const AHEAD: Cost = Cost::from_ios(256);
+
 /// A batch in progress.
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -105,6 +110,22 @@ impl Lane {
             run.requests_left -= 1;
             run.cost_left -= cost.raw();
         }
+    }
+
+    /// A request goes by its reservation. v stays: the flow may be far ahead of those who wait. `finish` is where
+    /// its reservation has taken it, with a bound to that; the result is its finish tag.
+    ///
+    /// mClock charges a reserved request to the shares like any other, so that a flow gets the larger of its
+    /// reservation and its share, not both; but its tags remember what the reservation gave beyond the share for
+    /// ever. Here that is forgiven beyond [`AHEAD`]: a flow pays for what it had lately, as an idle one gets
+    /// nothing for what it did not have. It also keeps all tags of a lane within reach of each other.
+    pub(crate) fn reserved(&mut self, slot: u32, finish: u128, farthest: u128) -> u128 {
+        let finish = finish.min(self.virtual_time + farthest);
+        self.greatest_finish = self.greatest_finish.max(finish);
+        if self.run.is_some_and(|run| run.slot == slot) {
+            self.run = None;
+        }
+        finish
     }
 
     /// The end of a busy period: v becomes the greatest finish tag (Goyal, Vin, Cheng 1996).

@@ -1,8 +1,8 @@
 //! Request schedulers and shapers: who goes next, and when.
 //!
 //! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
-//! outstanding, with a [delay](Sfq::set_delay) and a [limit](Limit) per flow. [`TokenBucket`] is the shaper
-//! beneath the limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
+//! outstanding, with a [reservation](Sfq::set_reservation), a [limit](Limit) and a [delay](Sfq::set_delay) per
+//! flow. [`TokenBucket`] is the shaper beneath the limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
 //! nothing, or the time before which there will be nothing.
 //!
 //! ```
@@ -35,6 +35,7 @@ mod flow;
 mod heap;
 mod lane;
 mod limit;
+mod reservation;
 mod sfq;
 mod spacing;
 mod window;
@@ -44,5 +45,6 @@ pub use cost::{Cost, CostModel};
 pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
 pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
 pub use lane::Batch;
-pub use limit::Limit;
+pub use limit::{Beyond, Limit};
+pub use reservation::ReservedService;
 pub use sfq::{Pull, Sfq, SfqConfig};

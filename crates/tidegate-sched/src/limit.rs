@@ -6,8 +6,11 @@ use tidegate_units::{ByteRate, Instant, Iops};
 
 use crate::bucket::{Rate, TokenBucket};
 
-/// A ceiling that holds even while the storage is idle. A request needs a token of the I/O bucket and its size
-/// from the byte bucket; the two are separate ceilings and never added up.
+/// A consumer's ceiling. A request needs a token of the I/O bucket and its size from the byte bucket; the two are
+/// separate ceilings and never added up.
+///
+/// With a burst of one I/O the I/O bucket is mClock's limit tag, `L = max(L of the one before + 1/l, now)`: a
+/// request may go when its tag has come. Only that here a limit holds for what goes by reservation, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// The greatest number of I/Os per second; `None`: any number. Zero stops the flow.
@@ -17,6 +20,20 @@ pub struct Limit {
     /// σ as a time: after being idle, this long's worth of the rate may go at once, but at least one I/O. A
     /// single request that is larger goes too, and is paid for afterwards.
     pub burst: Duration,
+    /// What becomes of requests beyond the ceiling.
+    pub beyond: Beyond,
+}
+
+/// What becomes of requests beyond a [`Limit`] (dmclock: `AtLimit`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Beyond {
+    /// They wait until the limit allows them, even while the storage is idle: a hard limit.
+    #[default]
+    Wait,
+    /// They wait only while anyone within its limit has requests to dispatch: a soft limit. What goes in this way
+    /// is shared among those beyond their limits by weight, and is charged to no limit: else a flow that had the
+    /// storage to itself for an hour would be shut out for hours when others come.
+    Surplus,
 }
 
 /// The state of a [`Limit`].
@@ -88,6 +105,7 @@ mod tests {
             iops: Some(Iops::new(100.0)),
             bytes_per_s: Some(ByteRate::new(6_553_600.0)),
             burst: Duration::ZERO,
+            beyond: Beyond::Wait,
         };
         let seconds = seconds_for(limit, 1_001, 65_536);
         assert!((seconds - 10.0).abs() < 0.05, "{seconds}");
@@ -99,8 +117,12 @@ mod tests {
 
     #[test]
     fn a_dimension_switched_off_no_longer_holds() {
-        let limit =
-            Limit { iops: Some(Iops::ZERO), bytes_per_s: Some(ByteRate::new(1e6)), burst: Duration::ZERO };
+        let limit = Limit {
+            iops: Some(Iops::ZERO),
+            bytes_per_s: Some(ByteRate::new(1e6)),
+            burst: Duration::ZERO,
+            beyond: Beyond::Wait,
+        };
         let mut limiter = Limiter::new(limit, Instant::ZERO);
         limiter.take(1, Instant::ZERO);
         assert_eq!(limiter.ready_at(1, Instant::ZERO), None);

@@ -1,7 +1,9 @@
 //! Start-time fair queueing with a bound on what is outstanding.
 
+mod order;
+
 use slab::Slab;
-use tidegate_units::{Bytes, Instant, Latency, Shares, Window};
+use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
 use crate::clock::Clock;
 use crate::cost::{Cost, CostModel};
@@ -10,6 +12,7 @@ use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, 
 use crate::heap::{Heap, Linear};
 use crate::lane::{Batch, Lane};
 use crate::limit::Limit;
+use crate::reservation::{Reservation, Reservations};
 use crate::spacing::Spacing;
 use crate::window::{Admission, Gate};
 
@@ -56,7 +59,8 @@ pub enum Pull<T> {
     NotBefore(Instant),
 }
 
-/// SFQ(D): flows share what the storage does in proportion to their weights.
+/// SFQ(D) with reservations and limits: flows share what the storage does in proportion to their weights, none
+/// gets less than its reservation or more than its limit.
 ///
 /// # Order of calls
 ///
@@ -77,9 +81,35 @@ pub enum Pull<T> {
 /// the published rule, since v cannot pass a tag that waits. A flow that its delay or limit holds back
 /// gets its tag when it becomes eligible, so that it saves up nothing against the others meanwhile.
 ///
+/// # Reservations
+///
+/// As in mClock (A. Gulati, A. Merchant, P. Varman, *mClock: Handling Throughput Variability for Hypervisor IO
+/// Scheduling*, OSDI 2010) a flow with a reservation of r I/Os per second has a reservation tag beside its start
+/// tag: `R(p) = R(p−1) + c/r`, and not before now when the flow had no request waiting. Whenever the window lets a
+/// request go:
+///
+/// 1. the flow whose tag is earliest, if it is not later than now: the *constraint-based* phase;
+/// 2. else the flow with the least start tag: the *weight-based* phase. Its R stays (mClock: the tags of its further
+///    requests go back by c/r), so that a flow does not have to repay what its shares gave it;
+/// 3. else, by their weights, flows beyond a [soft limit](crate::Beyond::Surplus).
+///
+/// A request that goes by reservation advances the flow's start tag by c/φ like any other, and v not at all.
+/// A flow thus gets the larger of its reservation and its share, and what is left goes by shares. The reservation
+/// goes through the same window as everything else; it changes who is next, never how much is outstanding.
+///
+/// Departures from mClock, each a bound: start tags instead of real-time P tags (they need no adjustment when a
+/// flow comes back from idleness); a request that waits is not later due for having arrived late; what a reservation gave beyond the share is held against a flow for 256 I/Os and
+/// not for ever; a reservation falls behind by a second at most, and what it misses beyond that is forgiven; of what
+/// goes by reservation one part in 128 is owed to the shares. A limit holds for reserved requests, too: r ≤ limit.
+///
+/// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of all
+/// of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow gets its
+/// part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it comes back one
+/// request is due at once.
+///
 /// # What holds
 ///
-/// Over any stretch in which flows i and j always have eligible requests, the costs dispatched differ by
+/// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the costs dispatched differ by
 /// `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`, where c is a flow's greatest cost,
 /// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's bound. Of the costs
 /// *completed* up to D requests are still open, whence the factor D + 1 of Jin's bound.
@@ -99,9 +129,10 @@ pub struct Sfq<T> {
     clock: Clock,
     flows: Slab<Flow<T>>,
     generation: u32,
-    lanes: [Lane; 2],
-    /// Flows whose head is not eligible yet, by the time when it will be.
+    lanes: [Lane; 3],
+    /// Flows whose head is not eligible yet, or only as surplus, by the time when it will be.
     held: Heap<Linear>,
+    reservations: Reservations,
     gate: Gate,
     spacing: Spacing,
     exempt_outstanding: u32,
@@ -120,8 +151,9 @@ impl<T> Sfq<T> {
             clock: Clock::default(),
             flows: Slab::new(),
             generation: 0,
-            lanes: [Lane::new(), Lane::new()],
+            lanes: [Lane::new(), Lane::new(), Lane::new()],
             held: Heap::new(),
+            reservations: Reservations::new(),
             gate: Gate::new(config.window),
             spacing: Spacing::default(),
             exempt_outstanding: 0,
@@ -145,6 +177,7 @@ impl<T> Sfq<T> {
     /// # Errors
     /// [`UnknownFlow`].
     pub fn remove_flow(&mut self, id: FlowId) -> Result<Vec<T>, UnknownFlow> {
+        let now = self.clock.passed();
         let flow = self.flow_mut(id)?;
         let requests: Vec<T> =
             std::mem::take(&mut flow.queue).into_iter().map(|queued| queued.request).collect();
@@ -153,7 +186,7 @@ impl<T> Sfq<T> {
         let drained = flow.outstanding == [0; 2];
         self.queued -= requests.len();
         self.queued_bytes -= bytes;
-        self.withdraw(id.slot);
+        self.withdraw(id.slot, now);
         if drained {
             self.flows.remove(id.slot as usize);
         }
@@ -169,13 +202,45 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
+    /// Sets, changes or lifts a flow's reservation, in I/Os of average size per second; zero lifts it. It counts
+    /// from now on.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_reservation(
+        &mut self,
+        id: FlowId,
+        reservation: Option<Iops>,
+        now: Instant,
+    ) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        self.flow_mut(id)?;
+        let flow = &mut self.flows[id.slot as usize];
+        let wanted = reservation.and_then(|rate| Some((rate, Reservation::new(rate)?)));
+        match (&mut flow.terms_mut().reservation, wanted) {
+            (Some(reservation), Some((rate, _))) => self.reservations.set(id.slot, reservation, rate, now),
+            (reservation @ None, Some((_, new))) => {
+                let reservation = reservation.insert(new);
+                if self.lanes[LaneName::Windowed as usize].ready.contains(id.slot) {
+                    self.reservations.enter(id.slot, reservation, now);
+                }
+            }
+            (reservation, None) => {
+                if let Some(mut reservation) = reservation.take() {
+                    self.reservations.leave(id.slot, &mut reservation, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Sets, changes or lifts a flow's limit. Tokens and debts outlive a change.
     ///
     /// # Errors
     /// [`UnknownFlow`].
     pub fn set_limit(&mut self, id: FlowId, limit: Option<Limit>, now: Instant) -> Result<(), UnknownFlow> {
         let now = self.clock.read(now);
-        self.flow_mut(id)?.set_limit(limit, now);
+        self.flow_mut(id)?.terms_mut().set_limit(limit, now);
         self.place(id.slot, now);
         Ok(())
     }
@@ -206,7 +271,7 @@ impl<T> Sfq<T> {
         if self.flow_mut(id)?.lane == to {
             return Ok(());
         }
-        self.withdraw(id.slot);
+        self.withdraw(id.slot, now);
         let flow = &mut self.flows[id.slot as usize];
         flow.lane = to;
         // Tags of the two lanes have nothing to do with each other.
@@ -268,16 +333,19 @@ impl<T> Sfq<T> {
             return self.dispatch(LaneName::Exempt, now);
         }
         let mut wake = Instant::MAX;
-        if self.lanes[LaneName::Windowed as usize].ready.is_empty() {
-            self.gate.idle(now);
-        } else {
+        let next = [LaneName::Windowed, LaneName::Surplus]
+            .into_iter()
+            .find(|&lane| !self.lanes[lane as usize].ready.is_empty());
+        if let Some(lane) = next {
             let spaced = self.spacing.open_at(now);
             match self.gate.admit(now) {
-                Admission::Open if spaced <= now => return self.dispatch(LaneName::Windowed, now),
+                Admission::Open if spaced <= now => return self.dispatch(lane, now),
                 Admission::Open => wake = spaced,
                 Admission::NotBefore(open) => wake = open.max(spaced),
                 Admission::Shut => {}
             }
+        } else {
+            self.gate.idle(now);
         }
         if let Some((_, eligible)) = self.held.first() {
             wake = wake.min(Instant::from_nanos(eligible));
@@ -311,9 +379,8 @@ impl<T> Sfq<T> {
         if flow.draining && flow.outstanding == [0; 2] {
             self.flows.remove(id.slot as usize);
         }
-        for (lane, outstanding) in
-            self.lanes.iter_mut().zip([self.exempt_outstanding, self.gate.outstanding()])
-        {
+        let windowed = self.gate.outstanding();
+        for (lane, outstanding) in self.lanes.iter_mut().zip([self.exempt_outstanding, windowed, windowed]) {
             if outstanding == 0 && lane.ready.is_empty() {
                 lane.went_idle();
             }
@@ -354,6 +421,11 @@ impl<T> Sfq<T> {
             queued_bytes: Bytes::new(flow.queued_bytes),
             oldest: flow.queue.front().map(|head| self.clock.peek(now).saturating_since(head.arrived)),
             outstanding: flow.outstanding.iter().sum(),
+            reserved: flow
+                .terms
+                .as_ref()
+                .and_then(|terms| terms.reservation.as_ref())
+                .map(|reservation| reservation.service(self.clock.peek(now))),
         })
     }
 
@@ -367,94 +439,6 @@ impl<T> Sfq<T> {
             .filter(|flow| flow.generation == id.generation && !flow.draining)
             .ok_or(UnknownFlow)
     }
-
-    /// Makes ready what has been held for long enough.
-    fn release(&mut self, now: Instant) {
-        while let Some((slot, eligible)) = self.held.first() {
-            if Instant::from_nanos(eligible) > now {
-                break;
-            }
-            self.place(slot, now);
-        }
-    }
-
-    /// Puts a flow where its head belongs: among the ready, among the held, or nowhere. A flow that is ready and
-    /// stays so keeps its tag.
-    fn place(&mut self, slot: u32, now: Instant) {
-        let flow = &mut self.flows[slot as usize];
-        let Some(eligible) = flow.eligible_at(now) else {
-            self.withdraw(slot);
-            return;
-        };
-        let lane = &mut self.lanes[flow.lane as usize];
-        if eligible > now {
-            lane.withdraw(slot);
-            self.held.set(slot, eligible.as_nanos());
-        } else if !lane.ready.contains(slot) {
-            self.held.remove(slot);
-            tag(flow, lane, slot, self.idle_credit);
-        }
-    }
-
-    fn withdraw(&mut self, slot: u32) {
-        self.held.remove(slot);
-        self.lanes[self.flows[slot as usize].lane as usize].withdraw(slot);
-    }
-
-    /// Takes the next request of a lane that has one ready.
-    fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
-        let lane = &mut self.lanes[name as usize];
-        let following = self.batch.as_ref().and_then(|batch| {
-            lane.following(batch, |slot| {
-                let head = self.flows[slot as usize].queue.front().expect(READY);
-                (head.extent, self.cost.cost(head.extent.bytes))
-            })
-        });
-        let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
-        let slot = following.unwrap_or(slot);
-        let flow = &mut self.flows[slot as usize];
-        let Queued { request, extent, .. } = flow.queue.pop_front().expect(READY);
-        let cost = self.cost.cost(extent.bytes);
-        flow.finish = flow.start + flow.advance(cost);
-        if following.is_some() {
-            lane.followed(flow.finish, extent, cost);
-        } else {
-            lane.chose(slot, flow.start, flow.finish, extent, self.batch.as_ref());
-        }
-        if let Some(limiter) = &mut flow.limiter {
-            limiter.take(extent.bytes, now);
-        }
-        flow.queued_bytes -= u64::from(extent.bytes);
-        flow.outstanding[name as usize] += 1;
-        self.queued -= 1;
-        self.queued_bytes -= u64::from(extent.bytes);
-        let id = FlowId { slot, generation: flow.generation };
-        match flow.eligible_at(now) {
-            Some(eligible) if eligible <= now => tag(flow, lane, slot, self.idle_credit),
-            Some(eligible) => {
-                lane.withdraw(slot);
-                self.held.set(slot, eligible.as_nanos());
-            }
-            None => lane.withdraw(slot),
-        }
-        match name {
-            LaneName::Exempt => self.exempt_outstanding += 1,
-            LaneName::Windowed => {
-                self.gate.dispatched(now);
-                self.spacing.dispatched(now);
-            }
-        }
-        Pull::Request { flow: id, request }
-    }
-}
-
-const READY: &str = "a ready flow has a request";
-
-/// Gives the head of a flow its start tag, and its place in the order.
-fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, idle_credit: Cost) {
-    let credit = flow.advance(idle_credit);
-    flow.start = flow.finish.max(lane.virtual_time.saturating_sub(credit));
-    lane.make_ready(slot, flow.start);
 }
 
 #[cfg(test)]

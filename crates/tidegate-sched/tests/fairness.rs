@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_sched::{Batch, Cost, CostModel, Extent, FlowConfig, FlowId, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{
+    Batch, Beyond, Cost, CostModel, Extent, FlowConfig, FlowId, Limit, Pull, Sfq, SfqConfig,
+};
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
 const KIB: u32 = 1024;
@@ -273,7 +275,8 @@ fn a_new_flow_has_no_credit() {
 fn a_flow_that_was_limited_saved_up_nothing() {
     let mut scheduler = Sfq::new(plain(1.0));
     let ids = [1, 1].map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO));
-    let limit = Limit { iops: Some(Iops::ZERO), bytes_per_s: None, burst: Duration::ZERO };
+    let limit =
+        Limit { iops: Some(Iops::ZERO), bytes_per_s: None, burst: Duration::ZERO, beyond: Beyond::Wait };
     scheduler.set_limit(ids[1], Some(limit), Instant::ZERO).unwrap();
     let held = dispatched(&mut scheduler, &ids, Instant::ZERO, 5_000);
     assert!(held[1] <= 1.0, "{held:?}");
@@ -423,7 +426,12 @@ fn a_clock_set_back_does_not_freeze_what_is_held() {
 #[test]
 fn a_limit_is_kept_while_the_storage_is_idle() {
     let mut scheduler = Sfq::new(plain(8.0));
-    let limit = Limit { iops: Some(Iops::new(100.0)), bytes_per_s: None, burst: Duration::ZERO };
+    let limit = Limit {
+        iops: Some(Iops::new(100.0)),
+        bytes_per_s: None,
+        burst: Duration::ZERO,
+        beyond: Beyond::Wait,
+    };
     let flow = scheduler.add_flow(&FlowConfig { limit: Some(limit), ..weight(1) }, Instant::ZERO);
     let mut now = Instant::ZERO;
     for _ in 0..100 {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Capacity, CompleteError, Cost, Extent, FlowConfig, FlowId, Limit, Pull, Refusal, Sfq, SfqConfig,
-    UnknownFlow,
+    Batch, Beyond, Capacity, CompleteError, Cost, Extent, FlowConfig, FlowId, Limit, Pull, Refusal, Sfq,
+    SfqConfig, UnknownFlow,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -23,7 +23,8 @@ enum Operation {
     Weight { flow: usize, weight: u32 },
     Exempt { flow: usize, exempt: bool },
     Delay { flow: usize, micros: u64 },
-    Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)> },
+    Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)>, beyond: Beyond },
+    Reservation { flow: usize, reservation: Option<f64> },
     Window(Option<f64>),
     Spacing(u64),
     Advance(u64),
@@ -53,7 +54,10 @@ fn operation() -> impl Strategy<Value = Operation> {
                 prop::option::of(prop_oneof![Just(0.0), 1.0f64..1e4]),
                 prop::option::of(prop_oneof![Just(0.0), 1e3f64..1e8, Just(f64::MAX)]),
                 0u64..1_000,
-            ))).prop_map(|(flow, limit)| O::Limit { flow, limit }),
+            )), prop_oneof![Just(Beyond::Wait), Just(Beyond::Surplus)])
+            .prop_map(|(flow, limit, beyond)| O::Limit { flow, limit, beyond }),
+        2 => (flow(), prop::option::of(prop_oneof![Just(0.0), 1e-12f64..1.0, 1.0f64..1e5, Just(f64::MAX)]))
+            .prop_map(|(flow, reservation)| O::Reservation { flow, reservation }),
         2 => prop::option::of(prop_oneof![0.0f64..8.0, Just(f64::NAN), Just(f64::INFINITY), Just(0.0)])
             .prop_map(O::Window),
         1 => prop_oneof![Just(0), 0u64..50_000, Just(u64::MAX)].prop_map(O::Spacing),
@@ -67,6 +71,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 struct ModelFlow {
     id: FlowId,
     exempt: bool,
+    soft: bool,
     capacity: Capacity,
     queue: VecDeque<(u64, u32)>,
 }
@@ -111,7 +116,7 @@ impl Model {
                     .scheduler
                     .add_flow(&FlowConfig { weight, exempt, capacity, ..FlowConfig::default() }, now);
                 prop_assert!(!self.removed.contains(&id), "an identifier was used again");
-                self.flows.push(ModelFlow { id, exempt, capacity, queue: VecDeque::new() });
+                self.flows.push(ModelFlow { id, exempt, soft: false, capacity, queue: VecDeque::new() });
             }
             Operation::Remove { flow } if !self.flows.is_empty() => {
                 let flow = self.flows.remove(flow % count);
@@ -155,13 +160,21 @@ impl Model {
                     .set_delay(self.flows[flow % count].id, Latency::from_micros(micros), now)
                     .unwrap();
             }
-            Operation::Limit { flow, limit } if !self.flows.is_empty() => {
+            Operation::Reservation { flow, reservation } if !self.flows.is_empty() => {
+                self.scheduler
+                    .set_reservation(self.flows[flow % count].id, reservation.map(Iops::new), now)
+                    .unwrap();
+            }
+            Operation::Limit { flow, limit, beyond } if !self.flows.is_empty() => {
                 let limit = limit.map(|(iops, bytes, burst)| Limit {
                     iops: iops.map(Iops::new),
                     bytes_per_s: bytes.map(ByteRate::new),
                     burst: Duration::from_millis(burst),
+                    beyond,
                 });
-                self.scheduler.set_limit(self.flows[flow % count].id, limit, now).unwrap();
+                let flow = &mut self.flows[flow % count];
+                flow.soft = limit.is_some() && beyond == Beyond::Surplus;
+                self.scheduler.set_limit(flow.id, limit, now).unwrap();
             }
             Operation::Window(window) => {
                 self.window = window.map(|window| Window::new(window).get());
@@ -211,11 +224,13 @@ impl Model {
                 let flow = flow.unwrap();
                 let first = flow.queue.pop_front().map(|(request, _)| request);
                 prop_assert_eq!(first, Some(request), "first in, first out");
-                if !flow.exempt {
+                let in_window = self.scheduler.outstanding() > windowed;
+                prop_assert!(in_window != flow.exempt || in_window && flow.soft, "exempt is outside");
+                if in_window {
                     let room = self.window.is_none_or(|window| f64::from(windowed) < window.ceil().max(1.0));
                     prop_assert!(room, "{windowed} outstanding, window {:?}", self.window);
                 }
-                self.outstanding.entry(id).or_default()[usize::from(!flow.exempt)] += 1;
+                self.outstanding.entry(id).or_default()[usize::from(in_window)] += 1;
             }
             Pull::NotBefore(then) => prop_assert!(then > now || self.now == u64::MAX),
             Pull::Nothing => {}

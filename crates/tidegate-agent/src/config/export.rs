@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::{Given, Report, Section};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
-use tidegate_sched::Limit;
+use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
 
 use super::{Context, PathUse};
@@ -108,6 +108,7 @@ fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
         iops: iops.map(|given| given.value),
         bytes_per_s: bandwidth.map(|given| given.value),
         burst: burst.map_or(DEFAULT_BURST, |given| given.value.to_duration()),
+        beyond: Beyond::Wait,
     })
 }
 

@@ -1,0 +1,185 @@
+//! Reservations: rates that are served first, whatever the shares (mClock's constraint-based phase).
+
+use std::time::Duration;
+
+use tidegate_units::{Instant, Iops};
+
+use crate::cost::{COST_BITS, Cost};
+use crate::heap::{Heap, Linear};
+
+/// Binary digits of a nanosecond in a reservation tag: 1/r is then exact to better than a part in a million up to
+/// ten million I/Os per second.
+const TAG_BITS: u32 = 16;
+
+/// The longest time between two reserved I/Os, far beyond any use and far from overflow: 39 hours.
+const LONGEST_INTERVAL: f64 = 9.2e18;
+
+/// How far a reservation may fall behind before what it missed is forgiven. It must bridge what happens between a
+/// request and its turn (a full window, a pause of the gate, of which the longest is a second as well); more would
+/// let reservations that could not be kept for long shut everyone else out for as long afterwards.
+const LATEST_NANOS: u64 = 1_000_000_000;
+
+/// One part in so many of what goes by reservations is owed to the shares. Strict priority would let
+/// reservations beyond the storage's capacity stop everyone else for good; Ceph's mClock had to bound its
+/// high-priority queue for that reason (ceph/ceph, pull request 71205). Below a hundredth, so that reservations
+/// are kept to 1 % up to the capacity.
+const OWED_PART: u32 = 7;
+
+/// A flow's reservation tag, and what it got.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reservation {
+    /// 1/r, the time between two I/Os, in 2⁻¹⁶ ns.
+    interval: u64,
+    /// R of the request at the head, in 2⁻¹⁶ ns of [`Reservations`]' time.
+    tag: u128,
+    /// Since when the flow has had an eligible request.
+    since: Option<Instant>,
+    backlogged: Duration,
+    served: u64,
+}
+
+impl Reservation {
+    /// `None` for a rate of nothing.
+    pub(crate) fn new(rate: Iops) -> Option<Self> {
+        let interval = interval(rate)?;
+        Some(Self { interval, tag: 0, since: None, backlogged: Duration::ZERO, served: 0 })
+    }
+
+    pub(crate) fn service(&self, now: Instant) -> ReservedService {
+        let current = self.since.map_or(Duration::ZERO, |since| now.saturating_since(since));
+        ReservedService { backlogged: self.backlogged + current, served: self.served }
+    }
+
+    /// A request went by shares. The tag stays: the next request is due when this one would have been,
+    /// so that what the flow gets by shares is not taken from its reservation (mClock: R tags go back by 1/r).
+    pub(crate) fn shared(&mut self, cost: Cost) {
+        self.served = self.served.saturating_add(cost.raw());
+    }
+
+    fn key(&self) -> u64 {
+        u64::try_from(self.tag >> TAG_BITS).unwrap_or(u64::MAX)
+    }
+
+    fn not_before(&mut self, time: u64) {
+        self.tag = self.tag.max(u128::from(time) << TAG_BITS);
+    }
+
+    fn steps(&self, cost: Cost) -> u128 {
+        (u128::from(self.interval) * u128::from(cost.raw())) >> COST_BITS
+    }
+}
+
+fn interval(rate: Iops) -> Option<u64> {
+    let per_second = rate.per_second();
+    (per_second > 0.0).then(|| {
+        let nanos = 1e9 * f64::from(1 << TAG_BITS) / per_second;
+        nanos.round().clamp(1.0, LONGEST_INTERVAL) as u64
+    })
+}
+
+/// What a flow with a reservation got while it had eligible requests, since its reservation was first set. Two
+/// readings tell the rate between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReservedService {
+    /// For how long it had eligible requests waiting.
+    pub backlogged: Duration,
+    served: u64,
+}
+
+impl ReservedService {
+    /// What was dispatched, by reservation or by shares, in I/Os of average size ([`Cost`]).
+    #[must_use]
+    pub fn served_ios(self) -> f64 {
+        self.served as f64 / Cost::ONE.raw() as f64
+    }
+}
+
+/// Flows with reservations that have eligible requests, by reservation tag, and the time that tags are compared
+/// with.
+///
+/// That time is the scheduler's, less `slip`. It slips where the earliest tag would be later than
+/// [`LATEST_NANOS`]: reservations beyond the storage's capacity then fall behind together, each by the same factor
+/// (mClock's tags advance by c/r each, and the earliest goes first), and none saves up more than that.
+#[derive(Debug)]
+pub(crate) struct Reservations {
+    heads: Heap<Linear>,
+    slip: u64,
+    /// What the shares have been owed since they were last served, in cost · 2⁻⁷; negative after a large request.
+    owed: i64,
+}
+
+impl Reservations {
+    pub(crate) fn new() -> Self {
+        Self { heads: Heap::new(), slip: 0, owed: 0 }
+    }
+
+    /// The flow that goes before all others, if one is due.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
+        let (slot, tag) = self.heads.first()?;
+        if tag > self.time(now) {
+            return None;
+        }
+        self.slip_behind(tag, now);
+        (!self.must_share()).then_some(slot)
+    }
+
+    /// The flow has an eligible request, and had none before: R = max(R of the one before + c/r, now). While it has
+    /// some, R = R of the one before + c/r, late or not. mClock goes back to the arrival for every request; then
+    /// who keeps few requests waiting loses what a full window made it wait for, and reservations beyond the
+    /// capacity would be served by queue length.
+    pub(crate) fn enter(&mut self, slot: u32, flow: &mut Reservation, now: Instant) {
+        if let Some((_, tag)) = self.heads.first() {
+            self.slip_behind(tag, now);
+        }
+        flow.not_before(self.time(now));
+        flow.since.get_or_insert(now);
+        self.heads.set(slot, flow.key());
+    }
+
+    /// The flow has no eligible request any more.
+    pub(crate) fn leave(&mut self, slot: u32, flow: &mut Reservation, now: Instant) {
+        if let Some(since) = flow.since.take() {
+            flow.backlogged += now.saturating_since(since);
+            self.heads.remove(slot);
+        }
+    }
+
+    /// Another rate. No tag lies further ahead than one I/O at that rate.
+    pub(crate) fn set(&mut self, slot: u32, flow: &mut Reservation, rate: Iops, now: Instant) {
+        if let Some(interval) = interval(rate) {
+            flow.interval = interval;
+        }
+        let latest = (u128::from(self.time(now)) << TAG_BITS) + flow.steps(Cost::ONE);
+        flow.tag = flow.tag.min(latest);
+        if flow.since.is_some() {
+            self.heads.set(slot, flow.key());
+        }
+    }
+
+    /// A request of the flow went because it was due; whether or not it has another.
+    pub(crate) fn reserved(&mut self, slot: u32, flow: &mut Reservation, cost: Cost) {
+        self.owed = self.owed.saturating_add_unsigned(cost.raw());
+        flow.served = flow.served.saturating_add(cost.raw());
+        flow.tag += flow.steps(cost);
+        self.heads.set(slot, flow.key());
+    }
+
+    /// Any flow's request went by shares.
+    pub(crate) fn shares_served(&mut self, cost: Cost) {
+        let paid = cost.raw().cast_signed() << OWED_PART;
+        self.owed = if self.must_share() { self.owed - paid } else { self.owed.min(0) };
+    }
+
+    fn must_share(&self) -> bool {
+        self.owed >= Cost::ONE.raw().cast_signed() << OWED_PART
+    }
+
+    fn time(&self, now: Instant) -> u64 {
+        now.as_nanos().saturating_sub(self.slip)
+    }
+
+    fn slip_behind(&mut self, earliest: u64, now: Instant) {
+        let late = self.time(now).saturating_sub(earliest);
+        self.slip += late.saturating_sub(LATEST_NANOS);
+    }
+}

@@ -1,0 +1,165 @@
+//! What goes next: where each flow stands, and what a dispatch changes.
+
+use tidegate_units::Instant;
+
+use super::{Pull, Sfq};
+use crate::cost::Cost;
+use crate::flow::{Flow, FlowId, LaneName, Queued, Standing, Terms};
+use crate::lane::{AHEAD, Lane};
+
+const READY: &str = "a ready flow has a request";
+
+impl<T> Sfq<T> {
+    /// Makes ready what has been held for long enough.
+    pub(super) fn release(&mut self, now: Instant) {
+        while let Some((slot, eligible)) = self.held.first() {
+            if Instant::from_nanos(eligible) > now {
+                break;
+            }
+            self.place(slot, now);
+        }
+    }
+
+    /// Puts a flow where its head belongs: among the ready, the surplus, the held, or nowhere. A flow that is ready
+    /// and stays so keeps its tag.
+    pub(super) fn place(&mut self, slot: u32, now: Instant) {
+        let flow = &mut self.flows[slot as usize];
+        match flow.standing(now) {
+            Standing::Empty => self.withdraw(slot, now),
+            Standing::Held(until) => {
+                self.withdraw(slot, now);
+                self.held.set(slot, until.as_nanos());
+            }
+            Standing::Beyond(until) => {
+                if !self.lanes[LaneName::Surplus as usize].ready.contains(slot) {
+                    self.withdraw(slot, now);
+                    let lane = &mut self.lanes[LaneName::Surplus as usize];
+                    tag_surplus(&mut self.flows[slot as usize], lane, slot);
+                }
+                self.held.set(slot, until.as_nanos());
+            }
+            Standing::Ready => {
+                if self.lanes[flow.lane as usize].ready.contains(slot) {
+                    return;
+                }
+                self.held.remove(slot);
+                self.lanes[LaneName::Surplus as usize].withdraw(slot);
+                tag(flow, &mut self.lanes[flow.lane as usize], slot, self.idle_credit);
+                if let (LaneName::Windowed, Some(reservation)) = (flow.lane, flow.reservation_mut()) {
+                    self.reservations.enter(slot, reservation, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, slot: u32, now: Instant) {
+        let flow = &mut self.flows[slot as usize];
+        self.held.remove(slot);
+        self.lanes[flow.lane as usize].withdraw(slot);
+        self.lanes[LaneName::Surplus as usize].withdraw(slot);
+        if let Some(reservation) = flow.reservation_mut() {
+            self.reservations.leave(slot, reservation, now);
+        }
+    }
+
+    /// Takes the next request of a lane that has one ready.
+    pub(super) fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
+        let due = if name == LaneName::Windowed { self.reservations.due(now) } else { None };
+        let lane = &mut self.lanes[name as usize];
+        let following = self.batch.as_ref().filter(|_| due.is_none()).and_then(|batch| {
+            lane.following(batch, |slot| {
+                let head = self.flows[slot as usize].queue.front().expect(READY);
+                (head.extent, self.cost.cost(head.extent.bytes))
+            })
+        });
+        let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
+        let slot = due.or(following).unwrap_or(slot);
+        let flow = &mut self.flows[slot as usize];
+        let Queued { request, extent, .. } = flow.queue.pop_front().expect(READY);
+        let cost = self.cost.cost(extent.bytes);
+        let mut finish = flow.start + flow.advance(cost);
+        if due.is_some() {
+            finish = lane.reserved(slot, finish, flow.advance(cost) + flow.advance(AHEAD));
+        } else if following.is_some() {
+            lane.followed(finish, extent, cost);
+        } else {
+            lane.chose(slot, flow.start, finish, extent, self.batch.as_ref());
+        }
+        if name == LaneName::Surplus {
+            flow.terms_mut().surplus_finish = finish;
+        } else {
+            flow.finish = finish;
+            if let Some(Terms { limiter: Some(limiter), .. }) = flow.terms.as_deref_mut() {
+                limiter.take(extent.bytes, now);
+            }
+        }
+        flow.queued_bytes -= u64::from(extent.bytes);
+        flow.outstanding[usize::from(name != LaneName::Exempt)] += 1;
+        self.queued -= 1;
+        self.queued_bytes -= u64::from(extent.bytes);
+        let id = FlowId { slot, generation: flow.generation };
+        if name == LaneName::Windowed {
+            self.account(slot, cost, due.is_some());
+        }
+        self.follow_up(slot, name, now);
+        if name == LaneName::Exempt {
+            self.exempt_outstanding += 1;
+        } else {
+            self.gate.dispatched(now);
+            self.spacing.dispatched(now);
+        }
+        Pull::Request { flow: id, request }
+    }
+
+    /// What a dispatch under the window means for reservations.
+    fn account(&mut self, slot: u32, cost: Cost, reserved: bool) {
+        let flow = &mut self.flows[slot as usize];
+        if !reserved {
+            self.reservations.shares_served(cost);
+        }
+        match flow.reservation_mut() {
+            Some(reservation) if reserved => self.reservations.reserved(slot, reservation, cost),
+            Some(reservation) => reservation.shared(cost),
+            None => {}
+        }
+    }
+
+    /// Puts a flow that has just dispatched from a lane where its next head belongs. Like [`place`](Self::place),
+    /// only that the head is a new one and must be tagged.
+    #[inline]
+    fn follow_up(&mut self, slot: u32, name: LaneName, now: Instant) {
+        let flow = &mut self.flows[slot as usize];
+        match (flow.standing(now), name) {
+            (Standing::Ready, LaneName::Exempt | LaneName::Windowed) => {
+                tag(flow, &mut self.lanes[name as usize], slot, self.idle_credit);
+            }
+            (Standing::Beyond(until), LaneName::Surplus) => {
+                tag_surplus(flow, &mut self.lanes[name as usize], slot);
+                self.held.set(slot, until.as_nanos());
+            }
+            (Standing::Empty, _) => self.withdraw(slot, now),
+            (Standing::Held(until), _) => {
+                self.withdraw(slot, now);
+                self.held.set(slot, until.as_nanos());
+            }
+            (Standing::Ready, LaneName::Surplus) | (Standing::Beyond(_), _) => {
+                self.lanes[name as usize].withdraw(slot);
+                self.place(slot, now);
+            }
+        }
+    }
+}
+
+/// Gives the head of a flow its start tag, and its place in the order.
+fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, idle_credit: Cost) {
+    let credit = flow.advance(idle_credit);
+    flow.start = flow.finish.max(lane.virtual_time.saturating_sub(credit));
+    lane.make_ready(slot, flow.start);
+}
+
+/// The same among those beyond their limits.
+fn tag_surplus<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32) {
+    let finish = flow.terms.as_ref().map_or(0, |terms| terms.surplus_finish);
+    flow.start = finish.max(lane.virtual_time);
+    lane.make_ready(slot, flow.start);
+}
