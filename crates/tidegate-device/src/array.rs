@@ -1,7 +1,10 @@
-//! Disks striped into one, with or without a write-back cache.
+//! Disks striped into one, with or without parity, with or without a write-back cache.
 //!
 //! Without a cache the array promises durability by itself: a write completes when its last part is on disk, and a
 //! flush has nothing to do.
+//!
+//! Left out of RAID 5: writes past the cache do not wait for each other when they meet in one row (those from the
+//! cache do), and no disk ever fails.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -11,18 +14,22 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Instant};
 
-use crate::cache::{BLOCK, Cache, CacheConfig, Run};
+use crate::cache::{BLOCK, Cache, CacheConfig, Grouping, Run};
 use crate::config::{ConfigError, require};
 use crate::disk::{DiskConfig, Spindle};
 use crate::io::{Completion, Io, IoKind};
+use crate::layout::{Layout, Part, Raid0, Raid5, RaidLevel, Update};
 use crate::mechanism::Extent;
 
-/// Equal disks, striped (RAID 0, or the data disks of anything that costs its writes nothing extra).
+/// Equal disks, striped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ArrayConfig {
     /// How many disks; 1 to 256. Their platters stand at angles of their own.
     pub disks: u32,
+    /// What it keeps beside the data; nothing, if it is not said.
+    #[serde(default, skip_serializing_if = "RaidLevel::is_default")]
+    pub level: RaidLevel,
     /// How many contiguous bytes lie on one disk before the next takes over: a multiple of 4 KiB.
     #[serde(with = "tidegate_units::text")]
     pub stripe_unit: Bytes,
@@ -49,9 +56,20 @@ pub(crate) struct Array {
     answers: VecDeque<(Instant, u64)>,
 }
 
+/// What the disks are to do for somebody.
 #[derive(Debug, Clone)]
-enum Job {
-    Request { id: u64, parts_left: usize },
+struct Job {
+    owner: Owner,
+    /// How many disks have yet to answer before it goes on.
+    left: usize,
+    /// What it writes then.
+    then: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+enum Owner {
+    /// The request with this id.
+    Request(u64),
     Destage(Run),
 }
 
@@ -73,9 +91,23 @@ impl Array {
             .collect::<Result<_, _>>()?;
         let units_per_disk = disks[0].capacity().get() / unit;
         require(units_per_disk > 0, "stripe-unit", "no more than a disk holds")?;
-        let cache = config.cache.as_ref().map(|cache| Cache::new(cache, disks.len())).transpose()?;
+        let number = u64::from(config.disks);
+        let (layout, grouping) = match config.level {
+            RaidLevel::Raid0 => (
+                Layout::Raid0(Raid0 { disks: number, unit, units_per_disk }),
+                Grouping::Contiguous { disks: disks.len() },
+            ),
+            RaidLevel::Raid5 => {
+                require(config.disks >= 3, "disks", "at least 3 for RAID 5")?;
+                let layout = Raid5 { disks: number, unit, rows: units_per_disk };
+                let grouping =
+                    Grouping::Rows { disks: config.disks, row: layout.row() / BLOCK, unit: unit / BLOCK };
+                (Layout::Raid5(layout), grouping)
+            }
+        };
+        let cache = config.cache.as_ref().map(|cache| Cache::new(cache, grouping)).transpose()?;
         Ok(Self {
-            layout: Layout { disks: u64::from(config.disks), unit, units_per_disk },
+            layout,
             disks,
             cache,
             jobs: BTreeMap::new(),
@@ -87,7 +119,7 @@ impl Array {
     }
 
     pub(crate) const fn capacity(&self) -> Bytes {
-        Bytes::new(self.layout.units_per_disk * self.layout.unit * self.layout.disks)
+        Bytes::new(self.layout.capacity())
     }
 
     pub(crate) fn dirty(&self) -> Bytes {
@@ -95,20 +127,19 @@ impl Array {
     }
 
     pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
-        match io.kind {
-            IoKind::Read => self.read(now, id, io),
-            IoKind::Write { fua: false } if self.cache.is_some() => {
-                let parts = self.layout.parts(io).map(|part| (part.disk, part.blocks())).collect();
-                self.waiting.push_back(WaitingWrite { id, parts });
+        match (io.kind, &mut self.cache) {
+            (IoKind::Read, _) => self.read(now, id, io),
+            (IoKind::Write { fua }, Some(cache)) if !fua || cache.nonvolatile => {
+                self.waiting.push_back(WaitingWrite { id, parts: self.layout.cached(io).into() });
             }
-            IoKind::Write { .. } => {
-                let parts = self.layout.parts(io).collect();
-                self.issue(now, id, true, parts);
+            (IoKind::Write { .. }, _) => {
+                let update = self.layout.write(io);
+                self.begin(now, Owner::Request(id), update);
             }
-            IoKind::Flush => match &mut self.cache {
-                Some(cache) => self.flushes.push_back((id, cache.end_epoch())),
-                None => done.push_back(Completion { id, at: now }),
-            },
+            (IoKind::Flush, Some(cache)) if !cache.nonvolatile => {
+                self.flushes.push_back((id, cache.end_epoch()));
+            }
+            (IoKind::Flush, _) => done.push_back(Completion { id, at: now }),
         }
         self.settle(now, done);
     }
@@ -132,43 +163,56 @@ impl Array {
     }
 
     fn read(&mut self, now: Instant, id: u64, io: Io) {
-        let mut parts: Vec<_> = self.layout.parts(io).collect();
-        if let Some(cache) = &self.cache {
-            parts.retain(|part| !cache.holds(part.disk, part.blocks()));
-            if parts.is_empty() {
-                self.answers.push_back((now + cache.overhead, id));
-                return;
+        let cache = self.cache.as_ref();
+        let parts = self.layout.read(io, |side, blocks| cache.is_some_and(|cache| cache.holds(side, blocks)));
+        match cache {
+            Some(cache) if parts.is_empty() => self.answers.push_back((now + cache.overhead, id)),
+            _ => {
+                let update = Update { reads: parts, writes: Vec::new() };
+                self.begin(now, Owner::Request(id), update);
             }
         }
-        self.issue(now, id, false, parts);
     }
 
-    fn issue(&mut self, now: Instant, id: u64, write: bool, parts: Vec<Part>) {
-        let tag = self.add_job(Job::Request { id, parts_left: parts.len() });
+    fn begin(&mut self, now: Instant, owner: Owner, update: Update) {
+        let Update { reads, writes } = update;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let (write, first, then) =
+            if reads.is_empty() { (true, writes, Vec::new()) } else { (false, reads, writes) };
+        self.issue(now, tag, write, &first);
+        self.jobs.insert(tag, Job { owner, left: first.len(), then });
+    }
+
+    fn issue(&mut self, now: Instant, tag: u64, write: bool, parts: &[Part]) {
         for part in parts {
             self.disks[part.disk].submit(now, tag, Extent::of_bytes(write, part.offset, part.bytes));
         }
     }
 
-    fn add_job(&mut self, job: Job) -> u64 {
-        let tag = self.next_tag;
-        self.next_tag += 1;
-        self.jobs.insert(tag, job);
-        tag
-    }
-
     fn disk_done(&mut self, at: Instant, tag: u64, done: &mut VecDeque<Completion>) {
-        match self.jobs.remove(&tag) {
-            Some(Job::Request { id, parts_left: 1 }) => done.push_back(Completion { id, at }),
-            Some(Job::Request { id, parts_left }) => {
-                self.jobs.insert(tag, Job::Request { id, parts_left: parts_left - 1 });
-            }
-            Some(Job::Destage(run)) => {
+        let Some(job) = self.jobs.get_mut(&tag) else {
+            debug_assert!(false, "a disk finished what nobody gave it");
+            return;
+        };
+        job.left -= 1;
+        if job.left > 0 {
+            return;
+        }
+        let writes = std::mem::take(&mut job.then);
+        if !writes.is_empty() {
+            job.left = writes.len();
+            self.issue(at, tag, true, &writes);
+            return;
+        }
+        match self.jobs.remove(&tag).map(|job| job.owner) {
+            Some(Owner::Request(id)) => done.push_back(Completion { id, at }),
+            Some(Owner::Destage(run)) => {
                 if let Some(cache) = &mut self.cache {
                     cache.finish(&run);
                 }
             }
-            None => debug_assert!(false, "a disk finished what nobody gave it"),
+            None => {}
         }
     }
 
@@ -193,11 +237,10 @@ impl Array {
 
     fn destage(&mut self, now: Instant) {
         let flush = self.flushes.back().map(|(_, covers)| *covers);
-        for disk in 0..self.disks.len() {
-            while let Some(run) = self.cache.as_mut().and_then(|cache| cache.next_run(disk, flush)) {
-                let extent = Extent::of_bytes(true, run.first * BLOCK, run.blocks() * BLOCK);
-                let tag = self.add_job(Job::Destage(run));
-                self.disks[disk].submit(now, tag, extent);
+        for side in 0..self.cache.as_ref().map_or(0, Cache::sides) {
+            while let Some(run) = self.cache.as_mut().and_then(|cache| cache.next_run(side, flush)) {
+                let update = self.layout.destage(side, &run.blocks);
+                self.begin(now, Owner::Destage(run), update);
             }
         }
     }
@@ -207,9 +250,9 @@ impl WaitingWrite {
     /// Puts into the cache what there is room for; answers whether that was all. A write larger than the
     /// cache thus passes through it piece by piece.
     fn enter(&mut self, cache: &mut Cache) -> bool {
-        while let Some((disk, blocks)) = self.parts.front_mut() {
+        while let Some((side, blocks)) = self.parts.front_mut() {
             while blocks.start < blocks.end {
-                if !cache.insert(*disk, blocks.start) {
+                if !cache.insert(*side, blocks.start) {
                     return false;
                 }
                 blocks.start += 1;
@@ -217,76 +260,5 @@ impl WaitingWrite {
             self.parts.pop_front();
         }
         true
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Layout {
-    disks: u64,
-    unit: u64,
-    units_per_disk: u64,
-}
-
-/// The part of a request that lies on one disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
-    disk: usize,
-    offset: u64,
-    bytes: u64,
-}
-
-impl Part {
-    /// The cache's blocks that hold it.
-    const fn blocks(self) -> Range<u64> {
-        self.offset / BLOCK..(self.offset + self.bytes).div_ceil(BLOCK)
-    }
-}
-
-impl Layout {
-    /// A contiguous range is contiguous on each disk too, so there is one part for each disk it touches.
-    fn parts(&self, io: Io) -> impl Iterator<Item = Part> + use<> {
-        let Self { disks, unit, .. } = *self;
-        let end = io.offset + u64::from(io.bytes);
-        let (first, last) = (io.offset / unit, (end - 1) / unit);
-        (first..=last.min(first + disks - 1)).map(move |own_first| {
-            let own_last = own_first + (last - own_first) / disks * disks;
-            let from = if own_first == first { io.offset % unit } else { 0 };
-            let to = if own_last == last { (end - 1) % unit + 1 } else { unit };
-            let offset = own_first / disks * unit + from;
-            let disk = (own_first % disks) as usize;
-            Part { disk, offset, bytes: own_last / disks * unit + to - offset }
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Against the obvious: byte by byte, the unit's number modulo the disks is the disk.
-        #[test]
-        fn parts_hold_exactly_the_bytes_of_the_request(
-            disks in 1u64..6, unit in 1u64..9, offset in 0u64..200, bytes in 1u32..120,
-        ) {
-            let layout = Layout { disks, unit, units_per_disk: 1_000 };
-            let mut expected: Vec<(usize, u64)> = (offset..offset + u64::from(bytes))
-                .map(|byte| {
-                    let number = byte / unit;
-                    ((number % disks) as usize, number / disks * unit + byte % unit)
-                })
-                .collect();
-            let parts: Vec<_> = layout.parts(Io::read(offset, bytes)).collect();
-            let mut actual: Vec<_> = parts
-                .iter()
-                .flat_map(|part| (part.offset..part.offset + part.bytes).map(|byte| (part.disk, byte)))
-                .collect();
-            expected.sort_unstable();
-            actual.sort_unstable();
-            prop_assert_eq!(actual, expected);
-            prop_assert!(parts.len() as u64 <= disks);
-        }
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
@@ -17,7 +18,7 @@ use crate::config::{ConfigError, require};
 
 /// A write-back cache in front of an array.
 ///
-/// Its memory is volatile: a write that found room completes, but survives a loss of power only once it is
+/// Unless it is `nonvolatile`, a write that found room completes, but survives a loss of power only once it is
 /// destaged. A flush waits for everything that was dirty when it came; a write with FUA goes to the disks
 /// past the cache, whose copies, if it has any, stay dirty. Reads of what is dirty are answered from the
 /// cache; clean data is not kept.
@@ -34,40 +35,59 @@ pub struct CacheConfig {
     pub low: f64,
     /// The part of it from which on `destage_depth` writes are outstanding at each disk; at most 1.
     pub high: f64,
-    /// How many destage writes may be outstanding at each disk. 1 to 1024.
+    /// How many destage writes may be outstanding at each disk (in RAID 5: on average). 1 to 1024.
     pub destage_depth: u32,
     /// How much contiguous data one destage write takes at most.
+    /// In RAID 5 a destage takes what is dirty of one row instead.
     #[serde(with = "tidegate_units::text")]
     pub destage_run: Bytes,
+    /// Its memory survives a loss of power (a battery keeps it, a second controller has a copy): a write is durable
+    /// once it is in the cache, FUA or not, and a flush has nothing to wait for. Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nonvolatile: bool,
 }
 
 /// What the cache counts in. A write of less takes a whole block.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// Contiguous blocks of one disk on their way to it.
-#[derive(Debug, Clone)]
-pub(crate) struct Run {
-    pub(crate) disk: usize,
-    pub(crate) first: u64,
-    /// Of each block, the epoch in which it became dirty.
-    epochs: Vec<u64>,
+/// What is destaged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grouping {
+    /// Contiguous blocks of one disk: a side for each disk.
+    Contiguous { disks: usize },
+    /// What is dirty of a row across the disks: one side for all. A row is destaged again only when it is done, since
+    /// its parity cannot be updated twice at once.
+    Rows {
+        disks: u32,
+        /// How many blocks of data lie in a row, and how many of them on one disk.
+        row: u64,
+        unit: u64,
+    },
 }
 
-impl Run {
-    pub(crate) const fn blocks(&self) -> u64 {
-        self.epochs.len() as u64
-    }
+/// Blocks on their way to disk.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    side: usize,
+    /// Ascending.
+    pub(crate) blocks: Vec<u64>,
+    /// Of each block, the epoch in which it became dirty.
+    epochs: Vec<u64>,
+    /// How many disks it keeps busy.
+    disks: u32,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     pub(crate) overhead: Latency,
+    pub(crate) nonvolatile: bool,
+    grouping: Grouping,
     limit: u64,
     low: f64,
     high: f64,
     depth: u32,
     run: usize,
-    disks: Vec<Side>,
+    sides: Vec<Side>,
     /// Blocks held: dirty, or being destaged and not yet on disk.
     held: u64,
     /// Counts flushes, and so separates what a flush covers from what came after it.
@@ -76,22 +96,23 @@ pub(crate) struct Cache {
     epochs: Epochs,
 }
 
-/// The cache's view of one disk.
+/// Blocks that are numbered together.
 #[derive(Debug, Clone, Default)]
 struct Side {
     /// Block to the epoch in which it became dirty. Overwritten, it keeps its epoch: a flush that covers the
     /// older data is satisfied by the newer.
     dirty: BTreeMap<u64, u64>,
-    /// Of the dirty blocks, so that a flush need not search a disk that has nothing for it.
+    /// Of the dirty blocks, so that a flush need not search a side that has nothing for it.
     epochs: Epochs,
     /// A block in here may be dirty again, but is not destaged a second time before the first has ended.
     destaging: BTreeSet<u64>,
+    /// How many destages keep a disk busy, over its disks.
     outstanding: u32,
     cursor: u64,
 }
 
 impl Cache {
-    pub(crate) fn new(config: &CacheConfig, disks: usize) -> Result<Self, ConfigError> {
+    pub(crate) fn new(config: &CacheConfig, grouping: Grouping) -> Result<Self, ConfigError> {
         let limit = config.size.get() / BLOCK;
         require(limit > 0, "cache.size", "at least 4 KiB")?;
         let marks = config.low >= 0.0 && config.low < config.high && config.high <= 1.0;
@@ -101,12 +122,20 @@ impl Cache {
         require((1..=16_384).contains(&run), "cache.destage-run", "between 4 KiB and 64 MiB")?;
         Ok(Self {
             overhead: config.overhead,
+            nonvolatile: config.nonvolatile,
+            grouping,
             limit,
             low: config.low,
             high: config.high,
             depth: config.destage_depth,
             run: run as usize,
-            disks: vec![Side::default(); disks],
+            sides: vec![
+                Side::default();
+                match grouping {
+                    Grouping::Contiguous { disks } => disks,
+                    Grouping::Rows { .. } => 1,
+                }
+            ],
             held: 0,
             epoch: 0,
             epochs: Epochs::default(),
@@ -117,26 +146,30 @@ impl Cache {
         Bytes::new(self.held * BLOCK)
     }
 
+    pub(crate) const fn sides(&self) -> usize {
+        self.sides.len()
+    }
+
     /// Makes a block dirty; `false` when there is no room for it.
-    pub(crate) fn insert(&mut self, disk: usize, block: u64) -> bool {
-        let side = &mut self.disks[disk];
-        if side.dirty.contains_key(&block) {
+    pub(crate) fn insert(&mut self, side: usize, block: u64) -> bool {
+        let own = &mut self.sides[side];
+        if own.dirty.contains_key(&block) {
             return true;
         }
         if self.held >= self.limit {
             return false;
         }
-        side.dirty.insert(block, self.epoch);
-        side.epochs.add(self.epoch);
+        own.dirty.insert(block, self.epoch);
+        own.epochs.add(self.epoch);
         self.epochs.add(self.epoch);
         self.held += 1;
         true
     }
 
     /// Whether the cache holds all of these blocks.
-    pub(crate) fn holds(&self, disk: usize, mut blocks: std::ops::Range<u64>) -> bool {
-        let side = &self.disks[disk];
-        blocks.all(|block| side.dirty.contains_key(&block) || side.destaging.contains(&block))
+    pub(crate) fn holds(&self, side: usize, mut blocks: Range<u64>) -> bool {
+        let own = &self.sides[side];
+        blocks.all(|block| own.dirty.contains_key(&block) || own.destaging.contains(&block))
     }
 
     /// Ends an epoch; answers which. A flush is done once [`Cache::oldest`] is past it.
@@ -150,68 +183,105 @@ impl Cache {
         self.epochs.oldest()
     }
 
-    /// The next run to destage at the disk, if one should be now. `flush` is the youngest epoch that a
+    /// The next run to destage at the side, if one should be now. `flush` is the youngest epoch that a
     /// waiting flush covers: its blocks go first, at full depth, whatever the occupancy.
-    pub(crate) fn next_run(&mut self, disk: usize, flush: Option<u64>) -> Option<Run> {
-        let outstanding = self.disks[disk].outstanding;
-        let flushed =
-            flush.filter(|_| outstanding < self.depth).and_then(|epoch| self.disks[disk].first_dirty(epoch));
+    pub(crate) fn next_run(&mut self, side: usize, flush: Option<u64>) -> Option<Run> {
+        let own = &self.sides[side];
+        let grouping = self.grouping;
+        let flushed = flush
+            .filter(|_| own.outstanding < self.depth * grouping.disks_per_side())
+            .and_then(|epoch| own.first_dirty(epoch, grouping));
         let first = match flushed {
             Some(first) => first,
-            None if outstanding < self.linear_depth() => self.disks[disk].first_dirty(u64::MAX)?,
+            None if own.outstanding < self.linear_depth() => own.first_dirty(u64::MAX, grouping)?,
             None => return None,
         };
-        Some(self.begin(disk, first))
+        Some(self.begin(side, first))
     }
 
     /// The run is on disk; its room is free.
     pub(crate) fn finish(&mut self, run: &Run) {
-        let side = &mut self.disks[run.disk];
-        side.outstanding -= 1;
-        for block in run.first..run.first + run.blocks() {
-            side.destaging.remove(&block);
+        let own = &mut self.sides[run.side];
+        own.outstanding -= run.disks;
+        for block in &run.blocks {
+            own.destaging.remove(block);
         }
-        self.held -= run.blocks();
+        self.held -= run.blocks.len() as u64;
         for epoch in &run.epochs {
             self.epochs.remove(*epoch);
         }
     }
 
-    /// How many destage writes should be outstanding at each disk, by occupancy alone.
+    /// How many destages should keep a disk busy, over the disks of a side, by occupancy alone.
     fn linear_depth(&self) -> u32 {
         let occupancy = self.held as f64 / self.limit as f64;
         let part = ((occupancy - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
-        (f64::from(self.depth) * part).ceil() as u32
+        (f64::from(self.depth * self.grouping.disks_per_side()) * part).ceil() as u32
     }
 
-    fn begin(&mut self, disk: usize, first: u64) -> Run {
-        let side = &mut self.disks[disk];
-        let mut epochs = Vec::new();
-        while epochs.len() < self.run {
-            let block = first + epochs.len() as u64;
-            if side.destaging.contains(&block) {
-                break;
+    fn begin(&mut self, side: usize, first: u64) -> Run {
+        let own = &mut self.sides[side];
+        let mut run = Run { side, blocks: Vec::new(), epochs: Vec::new(), disks: 1 };
+        match self.grouping {
+            Grouping::Contiguous { .. } => {
+                for block in (first..).take(self.run) {
+                    if own.destaging.contains(&block) {
+                        break;
+                    }
+                    let Some(epoch) = own.dirty.remove(&block) else { break };
+                    run.blocks.push(block);
+                    run.epochs.push(epoch);
+                }
             }
-            let Some(epoch) = side.dirty.remove(&block) else { break };
-            side.epochs.remove(epoch);
-            side.destaging.insert(block);
-            epochs.push(epoch);
+            Grouping::Rows { row, unit, .. } => {
+                let span = first / row * row..(first / row + 1) * row;
+                for (block, epoch) in own.dirty.extract_if(span, |_, _| true) {
+                    run.blocks.push(block);
+                    run.epochs.push(epoch);
+                }
+                let units = run.blocks.chunk_by(|one, next| one / unit == next / unit).count();
+                // The units of a row are at most its disks.
+                run.disks = units as u32 + 1;
+            }
         }
-        side.outstanding += 1;
-        side.cursor = first + epochs.len() as u64;
-        Run { disk, first, epochs }
+        for (block, epoch) in run.blocks.iter().zip(&run.epochs) {
+            own.epochs.remove(*epoch);
+            own.destaging.insert(*block);
+        }
+        own.outstanding += run.disks;
+        own.cursor = run.blocks.last().map_or(first, |last| last + 1);
+        run
+    }
+}
+
+impl Grouping {
+    const fn disks_per_side(self) -> u32 {
+        match self {
+            Self::Contiguous { .. } => 1,
+            Self::Rows { disks, .. } => disks,
+        }
+    }
+
+    /// The blocks none of which may be on its way to disk when a destage begins with this one.
+    const fn exclusive(self, block: u64) -> Range<u64> {
+        match self {
+            Self::Contiguous { .. } => block..block + 1,
+            Self::Rows { row, .. } => block / row * row..(block / row + 1) * row,
+        }
     }
 }
 
 impl Side {
     /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later than
-    /// `epoch` and are not being destaged already.
-    fn first_dirty(&self, epoch: u64) -> Option<u64> {
+    /// `epoch` and can be destaged now.
+    fn first_dirty(&self, epoch: u64, grouping: Grouping) -> Option<u64> {
         self.epochs.oldest().filter(|oldest| *oldest <= epoch)?;
         let (behind, ahead) = (self.dirty.range(..self.cursor), self.dirty.range(self.cursor..));
         ahead
             .chain(behind)
-            .find(|(block, since)| **since <= epoch && !self.destaging.contains(block))
+            .find(|(block, since)| {
+                **since <= epoch && self.destaging.range(grouping.exclusive(**block)).next().is_none()
+            })
             .map(|(block, _)| *block)
     }
 }
@@ -251,8 +321,9 @@ mod tests {
             high,
             destage_depth: 4,
             destage_run: Bytes::new(4 * BLOCK),
+            nonvolatile: false,
         };
-        Cache::new(&config, 1).unwrap()
+        Cache::new(&config, Grouping::Contiguous { disks: 1 }).unwrap()
     }
 
     #[test]
@@ -276,9 +347,9 @@ mod tests {
         for block in [10, 11, 12, 13, 14, 3, 20] {
             cache.insert(0, block);
         }
-        cache.disks[0].cursor = 9;
+        cache.sides[0].cursor = 9;
         let runs: Vec<_> = (0..4).map_while(|_| cache.next_run(0, None)).collect();
-        let shape: Vec<_> = runs.iter().map(|run| (run.first, run.blocks())).collect();
+        let shape: Vec<_> = runs.iter().map(|run| (run.blocks[0], run.blocks.len())).collect();
         assert_eq!(shape, [(10, 4), (14, 1), (20, 1), (3, 1)]);
         assert!(cache.holds(0, 10..15), "until they are on disk, they are held");
         runs.iter().for_each(|run| cache.finish(run));
@@ -294,7 +365,7 @@ mod tests {
         assert_eq!(cache.held, 2, "the old data and the new both take room");
         assert!(cache.next_run(0, None).is_none(), "not twice at once");
         cache.finish(&first);
-        assert_eq!(cache.next_run(0, None).map(|run| run.first), Some(7));
+        assert_eq!(cache.next_run(0, None).map(|run| run.blocks[0]), Some(7));
     }
 
     #[test]
@@ -306,10 +377,10 @@ mod tests {
             cache.insert(0, block);
         }
         let second = cache.next_run(0, None).unwrap();
-        assert_eq!((second.first, second.blocks()), (5, 2));
+        assert_eq!((second.blocks[0], second.blocks.len()), (5, 2));
         cache.finish(&first);
         cache.finish(&second);
-        assert_eq!(cache.next_run(0, None).map(|run| run.first), Some(7));
+        assert_eq!(cache.next_run(0, None).map(|run| run.blocks[0]), Some(7));
     }
 
     #[test]
@@ -321,7 +392,7 @@ mod tests {
         cache.insert(0, 50);
         cache.insert(0, 5);
         let run = cache.next_run(0, Some(covered)).unwrap();
-        assert_eq!(run.first, 5, "overwriting does not take a block out of the flush");
+        assert_eq!(run.blocks[0], 5, "overwriting does not take a block out of the flush");
         assert!(cache.next_run(0, Some(covered)).is_none(), "what came later is not urgent");
         cache.finish(&run);
         assert!(cache.oldest() > Some(covered));

@@ -61,6 +61,17 @@ pub enum QueueConfig {
         #[serde(with = "tidegate_units::text")]
         max_age: Latency,
     },
+    /// Shortest seek time first: the nearest in address among the `depth` oldest, whichever side of the arm. What
+    /// lies in the middle is near more often than what lies at the ends, and waits for less. A request that waits
+    /// for longer than `max_age` is served next.
+    #[serde(rename_all = "kebab-case")]
+    ShortestSeek {
+        /// How many requests the reordering sees. 1 to 1024.
+        depth: u32,
+        /// The wait after which order of arrival prevails.
+        #[serde(with = "tidegate_units::text")]
+        max_age: Latency,
+    },
 }
 
 /// A disk as part of something: requests carry a tag, and a completed tag is handed back.
@@ -68,11 +79,18 @@ pub enum QueueConfig {
 pub(crate) struct Spindle {
     mechanism: Mechanism,
     overhead: Latency,
+    order: Order,
     depth: usize,
     max_age: Latency,
     /// In order of arrival.
     queue: VecDeque<Queued>,
     serving: Option<(Instant, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Upwards,
+    Nearest,
 }
 
 #[derive(Debug, Clone)]
@@ -87,14 +105,20 @@ struct Queued {
 impl Spindle {
     /// The random number decides where the platter stands at the origin of the clock.
     pub(crate) fn new(config: &DiskConfig, random: u64) -> Result<Self, ConfigError> {
-        let (depth, max_age) = match config.queue {
-            QueueConfig::Fifo => (1, Latency::MAX),
-            QueueConfig::Elevator { depth, max_age } => (depth, max_age),
+        let (order, depth, max_age, parameter) = match config.queue {
+            QueueConfig::Fifo => (Order::Upwards, 1, Latency::MAX, "queue"),
+            QueueConfig::Elevator { depth, max_age } => {
+                (Order::Upwards, depth, max_age, "queue.elevator.depth")
+            }
+            QueueConfig::ShortestSeek { depth, max_age } => {
+                (Order::Nearest, depth, max_age, "queue.shortest-seek.depth")
+            }
         };
-        require((1..=1024).contains(&depth), "queue.elevator.depth", "between 1 and 1024")?;
+        require((1..=1024).contains(&depth), parameter, "between 1 and 1024")?;
         Ok(Self {
             mechanism: Mechanism::new(config, random)?,
             overhead: config.overhead,
+            order,
             depth: depth as usize,
             max_age,
             queue: VecDeque::new(),
@@ -132,12 +156,15 @@ impl Spindle {
             return Some(0);
         }
         // Ready in the order of arrival, since the overhead is the same for all.
-        let ready = self.queue.iter().take(self.depth).take_while(|queued| queued.ready <= at);
+        let ready = self.queue.iter().take(self.depth).take_while(|queued| queued.ready <= at).enumerate();
         let head = self.mechanism.head();
-        ready
-            .enumerate()
-            .min_by_key(|(_, queued)| (queued.extent.first < head, queued.extent.first))
-            .map(|(index, _)| index)
+        let chosen = match self.order {
+            Order::Upwards => {
+                ready.min_by_key(|(_, queued)| (queued.extent.first < head, queued.extent.first))
+            }
+            Order::Nearest => ready.min_by_key(|(_, queued)| queued.extent.first.abs_diff(head)),
+        };
+        chosen.map(|(index, _)| index)
     }
 }
 
@@ -225,6 +252,15 @@ pub(crate) mod tests {
         assert_eq!(order_of(elevator(32), &[900, 100, 500, 300]), [100, 300, 500, 900]);
         // Two in sight: after 100 the choice is between 900 and 500, then between 900 and 300.
         assert_eq!(order_of(elevator(2), &[900, 100, 500, 300]), [100, 500, 900, 300]);
+    }
+
+    #[test]
+    fn the_nearest_is_served_next_among_those_it_sees() {
+        let nearest = |depth| QueueConfig::ShortestSeek { depth, max_age: Latency::MAX };
+        // After 100 the head stands behind it, at 108: 300 is nearer than 900, and 260 nearer than both.
+        assert_eq!(order_of(nearest(32), &[900, 100, 260, 300, 40]), [40, 100, 260, 300, 900]);
+        // Three in sight: 260 comes into sight only once 100 is gone, and 40 once 260 is.
+        assert_eq!(order_of(nearest(3), &[900, 100, 300, 260, 40]), [100, 260, 300, 40, 900]);
     }
 
     #[test]

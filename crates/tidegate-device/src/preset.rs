@@ -59,7 +59,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, Latency};
 
-use crate::{ArrayConfig, DeviceConfig, DiskConfig, QueueConfig, SeekConfig};
+use crate::{ArrayConfig, DeviceConfig, DiskConfig, QueueConfig, RaidLevel, SeekConfig};
 
 /// A device with a name. The [module's documentation](self) says where its parameters come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +152,7 @@ fn dnes_309170w() -> DiskConfig {
 fn sata_stripe() -> ArrayConfig {
     ArrayConfig {
         disks: 5,
+        level: RaidLevel::Raid0,
         stripe_unit: Bytes::from_kib(64),
         disk: DiskConfig {
             rpm: 7_200,

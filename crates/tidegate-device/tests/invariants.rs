@@ -7,9 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{array, cache, disk, elevator, exponential};
+use common::{array, cache, disk, elevator, exponential, nearest, raid_5};
 use proptest::prelude::*;
-use tidegate_device::{Completion, Device, DeviceConfig, Io, IoKind, Preset, QueueConfig, SubmitError};
+use tidegate_device::{
+    CacheConfig, Completion, Device, DeviceConfig, Io, IoKind, Preset, QueueConfig, SubmitError,
+};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 const CACHE: Bytes = Bytes::from_kib(128);
@@ -54,8 +56,12 @@ fn config() -> impl Strategy<Value = DeviceConfig> {
         Just(DeviceConfig::Exponential(exponential(300.0, 4))),
         Just(DeviceConfig::Disk(disk(QueueConfig::Fifo))),
         Just(DeviceConfig::Disk(disk(elevator()))),
+        Just(DeviceConfig::Disk(disk(nearest()))),
         Just(DeviceConfig::Array(array(None))),
         Just(DeviceConfig::Array(array(Some(cache(CACHE))))),
+        Just(DeviceConfig::Array(raid_5(None))),
+        Just(DeviceConfig::Array(raid_5(Some(cache(CACHE))))),
+        Just(DeviceConfig::Array(raid_5(Some(CacheConfig { nonvolatile: true, ..cache(CACHE) })))),
     ]
 }
 
@@ -65,6 +71,11 @@ fn least(config: &DeviceConfig, io: Io) -> Latency {
         (_, IoKind::Flush) | (DeviceConfig::Exponential(_), _) => Latency::ZERO,
         (DeviceConfig::Array(array), IoKind::Read | IoKind::Write { fua: false })
             if array.cache.is_some() =>
+        {
+            Latency::from_micros(50)
+        }
+        (DeviceConfig::Array(array), IoKind::Write { fua: true })
+            if array.cache.as_ref().is_some_and(|cache| cache.nonvolatile) =>
         {
             Latency::from_micros(50)
         }
@@ -244,6 +255,15 @@ fn a_document_selects_and_describes_a_model() {
     let with_cache = DeviceConfig::Array(array(Some(cache(CACHE))));
     let text = toml::to_string(&with_cache).unwrap();
     assert_eq!(toml::from_str::<DeviceConfig>(&text).unwrap(), with_cache, "{text}");
+    assert!(
+        !text.contains("level") && !text.contains("nonvolatile"),
+        "what is usual goes without saying: {text}"
+    );
+    let nonvolatile = CacheConfig { nonvolatile: true, ..cache(CACHE) };
+    let with_parity = DeviceConfig::Array(raid_5(Some(nonvolatile)));
+    let text = toml::to_string(&with_parity).unwrap();
+    assert!(text.contains("level = \"raid5\""), "{text}");
+    assert_eq!(toml::from_str::<DeviceConfig>(&text).unwrap(), with_parity, "{text}");
 
     let exponential = |rest: &str| format!("model = \"exponential\"\nrate = \"300 IO/s\"\n{rest}");
     let good = exponential("servers = 2\ncapacity = \"1GiB\"");
@@ -265,6 +285,14 @@ fn parameters_that_mean_nothing_are_refused_by_name() {
     let mut odd = array(None);
     odd.stripe_unit = Bytes::new(5_000);
     assert_eq!(refused(DeviceConfig::Array(odd)), "stripe-unit must be a multiple of 4 KiB");
+    let mut two = raid_5(None);
+    two.disks = 2;
+    assert_eq!(refused(DeviceConfig::Array(two)), "disks must be at least 3 for RAID 5");
+    let no_sight = QueueConfig::ShortestSeek { depth: 0, max_age: Latency::ZERO };
+    assert_eq!(
+        refused(DeviceConfig::Disk(disk(no_sight))),
+        "queue.shortest-seek.depth must be between 1 and 1024"
+    );
     let mut upside_down = cache(CACHE);
     upside_down.low = 0.9;
     assert_eq!(

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{array, cache};
-use tidegate_device::{Completion, Device, DeviceConfig, Io, IoKind};
+use common::{array, cache, raid_5};
+use tidegate_device::{CacheConfig, Completion, Device, DeviceConfig, Io, IoKind};
 use tidegate_units::{Bytes, Instant, Latency};
 
 const KIB: u64 = 1024;
@@ -132,4 +132,46 @@ fn without_a_cache_a_flush_has_nothing_to_do_and_a_write_is_durable() {
     let written = wait_for(&mut device, Instant::ZERO, Io::write(0, 4096));
     assert!(written.latency_since(Instant::ZERO) > Latency::from_micros(200));
     assert_eq!(wait_for(&mut device, written, Io::flush()), written);
+}
+
+#[test]
+fn a_nonvolatile_cache_is_as_good_as_disk() {
+    let cache = CacheConfig { nonvolatile: true, ..cache(Bytes::from_mib(1)) };
+    let mut device = Device::new(&DeviceConfig::Array(array(Some(cache))), 1).unwrap();
+    let fua = Io { kind: IoKind::Write { fua: true }, ..Io::write(0, 4096) };
+    let written = wait_for(&mut device, Instant::ZERO, fua);
+    assert_eq!(written.latency_since(Instant::ZERO), Latency::from_micros(50));
+    assert_eq!(device.dirty(), Bytes::from_kib(4));
+    assert_eq!(wait_for(&mut device, written, Io::flush()), written);
+    assert_eq!(device.dirty(), Bytes::from_kib(4), "a flush moves nothing");
+}
+
+#[test]
+fn raid_5_writes_a_row_at_once_and_a_part_of_it_in_two_steps() {
+    let time = |bytes: u32| {
+        let mut device = Device::new(&DeviceConfig::Array(raid_5(None)), 1).unwrap();
+        wait_for(&mut device, Instant::ZERO, Io::write(0, bytes)).latency_since(Instant::ZERO)
+    };
+    // Each disk writes a unit of 16 KiB, at the latest after a revolution of 8.3 ms; or it reads, and comes round again.
+    let row = time(48 << 10);
+    let small = time(4 << 10);
+    assert!(row < Latency::from_micros(10_500), "{row}");
+    assert!(small > Latency::from_micros(8_333), "{small}");
+}
+
+#[test]
+fn raid_5_gathers_a_row_in_the_cache() {
+    let time_to_flush = |order: &dyn Fn(u64) -> u64| {
+        let mut device =
+            Device::new(&DeviceConfig::Array(raid_5(Some(cache(Bytes::from_mib(8))))), 1).unwrap();
+        let mut now = Instant::ZERO;
+        for n in 0..384 {
+            now = wait_for(&mut device, now, Io::write(order(n) * 4 * KIB, 4096));
+        }
+        wait_for(&mut device, now, Io::flush()).latency_since(now)
+    };
+    // 384 blocks are 32 rows, in whatever order they came; and as many blocks one to a row cost four I/Os each.
+    let rows = time_to_flush(&|n| n * 5 % 384);
+    let scattered = time_to_flush(&|n| n * 12);
+    assert!(rows.scale(5.0) < scattered, "{rows} against {scattered}");
 }

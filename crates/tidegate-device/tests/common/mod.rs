@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_device::{
-    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, SeekConfig,
+    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, RaidLevel, SeekConfig,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
@@ -41,8 +41,22 @@ pub(crate) fn elevator() -> QueueConfig {
     QueueConfig::Elevator { depth: 8, max_age: Latency::from_millis(200) }
 }
 
+pub(crate) fn nearest() -> QueueConfig {
+    QueueConfig::ShortestSeek { depth: 8, max_age: Latency::from_millis(200) }
+}
+
+pub(crate) fn raid_5(cache: Option<CacheConfig>) -> ArrayConfig {
+    ArrayConfig { disks: 4, level: RaidLevel::Raid5, ..array(cache) }
+}
+
 pub(crate) fn array(cache: Option<CacheConfig>) -> ArrayConfig {
-    ArrayConfig { disks: 3, stripe_unit: Bytes::from_kib(16), disk: disk(elevator()), cache }
+    ArrayConfig {
+        disks: 3,
+        level: RaidLevel::Raid0,
+        stripe_unit: Bytes::from_kib(16),
+        disk: disk(elevator()),
+        cache,
+    }
 }
 
 pub(crate) fn cache(size: Bytes) -> CacheConfig {
@@ -53,6 +67,7 @@ pub(crate) fn cache(size: Bytes) -> CacheConfig {
         high: 0.75,
         destage_depth: 4,
         destage_run: Bytes::from_kib(64),
+        nonvolatile: false,
     }
 }
 
