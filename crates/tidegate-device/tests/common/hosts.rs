@@ -37,20 +37,21 @@ pub(crate) fn run(device: &mut Device, hosts: &[Host], warm_up: f64, seconds: f6
     // Of each slot of each host's queue: since when, and whether it reads.
     let mut slots: Vec<(usize, Instant, bool)> = Vec::new();
     let mut sums = vec![[(0_u64, 0.0_f64); 2]; hosts.len()];
-    let mut issue = |device: &mut Device, slots: &mut Vec<(usize, Instant, bool)>, slot: usize, now: Instant| {
-        let host = &hosts[slots[slot].0];
-        let next = &mut next[slots[slot].0];
-        let places = host.size / u64::from(host.bytes);
-        if rng.random::<f64>() < host.random {
-            *next = rng.random_range(0..places);
-        }
-        let offset = host.start + *next % places * u64::from(host.bytes);
-        *next += 1;
-        let read = rng.random::<f64>() < host.reads;
-        let io = if read { Io::read(offset, host.bytes) } else { Io::write(offset, host.bytes) };
-        slots[slot] = (slots[slot].0, now, read);
-        device.submit(now, slot as u64, io).unwrap();
-    };
+    let mut issue =
+        |device: &mut Device, slots: &mut Vec<(usize, Instant, bool)>, slot: usize, now: Instant| {
+            let host = &hosts[slots[slot].0];
+            let next = &mut next[slots[slot].0];
+            let places = host.size / u64::from(host.bytes);
+            if rng.random::<f64>() < host.random {
+                *next = rng.random_range(0..places);
+            }
+            let offset = host.start + *next % places * u64::from(host.bytes);
+            *next += 1;
+            let read = rng.random::<f64>() < host.reads;
+            let io = if read { Io::read(offset, host.bytes) } else { Io::write(offset, host.bytes) };
+            slots[slot] = (slots[slot].0, now, read);
+            device.submit(now, slot as u64, io).unwrap();
+        };
     for (index, host) in hosts.iter().enumerate() {
         for _ in 0..host.outstanding {
             slots.push((index, Instant::ZERO, true));
