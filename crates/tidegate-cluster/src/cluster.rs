@@ -10,6 +10,7 @@ use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::ResourceName;
 
 use crate::config::{Carrier, ClusterConfig, JoinError};
+use crate::file::SharedFile;
 use crate::shared::Shared;
 use crate::status::ClusterStatus;
 use crate::udp::Udp;
@@ -41,6 +42,7 @@ impl Cluster {
         let carried = Arc::clone(&shared);
         let run: Box<dyn FnOnce() + Send> = match config.carrier {
             Carrier::Udp(udp) => Box::new(move || Udp::new(carried, udp).run()),
+            Carrier::File(file) => Box::new(move || SharedFile::new(carried, file).run()),
         };
         let watch = Watch { shared: Arc::clone(&shared), _end: end };
         thread::Builder::new().name("tidegate-cluster".to_owned()).spawn(move || {

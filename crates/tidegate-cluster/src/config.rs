@@ -1,6 +1,7 @@
 //! What a host must know to take part.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -8,6 +9,7 @@ use tidegate_units::HostName;
 
 use crate::key::Key;
 use crate::name::ClusterName;
+use crate::peers::MOST_HOSTS;
 use crate::status::CarrierKind;
 
 /// How short and how long the interval may be.
@@ -44,6 +46,7 @@ impl ClusterConfig {
         }
         match &self.carrier {
             Carrier::Udp(udp) => udp.check(),
+            Carrier::File(file) => file.check(),
         }
     }
 }
@@ -53,6 +56,8 @@ impl ClusterConfig {
 pub enum Carrier {
     /// Datagrams, authenticated with a shared key.
     Udp(UdpConfig),
+    /// Blocks of a shared file or block device.
+    File(FileConfig),
 }
 
 impl Carrier {
@@ -61,6 +66,7 @@ impl Carrier {
     pub const fn kind(&self) -> CarrierKind {
         match self {
             Self::Udp(_) => CarrierKind::Udp,
+            Self::File(_) => CarrierKind::File,
         }
     }
 }
@@ -117,6 +123,28 @@ impl UdpConfig {
     }
 }
 
+/// Blocks of a shared file or block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileConfig {
+    /// A file or block device that all hosts reach under a path of their own: on a cluster file system, or a small shared
+    /// volume. A file that is not there is made; a device, or a file, that is all zeros is taken; anything else is left
+    /// alone.
+    pub path: PathBuf,
+    /// For how many hosts the file is made when it is not there, 1 to 512. A file that is there says it itself.
+    pub slots: u16,
+    /// The slot of this host, from 0. Without it a free one is found.
+    pub slot: Option<u16>,
+}
+
+impl FileConfig {
+    fn check(&self) -> Result<(), JoinError> {
+        if !(1..=MOST_HOSTS).contains(&usize::from(self.slots)) {
+            return Err(JoinError::Slots(self.slots));
+        }
+        Ok(())
+    }
+}
+
 /// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address that is not
 /// there yet, is no such error: the carrier tries again, and says so in its status.
 #[derive(Debug, Error)]
@@ -143,6 +171,9 @@ pub enum JoinError {
     /// The group's address is of one host.
     #[error("{0} is not a multicast address: use one such as 239.84.68.1 or ff02::5444")]
     NotMulticast(IpAddr),
+    /// The number of slots is out of its range.
+    #[error("a shared file has 1 to {MOST_HOSTS} slots, not {0}")]
+    Slots(u16),
     /// The system has no randomness to give.
     #[error("the system gives no random numbers")]
     NoRandomness,

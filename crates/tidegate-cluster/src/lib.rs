@@ -7,6 +7,7 @@
 //! | carrier | for | trust |
 //! |---|---|---|
 //! | UDP, to a list of peers or a multicast group | a handful of hosts on one network | a shared key |
+//! | a shared file or block device | hosts that share nothing but the storage | who can write to it |
 //!
 //! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier that fails
 //! stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
@@ -18,6 +19,7 @@
 
 mod cluster;
 mod config;
+mod file;
 mod key;
 mod name;
 mod notice;
@@ -29,7 +31,7 @@ mod udp;
 mod wire;
 
 pub use cluster::Cluster;
-pub use config::{Carrier, ClusterConfig, JoinError, Reach, UdpConfig};
+pub use config::{Carrier, ClusterConfig, FileConfig, JoinError, Reach, UdpConfig};
 pub use key::{Key, KeyError};
 pub use name::{ClusterName, ClusterNameError};
 pub use rejection::Rejected;

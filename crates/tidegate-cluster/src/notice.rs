@@ -9,7 +9,6 @@ use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::name::ClusterName;
 use crate::rejection::Rejection;
-use crate::wire::MOST_RESOURCES;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -17,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     rejections: HashMap<Discriminant<Rejection>, Notice>,
-    too_many_resources: Notice,
+    left_out: Notice,
 }
 
 #[derive(Debug, Default)]
@@ -66,16 +65,15 @@ impl Notices {
         }
     }
 
-    pub(crate) fn say_too_many_resources(
+    pub(crate) fn say_left_out(
         &mut self,
         now: Instant,
         cluster: &ClusterName,
         resource: &ResourceName,
+        why: &str,
     ) {
-        if self.too_many_resources.due(now).is_some() {
-            tracing::warn!(
-                "cluster {cluster}: nothing is told of `{resource}`: a host tells of at most {MOST_RESOURCES} resources"
-            );
+        if self.left_out.due(now).is_some() {
+            tracing::warn!("cluster {cluster}: nothing is told of `{resource}`: {why}");
         }
     }
 }

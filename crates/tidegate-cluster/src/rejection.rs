@@ -10,7 +10,6 @@ use crate::wire::VERSION;
 pub(crate) enum Rejection {
     #[error("it was not made with our key")]
     BadKey,
-    #[expect(dead_code, reason = "the shared file comes next")]
     #[error("its block fails its checksum: torn, or written by something else")]
     Checksum,
     #[error("it was heard before, or overtaken by a later one")]

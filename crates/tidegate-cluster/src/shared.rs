@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tidegate_units::{HostName, Instant, ResourceName};
 use crate::config::{ClusterConfig, JoinError};
 use crate::name::{ClusterName, Incarnation};
 use crate::notice::Notices;
-use crate::peers::Peers;
+use crate::peers::{Peers, SILENT_INTERVALS};
 use crate::rejection::{Rejected, Rejection};
 use crate::status::{CarrierKind, ClusterStatus};
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport, Sender};
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     tally: Mutex<Tally>,
     wake: OwnedFd,
     stop: AtomicBool,
+    /// Since when the carrier waits for a device, in nanoseconds; 0 while it does not.
+    io_since: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,7 @@ impl Shared {
             }),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
             stop: AtomicBool::new(false),
+            io_since: AtomicU64::new(0),
         })
     }
 
@@ -90,7 +93,8 @@ impl Shared {
         if lock(&self.outbox).put(now, kept_for, resource, report) {
             self.wake();
         } else {
-            lock(&self.tally).notices.say_too_many_resources(now, &self.cluster, resource);
+            let why = format!("a host tells of at most {MOST_RESOURCES} resources");
+            lock(&self.tally).notices.say_left_out(now, &self.cluster, resource, &why);
         }
     }
 
@@ -106,12 +110,13 @@ impl Shared {
         };
         let unpublished = lock(&self.outbox).refused;
         let tally = lock(&self.tally);
+        let hanging = self.hanging(now);
         ClusterStatus {
             cluster: self.cluster.clone(),
             host: self.host.clone(),
             carrier: self.kind,
-            up: tally.up,
-            reason: tally.reason.clone(),
+            up: tally.up && hanging.is_none(),
+            reason: hanging.or_else(|| tally.reason.clone()),
             peers,
             duplicates,
             sent: tally.sent,
@@ -119,6 +124,15 @@ impl Shared {
             rejected: tally.rejected,
             unpublished,
         }
+    }
+
+    fn hanging(&self, now: Instant) -> Option<String> {
+        let since = match self.io_since.load(Ordering::Relaxed) {
+            0 => return None,
+            since => now.latency_since(Instant::from_nanos(since)),
+        };
+        (since.to_duration() > self.interval.saturating_mul(SILENT_INTERVALS))
+            .then(|| format!("it has been waiting for the device for {since}"))
     }
 
     pub(crate) fn stop(&self) {
@@ -153,8 +167,28 @@ impl Shared {
 
     /// What was published and not sent, and is young enough to be worth it.
     pub(crate) fn take_news(&self) -> Vec<NumberedReport> {
-        let oldest = self.now() - self.interval.saturating_mul(crate::peers::SILENT_INTERVALS);
+        let oldest = self.now() - self.interval.saturating_mul(SILENT_INTERVALS);
         lock(&self.outbox).take_news(oldest)
+    }
+
+    /// What was published lately, sent before or not; the youngest first.
+    pub(crate) fn take_recent(&self) -> Vec<NumberedReport> {
+        let oldest = self.now() - self.interval.saturating_mul(SILENT_INTERVALS);
+        lock(&self.outbox).take_recent(oldest)
+    }
+
+    /// A report that the carrier has no room for.
+    pub(crate) fn leave_out(&self, now: Instant, resource: &ResourceName, why: &str) {
+        lock(&self.outbox).refused += 1;
+        lock(&self.tally).notices.say_left_out(now, &self.cluster, resource, why);
+    }
+
+    /// Does something that may hang, in a way that [`Shared::status`] can tell.
+    pub(crate) fn during_io<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.io_since.store(self.now().as_nanos().max(1), Ordering::Relaxed);
+        let result = work();
+        self.io_since.store(0, Ordering::Relaxed);
+        result
     }
 
     pub(crate) fn message(&self, sequence: u64, reports: Vec<NumberedReport>, leaving: bool) -> Message {
@@ -244,6 +278,18 @@ impl Outbox {
             }
         }
         news
+    }
+
+    fn take_recent(&mut self, oldest: Instant) -> Vec<NumberedReport> {
+        let mut recent = Vec::new();
+        for (resource, draft) in &mut self.reports {
+            draft.sent = true;
+            if draft.published >= oldest {
+                recent.push(draft.numbered(resource));
+            }
+        }
+        recent.sort_by_key(|report| std::cmp::Reverse(report.number));
+        recent
     }
 }
 

@@ -53,7 +53,7 @@ pub struct ClusterStatus {
     pub taken: u64,
     /// Messages, or changed blocks, that were not.
     pub rejected: Rejected,
-    /// Reports of ours that were not sent, because we tell of too many resources already.
+    /// Reports of ours that were not sent: we tell of too many resources, or the carrier has no room for them.
     pub unpublished: u64,
 }
 

@@ -248,7 +248,7 @@ impl<'b> Input<'b> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn text(&mut self) -> Result<&'b str, Rejection> {
+    pub(crate) fn text(&mut self) -> Result<&'b str, Rejection> {
         let length = usize::from(self.u8()?);
         let (text, rest) =
             self.0.split_at_checked(length).ok_or(Rejection::Malformed("it ends too early"))?;

@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use common::{
-    INTERVAL, cluster_name, config, free_addresses, host, join, key, mark_of, report, resource, shown, udp,
-    wait_for, wait_until_all_hear_all,
+    CHILD, INTERVAL, cluster_name, config, free_addresses, host, join, key, mark_of, report, resource, shown,
+    test_process, udp, wait_for, wait_until_all_hear_all,
 };
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, JoinError, Key, Reach, UdpConfig};
 use tidegate_control::combine;
@@ -138,19 +138,6 @@ impl HostProcess {
         let told = format!("{name} {listen} {peer}");
         Self(test_process("host_process", wrapper).env(CHILD, told).spawn().unwrap())
     }
-}
-
-/// What tells a process of this binary what it is to do.
-const CHILD: &str = "TIDEGATE_TEST_CHILD";
-
-/// The test binary itself, told to run one ignored test only. `wrapper` is a command to run it under.
-fn test_process(test: &str, wrapper: &[&str]) -> Command {
-    let program = std::env::current_exe().unwrap();
-    let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
-    words.push(program.into_os_string());
-    let mut command = Command::new(words.remove(0));
-    command.args(words).args(["--exact", test, "--ignored"]).env(CHILD, test);
-    command
 }
 
 impl Drop for HostProcess {

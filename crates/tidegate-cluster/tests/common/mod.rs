@@ -4,6 +4,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "every test file uses its own part")]
 
 use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
@@ -108,4 +109,17 @@ pub fn wait_until_all_hear_all(clusters: &[(&str, &Cluster)]) {
 /// A line of JSON of the status, for messages of failed tests.
 pub fn shown(cluster: &Cluster) -> String {
     serde_json::to_string(&cluster.status()).unwrap()
+}
+
+/// What tells a process of this binary what it is to do.
+pub const CHILD: &str = "TIDEGATE_TEST_CHILD";
+
+/// The test binary itself, told to run one ignored test only. `wrapper` is a command to run it under.
+pub fn test_process(test: &str, wrapper: &[&str]) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
+    words.push(program.into_os_string());
+    let mut command = Command::new(words.remove(0));
+    command.args(words).args(["--exact", test, "--ignored"]).env(CHILD, test);
+    command
 }

@@ -1,0 +1,197 @@
+//! Who has which slot. Pure: what was read goes in, what to do comes out.
+//!
+//! A slot belongs to whoever's block stands in it and changes. There is no lock on the medium; a host that finds a free
+//! slot writes its block, waits, and looks whether it is still there. Of two that wrote one remains, and the other looks for
+//! another slot. Should a write be delayed for longer than that, two hosts have one slot: each then finds the
+//! other's block in its place, and the one with the greater incarnation gives way.
+
+use std::time::Duration;
+
+use tidegate_units::{HostName, Instant};
+
+use crate::name::Incarnation;
+use crate::wire::Message;
+
+/// A slot whose block has not changed for so many intervals is free for a host that was told to use it, or was there before.
+const SILENT_INTERVALS: u32 = 3;
+
+/// For others it is free only after so many, and only when there is no slot that was never used.
+const ABANDONED_INTERVALS: u32 = 30;
+
+/// A slot as we have seen it.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) content: Content,
+    /// When its block last changed under our eyes; first, when we first saw it.
+    pub(crate) changed: Instant,
+    /// It has changed under our eyes.
+    pub(crate) alive: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Never used.
+    Empty,
+    /// A host's.
+    Used { host: HostName, incarnation: Incarnation, leaving: bool },
+    /// Something that we cannot read.
+    Unreadable,
+}
+
+impl Content {
+    pub(crate) fn of(message: Option<&Message>) -> Self {
+        match message {
+            None => Self::Empty,
+            Some(Message { sender, leaving, .. }) => {
+                Self::Used { host: sender.host.clone(), incarnation: sender.incarnation, leaving: *leaving }
+            }
+        }
+    }
+}
+
+/// What a host without a slot is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Write to this slot, and look whether it stays.
+    Claim(usize),
+    /// Look again later, because of this.
+    Wait(String),
+}
+
+pub(crate) struct Chooser<'a> {
+    pub(crate) host: &'a HostName,
+    pub(crate) interval: Duration,
+    /// Told to use this slot.
+    pub(crate) configured: Option<usize>,
+    /// Where to begin to look: different for different hosts, so that they do not all want the same one.
+    pub(crate) start: usize,
+}
+
+impl Chooser<'_> {
+    pub(crate) fn choose(&self, now: Instant, slots: &[Slot]) -> Choice {
+        match self.configured {
+            Some(index) => self.choose_configured(now, index, slots),
+            None => self.choose_free(now, slots),
+        }
+    }
+
+    fn choose_configured(&self, now: Instant, index: usize, slots: &[Slot]) -> Choice {
+        let Some(slot) = slots.get(index) else {
+            return Choice::Wait(format!("there is no slot {index}: the file has {}, from 0", slots.len()));
+        };
+        let silent = self.is_silent(now, slot, SILENT_INTERVALS);
+        match &slot.content {
+            Content::Empty | Content::Used { leaving: true, .. } => Choice::Claim(index),
+            Content::Used { .. } | Content::Unreadable if silent => Choice::Claim(index),
+            Content::Used { host, .. } if host == self.host => Choice::Wait(format!(
+                "slot {index} has our own name in it: is our former self, or another one, alive?"
+            )),
+            Content::Used { host, .. } => Choice::Wait(format!("slot {index} is in use by `{host}`")),
+            Content::Unreadable => Choice::Wait(format!("slot {index} holds what cannot be read")),
+        }
+    }
+
+    fn choose_free(&self, now: Instant, slots: &[Slot]) -> Choice {
+        // Our former self's slot, so that a host that starts often does not use up all slots.
+        let ours = slots.iter().position(|slot| match &slot.content {
+            Content::Used { host, .. } => host == self.host,
+            _ => false,
+        });
+        if let Some(index) = ours {
+            let slot = &slots[index];
+            if is_left(slot) || self.is_silent(now, slot, SILENT_INTERVALS) {
+                return Choice::Claim(index);
+            }
+            if !slot.alive {
+                return Choice::Wait(format!(
+                    "slot {index} has our own name in it: waiting whether it is alive"
+                ));
+            }
+        }
+        let order = || (0..slots.len()).map(|offset| (self.start + offset) % slots.len());
+        let abandoned = |index: &usize| self.is_silent(now, &slots[*index], ABANDONED_INTERVALS);
+        order()
+            .find(|index| slots[*index].content == Content::Empty)
+            .or_else(|| order().find(|index| is_left(&slots[*index])))
+            .or_else(|| order().find(abandoned))
+            .map_or_else(|| Choice::Wait(format!("all {} slots are in use", slots.len())), Choice::Claim)
+    }
+
+    fn is_silent(&self, now: Instant, slot: &Slot, intervals: u32) -> bool {
+        now.saturating_since(slot.changed) > self.interval.saturating_mul(intervals)
+    }
+}
+
+fn is_left(slot: &Slot) -> bool {
+    matches!(slot.content, Content::Used { leaving: true, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn used(name: &str, changed: u64, alive: bool) -> Slot {
+        let host = HostName::new(name).unwrap();
+        let content = Content::Used { host, incarnation: Incarnation(1), leaving: false };
+        Slot { content, changed: at(changed), alive }
+    }
+
+    fn empty() -> Slot {
+        Slot { content: Content::Empty, changed: at(0), alive: false }
+    }
+
+    fn left(name: &str) -> Slot {
+        let host = HostName::new(name).unwrap();
+        let content = Content::Used { host, incarnation: Incarnation(1), leaving: true };
+        Slot { content, changed: at(0), alive: false }
+    }
+
+    fn choose(configured: Option<usize>, now: u64, slots: &[Slot]) -> Choice {
+        let host = HostName::new("me").unwrap();
+        Chooser { host: &host, interval: Duration::from_secs(2), configured, start: 1 }.choose(at(now), slots)
+    }
+
+    fn waits(choice: &Choice, because: &str) {
+        assert!(matches!(choice, Choice::Wait(why) if why.contains(because)), "{choice:?}");
+    }
+
+    #[test]
+    fn a_free_slot_is_looked_for_from_the_own_start_on() {
+        assert_eq!(choose(None, 0, &[empty(), used("a", 0, false), empty()]), Choice::Claim(2));
+        assert_eq!(choose(None, 0, &[empty(), used("a", 0, false)]), Choice::Claim(0));
+        assert_eq!(choose(None, 0, &[left("b"), used("a", 0, false)]), Choice::Claim(0));
+        waits(&choose(None, 0, &[used("b", 0, false), used("a", 0, false)]), "all 2 slots are in use");
+    }
+
+    #[test]
+    fn the_slot_of_a_dead_host_is_taken_only_when_nothing_else_is_left() {
+        let slots = [used("a", 0, true), used("b", 50, true)];
+        waits(&choose(None, 60, &slots), "in use");
+        assert_eq!(choose(None, 61, &slots), Choice::Claim(0));
+        assert_eq!(choose(None, 61, &[used("a", 0, true), empty()]), Choice::Claim(1));
+    }
+
+    #[test]
+    fn a_host_that_starts_again_takes_its_former_slot_when_nobody_lives_there() {
+        waits(&choose(None, 6, &[empty(), used("me", 0, false)]), "our own name");
+        assert_eq!(choose(None, 7, &[empty(), used("me", 0, false)]), Choice::Claim(1));
+        assert_eq!(choose(None, 0, &[empty(), left("me")]), Choice::Claim(1));
+        // Another host of our name lives there: it is not disturbed.
+        assert_eq!(choose(None, 6, &[empty(), used("me", 5, true)]), Choice::Claim(0));
+    }
+
+    #[test]
+    fn a_configured_slot_is_waited_for_while_somebody_lives_there() {
+        assert_eq!(choose(Some(1), 0, &[used("a", 0, false), empty()]), Choice::Claim(1));
+        waits(&choose(Some(0), 6, &[used("a", 0, false)]), "in use by `a`");
+        assert_eq!(choose(Some(0), 7, &[used("a", 0, false)]), Choice::Claim(0));
+        waits(&choose(Some(3), 7, &[used("a", 0, false)]), "there is no slot 3: the file has 1, from 0");
+        let unreadable = Slot { content: Content::Unreadable, ..empty() };
+        waits(&choose(Some(0), 1, std::slice::from_ref(&unreadable)), "cannot be read");
+        assert_eq!(choose(Some(0), 7, &[unreadable]), Choice::Claim(0));
+    }
+}
