@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 pub mod config;
 mod journal;
 pub mod metrics;

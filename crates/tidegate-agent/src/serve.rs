@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +10,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
-use tidegate_gateway::{Gateway, GatewayError, GatewaySnapshot, StartError};
+use tidegate_cluster::{Cluster, JoinError, KeyError};
+use tidegate_gateway::{Gateway, GatewayError, GatewaySnapshot, Peers, StartError};
+use tidegate_units::ResourceName;
 
-use crate::config::{Config, ConfigError};
+use crate::cluster::PoolPeers;
+use crate::config::{ClusterPlan, Config, ConfigError};
 use crate::journal::Journal;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::summary::Summary;
@@ -40,6 +44,12 @@ pub enum ServeError {
     /// The gateway does not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The key of the cluster cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// This host cannot take part in its cluster.
+    #[error("cannot join the cluster: {0}")]
+    Join(#[from] JoinError),
     /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -62,7 +72,11 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     // Before anything is served: a signal must find its handler from the first connection on.
     receive_signals(sender.clone()).map_err(ServeError::Signals)?;
-    let gateway = Gateway::start(config.gateway.clone())?;
+    let cluster = config.cluster.as_ref().map(join).transpose()?;
+    let gateway = Gateway::start_among(config.gateway.clone(), |pool| {
+        let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
+        peers(plan, cluster, pool)
+    })?;
     log_lines(&Summary::new(&config));
     let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
     if let Some(metrics) = &metrics {
@@ -71,7 +85,19 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
     let journal = Journal::default();
-    Service { path: path.to_owned(), config, gateway, journal, reloads: ReloadCounts::default() }.run(&events)
+    Service { path: path.to_owned(), config, gateway, cluster, journal, reloads: ReloadCounts::default() }
+        .run(&events)
+}
+
+fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
+    Ok(Arc::new(Cluster::join(plan.config()?)?))
+}
+
+fn peers(plan: &ClusterPlan, cluster: &Arc<Cluster>, pool: &ResourceName) -> Option<Arc<dyn Peers>> {
+    plan.pools().contains(pool).then(|| {
+        let (cluster, host) = (Arc::clone(cluster), plan.host().clone());
+        Arc::new(PoolPeers { cluster, host, resource: pool.clone() }) as Arc<dyn Peers>
+    })
 }
 
 fn log_lines(lines: &impl ToString) {
@@ -90,6 +116,7 @@ struct Service {
     path: PathBuf,
     config: Config,
     gateway: Gateway,
+    cluster: Option<Arc<Cluster>>,
     journal: Journal,
     reloads: ReloadCounts,
 }
@@ -122,7 +149,12 @@ impl Service {
 
     fn answer(&mut self, scrape: Scrape) -> Result<(), GatewayError> {
         let gateway = self.look()?;
-        let exposition = Exposition { gateway, decisions: self.journal.counts(), reloads: self.reloads };
+        let exposition = Exposition {
+            gateway,
+            decisions: self.journal.counts(),
+            reloads: self.reloads,
+            cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
+        };
         // Nobody waits any more when the client has gone away.
         let _ = scrape.send(exposition.to_text());
         Ok(())
@@ -145,8 +177,13 @@ impl Service {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let config = Config::load(&self.path).map_err(|error| error.to_string())?;
-        if config.metrics != self.config.metrics {
-            return Err("needs a restart to change: metrics".to_owned());
+        let fixed = [
+            ("metrics", config.metrics != self.config.metrics),
+            ("cluster", config.cluster != self.config.cluster),
+        ];
+        let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        if !changed.is_empty() {
+            return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
         self.gateway.apply(config.gateway.clone()).map_err(|error| error.to_string())?;
         self.config = config;

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
-use tidegate_control::{ControlLoop, Decision, Input, Law, LoopConfig, Observation, WindowConfig};
+use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
+use tidegate_control::{ControlLoop, Decision, Input, Law, LoopConfig, Observation, WindowConfig, combine};
 use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
 
@@ -48,8 +49,12 @@ fn decision(dry_run: bool) -> Decision {
     let law = Law::Window(WindowConfig::default());
     let config = LoopConfig { dry_run, ..LoopConfig::new(resource.clone(), Latency::from_millis(15), law) };
     let mut control = ControlLoop::new(config).unwrap();
-    let (_, mut decision) =
-        control.step(Instant::ZERO, &Observation::new(resource, Instant::ZERO, Vec::new()));
+    let mut observation = Observation::new(resource, Instant::ZERO, Vec::new());
+    let report = control.report(&observation);
+    let host = HostName::new("host-1").unwrap();
+    observation.cluster = Some(combine(&host, &report, &[], control.config().interval));
+    let (_, mut decision) = control.step(Instant::ZERO, &observation);
+    decision.beta = Some(0.1);
     (decision.estimate, decision.held, decision.throttled) = (Some(Latency::from_millis(20)), 1, 2);
     decision
 }
@@ -83,6 +88,30 @@ fn exposition(dry_run: bool) -> Exposition {
         },
         decisions: BTreeMap::from([(name, counts)]),
         reloads: ReloadCounts { applied: 1, refused: 2 },
+        cluster: Some(cluster()),
+    }
+}
+
+/// One peer that lives, one that is silent.
+fn cluster() -> ClusterStatus {
+    let peer = |name: &str, stale| PeerStatus {
+        host: HostName::new(name).unwrap(),
+        age: Latency::from_millis(7),
+        stale,
+        resources: Vec::new(),
+    };
+    ClusterStatus {
+        cluster: ClusterName::new("san-a").unwrap(),
+        host: HostName::new("host-1").unwrap(),
+        carrier: CarrierKind::Udp,
+        up: true,
+        reason: None,
+        peers: vec![peer("host-2", false), peer("host-3", true)],
+        duplicates: Vec::new(),
+        sent: 9,
+        taken: 8,
+        rejected: Rejected { bad_key: 5, ..Rejected::default() },
+        unpublished: 0,
     }
 }
 

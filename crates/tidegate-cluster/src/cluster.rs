@@ -1,8 +1,8 @@
 //! A host's place in its cluster.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 /// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out at once.
 pub struct Cluster {
     shared: Arc<Shared>,
-    ended: Receiver<()>,
+    /// Behind a lock only so that the cluster may be shared between threads.
+    ended: Mutex<Receiver<()>>,
 }
 
 impl Cluster {
@@ -49,7 +50,7 @@ impl Cluster {
             let _watch = watch;
             run();
         })?;
-        Ok(Self { shared, ended })
+        Ok(Self { shared, ended: Mutex::new(ended) })
     }
 
     /// Tells the others what this host measured at a resource. Never waits: what was not sent yet is replaced. A host
@@ -83,7 +84,8 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.shared.stop();
         // It ends by the sender being dropped: nothing is ever received.
-        let _ = self.ended.recv_timeout(LONGEST_GOODBYE);
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = ended.recv_timeout(LONGEST_GOODBYE);
     }
 }
 

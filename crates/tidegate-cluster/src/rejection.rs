@@ -86,34 +86,28 @@ impl Rejected {
         }
     }
 
+    /// Each reason with its name.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
+        [
+            ("bad_key", self.bad_key),
+            ("checksum", self.checksum),
+            ("replayed", self.replayed),
+            ("unproved", self.unproved),
+            ("old_version", self.old_version),
+            ("new_version", self.new_version),
+            ("other_cluster", self.other_cluster),
+            ("malformed", self.malformed),
+            ("out_of_range", self.out_of_range),
+            ("duplicate_name", self.duplicate_name),
+            ("restarting", self.restarting),
+            ("too_many_hosts", self.too_many_hosts),
+        ]
+    }
+
     /// All together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self {
-            bad_key,
-            checksum,
-            replayed,
-            unproved,
-            old_version,
-            new_version,
-            other_cluster,
-            malformed,
-            out_of_range,
-            duplicate_name,
-            restarting,
-            too_many_hosts,
-        } = self;
-        bad_key
-            + checksum
-            + replayed
-            + unproved
-            + old_version
-            + new_version
-            + other_cluster
-            + malformed
-            + out_of_range
-            + duplicate_name
-            + restarting
-            + too_many_hosts
+        self.named().iter().map(|(_, count)| count).sum()
     }
 }

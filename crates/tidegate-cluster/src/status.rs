@@ -20,6 +20,18 @@ pub enum CarrierKind {
     Nats,
 }
 
+impl CarrierKind {
+    /// Its name in a configuration and in metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::File => "file",
+            Self::Nats => "nats",
+        }
+    }
+}
+
 impl fmt::Display for CarrierKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use tidegate_cluster::{Key, KeyError};
 use tidegate_config::{Given, Report};
 
 use super::PathUse;
@@ -18,6 +19,7 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             PathUse::Export { file, read_only } => (file, export(&file.value, *read_only)),
             PathUse::DataFile(file) => (file, data_file(&file.value).map(|()| None)),
             PathUse::Socket(file) => (file, socket(&file.value).map(|()| None)),
+            PathUse::Key(file) => (file, key(&file.value).map(|()| None)),
         };
         match outcome {
             Ok(Some(volume)) => volumes.push((file, volume)),
@@ -110,6 +112,14 @@ fn socket(path: &Path) -> Result<(), Problem> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => folder_of(path),
         Err(error) => Err(error.into()),
+    }
+}
+
+fn key(path: &Path) -> Result<(), Problem> {
+    match Key::from_file(path) {
+        Ok(_) => Ok(()),
+        Err(KeyError::Read { source, .. }) => Err(source.into()),
+        Err(error @ KeyError::Length(_)) => Err(Problem { what: error.to_string(), help: None }),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod access;
 mod backend;
+mod cluster;
 mod export;
 mod listen;
 mod pool;
@@ -22,11 +23,13 @@ use thiserror::Error;
 use tidegate_gateway::{Endpoint, GatewayConfig, PoolConfig};
 use tidegate_units::{ConsumerName, Latency};
 
+pub use cluster::ClusterPlan;
+use cluster::Member;
 use listen::{Listen, MetricsAddress};
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 
-const ROOT_KEYS: &[&str] = &["listen", "metrics", "drain_deadline", "pool"];
+const ROOT_KEYS: &[&str] = &["listen", "metrics", "drain_deadline", "cluster", "pool"];
 
 /// How long a drain waits for clients where nothing is said: less than the 90 s after which systemd kills.
 const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
@@ -43,6 +46,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How long a drain waits for clients before it cuts them off.
     pub drain_deadline: Duration,
+    /// The hosts that share pools' resources with this one; `None`: nobody does.
+    pub cluster: Option<ClusterPlan>,
     /// What is allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -119,6 +124,7 @@ enum PathUse {
     Export { file: Given<PathBuf>, read_only: bool },
     DataFile(Given<PathBuf>),
     Socket(Given<PathBuf>),
+    Key(Given<PathBuf>),
 }
 
 impl Context<'_> {
@@ -141,7 +147,8 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     let listen = endpoints(&root, &mut context);
     let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
-    let pools = pools(&root, &mut context);
+    let (pools, members) = pools(&root, &mut context);
+    let cluster = cluster::read(&root, &members, &mut context);
     if let Some(metrics) = &metrics
         && metrics.value.0.port() != 0
         && listen.contains(&Endpoint::Tcp(metrics.value.0))
@@ -150,6 +157,9 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     }
     if touch == Touch::Files {
         access::check(&context.touched, &mut context.report);
+        if let Some(plan) = &cluster {
+            cluster::check(plan, &mut context.report);
+        }
     }
     let failed = context.report.has_errors();
     let findings = context.report.into_findings();
@@ -160,6 +170,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         gateway: GatewayConfig::new(listen, pools),
         metrics: metrics.map(|given| given.value.0),
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
+        cluster: cluster.map(|given| given.value),
         warnings: findings,
     })
 }
@@ -197,8 +208,11 @@ fn endpoints(root: &Section<'_>, context: &mut Context<'_>) -> Vec<Endpoint> {
     endpoints
 }
 
-fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Vec<PoolConfig> {
-    let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else { return Vec::new() };
+fn pools(root: &Section<'_>, context: &mut Context<'_>) -> (Vec<PoolConfig>, Vec<Member>) {
+    let mut members = Vec::new();
+    let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
+        return (Vec::new(), members);
+    };
     if tables.is_empty() {
         context.report.error_with_help(
             root.span(),
@@ -209,7 +223,8 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Vec<PoolConfig> {
     let mut pools: Vec<PoolConfig> = Vec::new();
     let mut owner: HashMap<ConsumerName, String> = HashMap::new();
     for (name, table) in tables {
-        let Some((config, exports)) = pool::read(&name, &table, context) else { continue };
+        let Some((config, exports, member)) = pool::read(&name, &table, context) else { continue };
+        members.extend(member);
         for export in exports {
             if let Some(other) = owner.get(&export.config.name) {
                 let message = format!("export `{}` is also in pool `{other}`", export.config.name);
@@ -223,7 +238,7 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Vec<PoolConfig> {
         }
         pools.push(config);
     }
-    pools
+    (pools, members)
 }
 
 #[cfg(test)]
@@ -235,6 +250,8 @@ mod tests {
     /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.
     const DOCUMENTED: &[(&str, &[&str])] = &[
         ("## The whole", ROOT_KEYS),
+        ("## `[cluster]`", cluster::KEYS),
+        ("### `carrier`", cluster::CARRIER_KEYS),
         ("## `[pool.NAME]`", pool::KEYS),
         ("### `backend`", backend::KEYS),
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),

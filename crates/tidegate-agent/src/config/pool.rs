@@ -6,10 +6,12 @@ use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_units::{Bytes, Latency, ResourceName};
 
+use super::cluster::Member;
 use super::{Context, backend, export};
 
 pub(super) const KEYS: &[&str] = &[
     "backend",
+    "cluster",
     "depth",
     "law",
     "target",
@@ -38,12 +40,13 @@ pub(super) struct NamedExport {
     pub(super) name: Given<()>,
 }
 
-/// Reads one pool. Its exports are returned beside it: their names must differ across pools.
+/// Reads one pool. Its exports are returned beside it, because their names must differ across pools, and its membership
+/// in the cluster, because the cluster is read once all its members are known.
 pub(super) fn read(
     name: &Given<&str>,
     section: &Section<'_>,
     context: &mut Context<'_>,
-) -> Option<(PoolConfig, Vec<NamedExport>)> {
+) -> Option<(PoolConfig, Vec<NamedExport>, Option<Member>)> {
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {
@@ -54,9 +57,11 @@ pub(super) fn read(
     let backend = backend::read(section, context);
     let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
     let limits = limits(section, &mut context.report);
+    let shared = section.flag("cluster", &mut context.report);
+    let window_defaults = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
     let law = resource
         .as_ref()
-        .and_then(|resource| law::read(section, resource, WindowConfig::default(), &mut context.report));
+        .and_then(|resource| law::read(section, resource, window_defaults, &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
@@ -69,12 +74,25 @@ pub(super) fn read(
         fit(section, backend, &exports, &mut context.report);
     }
 
+    let member = resource.as_ref().filter(|_| shared).map(|resource| Member {
+        pool: resource.clone(),
+        interval: law.as_ref().map(|law| law.interval),
+        span: section.key_span("cluster").unwrap_or_else(|| section.span().clone()),
+    });
+    if shared && law.is_none() && !section.has("target") {
+        context.report.error_with_help(
+            section.span(),
+            format!("{} has a cluster and no law that would listen to it", section.what()),
+            "add a `target`",
+        );
+    }
+
     let configs = exports.iter().map(|export| export.config.clone()).collect();
     let mut pool = PoolConfig::new(resource?, backend?, configs);
     pool.depth = depth.and_then(|depth| u32::try_from(depth.value).ok()).unwrap_or(PoolConfig::DEFAULT_DEPTH);
     pool.law = law;
     pool.limits = limits;
-    Some((pool, exports))
+    Some((pool, exports, member))
 }
 
 fn exports(

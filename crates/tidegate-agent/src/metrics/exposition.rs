@@ -6,6 +6,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
+use tidegate_cluster::ClusterStatus;
 use tidegate_control::{Input, LawKind};
 use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot};
 use tidegate_units::{Latency, ResourceName};
@@ -63,6 +64,8 @@ pub struct Exposition {
     pub decisions: BTreeMap<ResourceName, InputCounts>,
     /// Reloads.
     pub reloads: ReloadCounts,
+    /// The exchange with other hosts; `None` without a cluster.
+    pub cluster: Option<ClusterStatus>,
 }
 
 impl Exposition {
@@ -86,6 +89,11 @@ impl Exposition {
             }
             Metric::Handshakes => samples.add(&[], number(self.gateway.handshakes)),
             Metric::HandshakesEnded => samples.add(&[], Value::Count(self.gateway.handshakes_ended)),
+            Metric::ClusterUp | Metric::ClusterPeers | Metric::ClusterMessages => {
+                if let Some(status) = &self.cluster {
+                    cluster_samples(metric, status, &mut samples);
+                }
+            }
             _ => {
                 for pool in &self.gateway.pools {
                     self.pool_samples(metric, pool, &mut samples);
@@ -104,6 +112,17 @@ impl Exposition {
             Metric::PoolBuffered => Some(Value::Number(pool.bytes_in_use.get() as f64)),
             Metric::PoolBufferedPeak => Some(Value::Number(pool.bytes_in_use_peak.get() as f64)),
             Metric::PoolWindow => Some(Value::Number(pool.window.get())),
+            Metric::PoolBeta => decision.and_then(|decision| decision.beta).map(Value::Number),
+            Metric::PoolHosts => {
+                if let Some(cluster) = decision.and_then(|decision| decision.cluster.as_ref()) {
+                    let states =
+                        [("live", cluster.hosts), ("stale", cluster.stale), ("adjusted", cluster.adjusted)];
+                    for (state, hosts) in states {
+                        samples.add(&[name, state], Value::Number(f64::from(hosts)));
+                    }
+                }
+                None
+            }
             Metric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
             Metric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
             Metric::PoolHeld => decision.map(|decision| Value::Number(f64::from(decision.held))),
@@ -125,6 +144,25 @@ impl Exposition {
         };
         if let Some(value) = value {
             samples.add(&[name], value);
+        }
+    }
+}
+
+fn cluster_samples<'a>(metric: Metric, status: &'a ClusterStatus, samples: &mut Samples<'a>) {
+    match metric {
+        Metric::ClusterUp => samples.add(&[status.carrier.label()], flag(status.up)),
+        Metric::ClusterPeers => {
+            let stale = status.peers.iter().filter(|peer| peer.stale).count();
+            samples.add(&["live"], number(status.peers.len() - stale));
+            samples.add(&["stale"], number(stale));
+        }
+        _ => {
+            for (outcome, count) in [("sent", status.sent), ("taken", status.taken)] {
+                samples.add(&[outcome], Value::Count(count));
+            }
+            for (reason, count) in status.rejected.named() {
+                samples.add(&[reason], Value::Count(count));
+            }
         }
     }
 }

@@ -14,6 +14,12 @@ pub enum Metric {
     Handshakes,
     /// Handshakes that did not become sessions.
     HandshakesEnded,
+    /// Whether the cluster's carrier works.
+    ClusterUp,
+    /// Hosts heard through the carrier.
+    ClusterPeers,
+    /// What the carrier sent, took and refused.
+    ClusterMessages,
     /// Sessions of a pool.
     PoolSessions,
     /// Requests of a pool at the backend.
@@ -24,6 +30,10 @@ pub enum Metric {
     PoolBufferedPeak,
     /// The window in force.
     PoolWindow,
+    /// β of the window law.
+    PoolBeta,
+    /// Hosts that share a pool's resource.
+    PoolHosts,
     /// What the law steers to.
     PoolSetPoint,
     /// What the law compares with the set point.
@@ -132,16 +142,21 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
         Self::HandshakesEnded,
+        Self::ClusterUp,
+        Self::ClusterPeers,
+        Self::ClusterMessages,
         Self::PoolSessions,
         Self::PoolInFlight,
         Self::PoolBuffered,
         Self::PoolBufferedPeak,
         Self::PoolWindow,
+        Self::PoolBeta,
+        Self::PoolHosts,
         Self::PoolSetPoint,
         Self::PoolEstimate,
         Self::PoolHeld,
@@ -182,6 +197,27 @@ impl Metric {
             Self::HandshakesEnded => {
                 ("tidegate_handshakes_ended", None, Counter, NONE, "Handshakes that ended without a session")
             }
+            Self::ClusterUp => (
+                "tidegate_cluster_up",
+                None,
+                Gauge,
+                &["carrier"][..],
+                "1 while the carrier of the cluster works, as far as it can tell",
+            ),
+            Self::ClusterPeers => (
+                "tidegate_cluster_peers",
+                None,
+                Gauge,
+                &["state"][..],
+                "Other hosts of the cluster: live, or stale after three silent intervals",
+            ),
+            Self::ClusterMessages => (
+                "tidegate_cluster_messages",
+                None,
+                Counter,
+                &["outcome"][..],
+                "Messages to and from other hosts: sent, taken, or why they were refused",
+            ),
             Self::PoolSessions => ("tidegate_pool_sessions", None, Gauge, POOL, "Sessions of the pool"),
             Self::PoolInFlight => {
                 ("tidegate_pool_in_flight", requests(), Gauge, POOL, "Requests at the backend")
@@ -202,6 +238,20 @@ impl Metric {
                 Gauge,
                 POOL,
                 "Requests that all unprotected consumers together may have at the backend",
+            ),
+            Self::PoolBeta => (
+                "tidegate_pool_beta",
+                None,
+                Gauge,
+                POOL,
+                "β of the window law: what the shares at work add to the window in each step",
+            ),
+            Self::PoolHosts => (
+                "tidegate_pool_hosts",
+                None,
+                Gauge,
+                &["pool", "state"][..],
+                "Hosts that say what they measure at the pool's resource, this one included; only in a cluster",
             ),
             Self::PoolSetPoint => (
                 "tidegate_pool_set_point",

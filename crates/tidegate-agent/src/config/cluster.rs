@@ -1,0 +1,208 @@
+//! `[cluster]`: the other hosts that share pools' resources.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_cluster::{Carrier, ClusterConfig, ClusterName, Key, KeyError, Reach, UdpConfig};
+use tidegate_config::{Given, Report, Section};
+use tidegate_units::{HostName, ResourceName};
+
+use super::{Context, PathUse};
+
+pub(super) const KEYS: &[&str] = &["name", "host", "carrier"];
+
+pub(super) const CARRIER_KEYS: &[&str] =
+    &["kind", "listen", "peers", "group", "interface", "hops", "key_file"];
+
+/// Stays on the local network.
+const DEFAULT_HOPS: u8 = 1;
+
+/// How this host takes part in a cluster: what the configuration says of it, its secrets still in their files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterPlan {
+    name: ClusterName,
+    host: HostName,
+    interval: Duration,
+    carrier: CarrierPlan,
+    pools: Vec<ResourceName>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum CarrierPlan {
+    Udp { listen: SocketAddr, reach: Reach, key_file: PathBuf },
+}
+
+impl ClusterPlan {
+    /// What it takes to join: reads the key.
+    ///
+    /// # Errors
+    /// When the key cannot be read, or is none.
+    pub fn config(&self) -> Result<ClusterConfig, KeyError> {
+        let carrier = match &self.carrier {
+            CarrierPlan::Udp { listen, reach, key_file } => Carrier::Udp(UdpConfig {
+                listen: *listen,
+                reach: reach.clone(),
+                key: Key::from_file(key_file)?,
+            }),
+        };
+        let (name, host) = (self.name.clone(), self.host.clone());
+        Ok(ClusterConfig { name, host, interval: self.interval, carrier })
+    }
+
+    /// The cluster's name.
+    #[must_use]
+    pub const fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    /// What this host is called in it.
+    #[must_use]
+    pub const fn host(&self) -> &HostName {
+        &self.host
+    }
+
+    /// The pools whose resources other hosts share.
+    #[must_use]
+    pub fn pools(&self) -> &[ResourceName] {
+        &self.pools
+    }
+}
+
+/// A pool with `cluster = true`.
+pub(super) struct Member {
+    pub(super) pool: ResourceName,
+    /// Of its law; `None` without one, which is reported elsewhere.
+    pub(super) interval: Option<Duration>,
+    /// Where it says so.
+    pub(super) span: Range<usize>,
+}
+
+/// Reads `[cluster]`, which pools may be members of.
+pub(super) fn read(
+    root: &Section<'_>,
+    members: &[Member],
+    context: &mut Context<'_>,
+) -> Option<Given<ClusterPlan>> {
+    if !root.has("cluster") {
+        for member in members {
+            context.report.error_with_help(
+                &member.span,
+                format!("pool `{}` has a cluster, and the configuration has none", member.pool),
+                "add a table `[cluster]`: who the other hosts are, and how they are reached",
+            );
+        }
+        return None;
+    }
+    let section = root.table("cluster", KEYS, &mut context.report)?;
+    if members.is_empty() {
+        context.report.warning(
+            section.span(),
+            "no pool takes part in the cluster".to_owned(),
+            "add `cluster = true` to those whose storage other hosts share",
+        );
+    }
+    if !section.has("name") {
+        section.missing("name", "\"san-a\"", &mut context.report);
+    }
+    let name = section.parsed::<ClusterName>("name", &mut context.report);
+    let host = host(&section, &mut context.report);
+    let carrier = carrier(&section, context);
+    // Whose intervals differ hear each other less often than they decide; the longest is what makes nobody stale.
+    let interval = members.iter().filter_map(|member| member.interval).max();
+    let plan = ClusterPlan {
+        name: name?.value,
+        host: host?,
+        interval: interval.unwrap_or(ClusterConfig::DEFAULT_INTERVAL),
+        carrier: carrier?,
+        pools: members.iter().map(|member| member.pool.clone()).collect(),
+    };
+    Some(Given { value: plan, span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()) })
+}
+
+/// Reports what keeps a host from joining, as far as that can be known without doing it. A key that cannot be read is
+/// said where files are looked at.
+pub(super) fn check(plan: &Given<ClusterPlan>, report: &mut Report<'_>) {
+    if let Ok(config) = plan.value.config()
+        && let Err(error) = config.check()
+    {
+        report.error(&plan.span, error.to_string());
+    }
+}
+
+/// The host's name; where nothing is said, what the machine calls itself.
+fn host(section: &Section<'_>, report: &mut Report<'_>) -> Option<HostName> {
+    if section.has("host") {
+        return Some(section.parsed::<HostName>("host", report)?.value);
+    }
+    let machine = rustix::system::uname();
+    let name = HostName::new(&machine.nodename().to_string_lossy());
+    if name.is_err() {
+        section.missing("host", "\"host-1\"", report);
+    }
+    name.ok()
+}
+
+fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+    if !cluster.has("carrier") {
+        let example = "{ kind = \"udp\", listen = \"0.0.0.0:7710\", peers = [\"10.0.0.2:7710\"], key_file = \"cluster.key\" }";
+        cluster.missing("carrier", example, &mut context.report);
+        return None;
+    }
+    let section = cluster.table("carrier", CARRIER_KEYS, &mut context.report)?;
+    if !section.has("kind") {
+        section.missing("kind", "\"udp\"", &mut context.report);
+    }
+    section.choice("kind", &[("udp", ())], &mut context.report)?;
+    udp(&section, context)
+}
+
+fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+    for (key, example) in [("listen", "\"0.0.0.0:7710\""), ("key_file", "\"cluster.key\"")] {
+        if !section.has(key) {
+            section.missing(key, example, &mut context.report);
+        }
+    }
+    let listen = section.parsed::<SocketAddr>("listen", &mut context.report);
+    let key_file = section.text("key_file", &mut context.report).map(|given| {
+        let path = context.path(given.value, &given.span);
+        context.touched.push(PathUse::Key(Given { value: path.clone(), span: given.span }));
+        path
+    });
+    let reach = reach(section, &mut context.report);
+    Some(CarrierPlan::Udp { listen: listen?.value, reach: reach?, key_file: key_file? })
+}
+
+fn reach(section: &Section<'_>, report: &mut Report<'_>) -> Option<Reach> {
+    match (section.has("peers"), section.has("group")) {
+        (true, true) => {
+            report.error(section.span(), "`peers` and `group` exclude each other".to_owned());
+            None
+        }
+        (false, false) => {
+            section.missing("peers", "[\"10.0.0.2:7710\"]", report);
+            None
+        }
+        (true, false) => {
+            for key in ["interface", "hops"] {
+                if let Some(span) = section.key_span(key) {
+                    report.warning(
+                        &span,
+                        format!("`{key}` has no effect"),
+                        "it is for multicast, with `group`",
+                    );
+                }
+            }
+            let peers = section.list::<SocketAddr>("peers", "names nobody", report)?;
+            Some(Reach::Peers(peers.into_iter().map(|given| given.value).collect()))
+        }
+        (false, true) => {
+            let group = section.parsed::<IpAddr>("group", report);
+            let interface = section.text("interface", report).map(|given| given.value.to_owned());
+            let hops = section.whole("hops", 1..=255, report);
+            let hops = hops.and_then(|given| u8::try_from(given.value).ok()).unwrap_or(DEFAULT_HOPS);
+            Some(Reach::Multicast { group: group?.value, interface, hops })
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Several `tidegate serve` as hosts that share storage: real binaries that hear each other. What the regulation is worth
+//! is measured in the lab; here: that they find each other, and notice when one is gone.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Longer than anything here takes, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A host: a process with a folder of its own.
+struct Host {
+    folder: TempDir,
+    metrics: String,
+    process: Child,
+}
+
+impl Host {
+    /// Starts host `name` with its own `[cluster] carrier`.
+    fn start(name: &str, carrier: &str, key: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        fs::write(folder.path().join("key"), key).unwrap();
+        let config = format!(
+            "listen = ['unix:nbd.sock']
+            metrics = '{metrics}'
+            [cluster]
+            name = 'test'
+            host = '{name}'
+            carrier = {carrier}
+            [pool.array]
+            backend = {{ kind = 'emulated', preset = 'sata-stripe' }}
+            cluster = true
+            target = '20ms'
+            interval = '50ms'
+            export.{name} = {{ size = '16MiB' }}"
+        );
+        fs::write(folder.path().join("tidegate.toml"), config).unwrap();
+        let process = serve(folder.path());
+        Self { folder, metrics, process }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// The value of a series; `None` while it is not there.
+    fn metric(&self, series: &str) -> Option<f64> {
+        let mut stream = TcpStream::connect(&self.metrics).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    fn await_metric(&self, series: &str, expected: impl Fn(f64) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.metric(series);
+            if seen.is_some_and(&expected) {
+                return;
+            }
+            assert!(Instant::now() < end, "{series} is {seen:?}; {}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn await_live(&self, hosts: f64) {
+        self.await_metric("tidegate_pool_hosts{pool=\"array\",state=\"live\"}", |live| {
+            (live - hosts).abs() < 0.5
+        });
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn serve(folder: &Path) -> Child {
+    let log = fs::File::create(folder.join("log")).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "-c"])
+        .arg(folder.join("tidegate.toml"))
+        .stderr(Stdio::from(log))
+        .spawn()
+        .unwrap()
+}
+
+/// UDP carriers for so many hosts on this machine, each with the same list.
+fn udp(hosts: usize) -> Vec<String> {
+    let free: Vec<_> = (0..hosts).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses: Vec<_> = free.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect();
+    let peers = addresses.iter().map(|address| format!("'{address}'")).collect::<Vec<_>>().join(", ");
+    addresses
+        .iter()
+        .map(|listen| format!("{{ kind = 'udp', listen = '{listen}', peers = [{peers}], key_file = 'key' }}"))
+        .collect()
+}
+
+const KEY: &str = "a secret that all hosts have\n";
+
+#[test]
+fn hosts_find_each_other_notice_who_is_gone_and_who_is_back() {
+    let carriers = udp(3);
+    let one = Host::start("one", &carriers[0], KEY);
+    one.await_live(1.0);
+    let two = Host::start("two", &carriers[1], KEY);
+    let three = Host::start("three", &carriers[2], KEY);
+    [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+    drop(three);
+    [&one, &two].iter().for_each(|host| host.await_live(2.0));
+    let three = Host::start("three", &carriers[2], KEY);
+    [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+}
+
+#[test]
+fn a_host_with_another_key_is_alone_and_everyone_says_so() {
+    let carriers = udp(2);
+    let one = Host::start("one", &carriers[0], KEY);
+    let other = Host::start("other", &carriers[1], "another secret of theirs\n");
+    for host in [&one, &other] {
+        host.await_metric("tidegate_cluster_messages_total{outcome=\"bad_key\"}", |count| count >= 3.0);
+        host.await_live(1.0);
+        assert!(host.log().contains("key"), "{}", host.log());
+    }
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let file = folder.path().join("tidegate.toml");
+        fs::write(&file, text).unwrap();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["check", "-c"]).arg(file).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let pool = "[pool.array]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\ncluster = true\n\
+                target = '20ms'\nexport.e = { size = '16MiB' }\n";
+    let cluster = |carrier: &str| {
+        format!("listen = ['tcp:127.0.0.1:0']\n[cluster]\nname = 'c'\ncarrier = {carrier}\n{pool}")
+    };
+    fs::write(folder.path().join("short"), "secret").unwrap();
+    fs::write(folder.path().join("key"), KEY).unwrap();
+    let cases = [
+        (format!("listen = ['tcp:127.0.0.1:0']\n{pool}"), "add a table `[cluster]`"),
+        (cluster("{ kind = 'pigeon' }"), "`kind` cannot be `pigeon`"),
+        (cluster("{ kind = 'udp', peers = ['127.0.0.1:7710'] }"), "needs `listen`"),
+        (
+            cluster(
+                "{ kind = 'udp', listen = '127.0.0.1:7710', peers = ['127.0.0.1:7711'], key_file = 'none' }",
+            ),
+            "there is no such file",
+        ),
+        (
+            cluster(
+                "{ kind = 'udp', listen = '127.0.0.1:7710', peers = ['127.0.0.1:7711'], key_file = 'short' }",
+            ),
+            "the cluster's key has 6 bytes",
+        ),
+        (
+            cluster("{ kind = 'udp', listen = '127.0.0.1:7710', peers = ['[::1]:7711'], key_file = 'key' }"),
+            "cannot reach [::1]:7711 from 127.0.0.1:7710",
+        ),
+        (
+            cluster("{ kind = 'udp', listen = '0.0.0.0:7710', group = '10.0.0.1', key_file = 'key' }"),
+            "10.0.0.1 is not a multicast address",
+        ),
+    ];
+    for (text, expected) in cases {
+        let (status, errors) = check(&text);
+        assert_eq!(status, Some(2), "{errors}");
+        assert!(errors.contains(expected), "{expected:?} is not in:\n{errors}");
+    }
+}
