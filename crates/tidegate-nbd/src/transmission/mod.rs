@@ -6,7 +6,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use parser::{Pending, ReplyError, ReplyEvent, ReplyParser};
+pub use parser::{ExpectedData, Pending, ReplyError, ReplyEvent, ReplyParser};
 pub use reply::{Frame, ReplyStyle};
 pub use request::{BadMagic, Command, REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
 

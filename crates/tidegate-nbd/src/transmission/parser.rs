@@ -62,6 +62,17 @@ pub enum ReplyEvent<'a> {
     },
 }
 
+/// Data of a read whose place is known before it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedData {
+    /// The request's mark.
+    pub cookie: u64,
+    /// Where in the export the bytes lie.
+    pub offset: u64,
+    /// How many bytes are still to come; never zero.
+    pub length: u32,
+}
+
 /// Why the server's bytes cannot be understood any more. Close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReplyError {
@@ -182,6 +193,28 @@ impl ReplyParser {
     #[must_use]
     pub fn is_between_replies(&self) -> bool {
         matches!(self.state, State::Magic) && self.input.is_empty()
+    }
+
+    /// The data that comes next, for callers that receive it to where it belongs without passing it through here.
+    #[must_use]
+    pub const fn expects_data(&self) -> Option<ExpectedData> {
+        match self.state {
+            State::Data { cookie, offset, remaining, .. } if remaining > 0 => {
+                Some(ExpectedData { cookie, offset, length: remaining })
+            }
+            _ => None,
+        }
+    }
+
+    /// The first `count` bytes of [`expects_data`](Self::expects_data) have been received elsewhere. More than
+    /// were expected is a mistake of the caller's, and counts as what was expected.
+    pub fn received_data(&mut self, count: u32) {
+        if let State::Data { offset, remaining, .. } = &mut self.state {
+            debug_assert!(count <= *remaining, "{count} bytes were received where {remaining} were expected");
+            let count = count.min(*remaining);
+            *offset = offset.saturating_add(u64::from(count));
+            *remaining -= count;
+        }
     }
 
     /// How many bytes are held.

@@ -18,7 +18,8 @@ struct Outcome {
 
 type Outcomes = BTreeMap<u64, Outcome>;
 
-/// Feeds `stream` in pieces of the given lengths (the last one repeats), and puts the outcomes together.
+/// Feeds `stream` in pieces of the given lengths (the last one repeats), and puts the outcomes together. Every other
+/// piece goes past the parser as far as it is expected data.
 fn parse(
     style: ReplyStyle,
     stream: &[u8],
@@ -29,9 +30,18 @@ fn parse(
     let mut outcomes = Outcomes::new();
     let mut rest = stream;
     let mut cuts = cuts.iter().copied().chain(std::iter::repeat(cuts.last().copied().unwrap_or(usize::MAX)));
-    while !rest.is_empty() {
+    for past in [false, true].into_iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
         let (mut piece, left) = rest.split_at(cuts.next().unwrap_or(usize::MAX).clamp(1, rest.len()));
         rest = left;
+        if past && let Some(ExpectedData { cookie, offset, length }) = parser.expects_data() {
+            let (bytes, left) = piece.split_at(piece.len().min(length as usize));
+            piece = left;
+            parser.received_data(bytes.len() as u32);
+            note(&mut outcomes, ReplyEvent::Data { cookie, offset, bytes });
+        }
         loop {
             let (taken, event) = parser.receive(piece, |cookie| pending.get(&cookie).copied())?;
             piece = &piece[taken..];
