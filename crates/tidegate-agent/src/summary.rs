@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use tidegate_control::{Law, LawKind, LoopConfig};
 use tidegate_device::{DeviceConfig, Preset};
-use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig};
+use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
 use tidegate_sched::Limit;
 use tidegate_units::{ByteRate, Bytes, Iops, Latency};
 
@@ -47,6 +47,8 @@ struct Export {
     path: Option<String>,
     #[serde(rename = "size_bytes", skip_serializing_if = "Option::is_none")]
     size: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
     shares: u32,
     protected: bool,
     read_only: bool,
@@ -93,6 +95,12 @@ fn backend(backend: &BackendConfig) -> String {
             };
             format!("emulated {}, {data}", device_name(device))
         }
+        BackendConfig::Nbd(upstream) => {
+            let UpstreamConfig { address, connections, .. } = upstream;
+            format!(
+                "NBD server at {address}, up to {connections} connections each, asked when the service starts"
+            )
+        }
     }
 }
 
@@ -115,15 +123,17 @@ fn regulation(law: &LoopConfig) -> Regulation {
 }
 
 fn export(export: &ExportConfig) -> Export {
-    let (path, size) = match &export.store {
-        ExportStore::Path(path) => (Some(path.display().to_string()), None),
-        ExportStore::Size(size) => (None, Some(*size)),
+    let (path, size, upstream) = match &export.store {
+        ExportStore::Path(path) => (Some(path.display().to_string()), None, None),
+        ExportStore::Size(size) => (None, Some(*size), None),
+        ExportStore::Upstream(name) => (None, None, Some(name.to_string())),
     };
     let (iops, bytes_per_s) = export.limit.map_or((None, None), |limit| (limit.iops, limit.bytes_per_s));
     Export {
         name: export.name.to_string(),
         path,
         size,
+        upstream,
         shares: export.shares.get(),
         protected: export.protected,
         read_only: export.read_only,
@@ -170,10 +180,11 @@ impl fmt::Display for Pool {
 
 impl fmt::Display for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.path, &self.size) {
-            (Some(path), _) => write!(f, "{path}")?,
-            (None, Some(size)) => write!(f, "{size}")?,
-            (None, None) => {}
+        match (&self.path, &self.size, &self.upstream) {
+            (Some(path), ..) => write!(f, "{path}")?,
+            (None, Some(size), _) => write!(f, "{size}")?,
+            (None, None, Some(upstream)) => write!(f, "upstream export {upstream:?}")?,
+            (None, None, None) => {}
         }
         if self.protected {
             f.write_str(", protected")?;
@@ -213,6 +224,10 @@ mod tests {
         [pool.toy]
         backend = { kind = 'emulated', preset = 'sata-stripe' }
         export.scratch = { size = '4GiB', shares = 7 }
+        [pool.far]
+        backend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }
+        export.vm1 = { upstream = 'lun 1' }
+        export.vm2 = {}
     ";
 
     fn summary() -> Summary {
@@ -229,7 +244,11 @@ mod tests {
              database  /dev/vg0/database, protected\n  \
              b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only\n\
              pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits only\n  \
-             scratch  4 GiB, 7 shares"
+             scratch  4 GiB, 7 shares\n\
+             pool far: NBD server at tcp:10.0.0.1:10809, up to 4 connections each, asked when the service starts, \
+             depth 32; no law, shares and limits only\n  \
+             vm1  upstream export \"lun 1\", 100 shares\n  \
+             vm2  upstream export \"vm2\", 100 shares"
         );
     }
 

@@ -27,6 +27,7 @@ fn operation(millis: &[u64]) -> OpSnapshot {
 
 fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
     ConsumerSnapshot {
+        upstream: None,
         name: ConsumerName::new(name).unwrap(),
         shares: Shares::DEFAULT,
         protected,

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_control::LoopConfig;
 use tidegate_device::DeviceConfig;
+use tidegate_nbd::ExportName;
 use tidegate_sched::Limit;
 use tidegate_units::{Bytes, ConsumerName, ResourceName, Shares};
 
@@ -135,12 +137,18 @@ impl PoolConfig {
         {
             return Err(ConfigError::Limits(pool()));
         }
+        if let BackendConfig::Nbd(upstream) = &self.backend
+            && (upstream.connections.get() > UpstreamConfig::MOST_CONNECTIONS || upstream.timeout.is_zero())
+        {
+            return Err(ConfigError::Upstream(pool()));
+        }
         for export in &self.exports {
             let fits = match (&self.backend, &export.store) {
                 (BackendConfig::File { .. }, ExportStore::Path(_)) => true,
                 (BackendConfig::Emulated { .. }, ExportStore::Size(size)) => {
                     size.get() > 0 && size.get().is_multiple_of(4096)
                 }
+                (BackendConfig::Nbd(_), ExportStore::Upstream(_)) => true,
                 _ => false,
             };
             if !fits {
@@ -169,6 +177,52 @@ pub enum BackendConfig {
         /// Where the bytes are.
         data: DataStore,
     },
+    /// An export of another NBD server per export. Size, block sizes and abilities are the server's.
+    Nbd(UpstreamConfig),
+}
+
+/// How the exports of another NBD server are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// Where the server is.
+    pub address: Endpoint,
+    /// The most connections per export, at most [`MOST_CONNECTIONS`](Self::MOST_CONNECTIONS); one if the server does
+    /// not say that several are coherent.
+    pub connections: NonZeroU16,
+    /// How long requests wait for a lost upstream to come back before they are answered with EIO.
+    pub reconnect: Duration,
+    /// A connection on which requests wait for this long and nothing arrives is taken for lost.
+    pub timeout: Duration,
+    /// What is sent again after a connection was lost.
+    pub replay: Replay,
+}
+
+impl UpstreamConfig {
+    /// More connections than this carry nothing more; they only cost the server.
+    pub const MOST_CONNECTIONS: u16 = 64;
+
+    /// A server with default bounds.
+    #[must_use]
+    pub fn new(address: Endpoint) -> Self {
+        Self {
+            address,
+            connections: NonZeroU16::MIN.saturating_add(3),
+            reconnect: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
+            replay: Replay::Reads,
+        }
+    }
+}
+
+/// Which requests are sent again that had reached the upstream when their connection was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replay {
+    /// Reads and flushes. Writes, trims and zeroes are answered with EIO: the upstream may still carry them out, and
+    /// over newer ones if they were sent again.
+    #[default]
+    Reads,
+    /// Everything: for upstreams that complete or drop all requests of a lost connection before they accept a new one.
+    All,
 }
 
 /// Where an emulated device keeps its bytes.
@@ -225,6 +279,8 @@ pub enum ExportStore {
     Path(PathBuf),
     /// So many bytes of the emulated device, a multiple of 4 KiB (pools with [`BackendConfig::Emulated`]).
     Size(Bytes),
+    /// The server's export of this name (pools with [`BackendConfig::Nbd`]); the empty name is its default.
+    Upstream(ExportName),
 }
 
 /// What the sessions of a pool may occupy. At a bound the gateway stops reading from the session's socket until
@@ -282,9 +338,15 @@ pub enum ConfigError {
     /// The bounds would not let a single request through.
     #[error("pool `{0}`: limits must allow at least one session, one request and {MAX_PAYLOAD} bytes")]
     Limits(ResourceName),
-    /// A file pool's exports have paths; an emulated pool's have sizes.
+    /// The bounds of an upstream pool are out of range.
     #[error(
-        "pool `{pool}`: export `{export}` needs a path in a file pool, a size that is a multiple of 4 KiB in an emulated pool"
+        "pool `{0}`: an upstream takes 1 to {most} connections, and a timeout of more than nothing",
+        most = UpstreamConfig::MOST_CONNECTIONS
+    )]
+    Upstream(ResourceName),
+    /// A file pool's exports have paths, an emulated pool's have sizes, an upstream pool's have names.
+    #[error(
+        "pool `{pool}`: export `{export}` needs a path in a file pool, a size that is a multiple of 4 KiB in an emulated pool, the name of an upstream export in an upstream pool"
     )]
     Store {
         /// The pool.

@@ -24,6 +24,7 @@ use crate::directory::{Directory, Door, Entry, Pin};
 use crate::listener::{Bound, Handshakes, Listener};
 use crate::peers::Peers;
 use crate::stats::{GatewaySnapshot, PoolSnapshot};
+use crate::upstream::{self, Target, Upstream, UpstreamError};
 use crate::worker::{Command, NewExport, Parts, PoolChange, Worker};
 
 /// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across them.
@@ -88,6 +89,18 @@ pub enum StartError {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
+    },
+    /// An export's upstream does not answer, or does not have it.
+    #[error("export `{export}`: upstream export `{name}` at {address}: {source}")]
+    Upstream {
+        /// The export.
+        export: ConsumerName,
+        /// The upstream server.
+        address: Endpoint,
+        /// The name of its export there.
+        name: ExportName,
+        /// What is wrong.
+        source: UpstreamError,
     },
     /// The exports of an emulated pool do not fit on its device.
     #[error("pool `{pool}`: export `{export}` does not fit on the emulated device")]
@@ -225,7 +238,7 @@ impl Gateway {
             .pools
             .iter()
             .zip(&config.pools)
-            .map(|(pool, config)| pool.prepare(config, &mut next_export))
+            .map(|(pool, config)| pool.prepare(config, &mut next_export, self.clock))
             .collect::<Result<_, _>>()?;
         for pool in &self.pools {
             pool.check()?;
@@ -316,7 +329,7 @@ impl Pool {
     ) -> Result<Self, StartError> {
         let worker_error = |source| StartError::Worker { pool: config.name.clone(), source };
         let (emulated, mut regions) = match &config.backend {
-            BackendConfig::File { .. } => (None, (0, 0)),
+            BackendConfig::File { .. } | BackendConfig::Nbd(_) => (None, (0, 0)),
             BackendConfig::Emulated { device, seed, data } => {
                 let device = Device::new(device, *seed).map_err(|source| StartError::Device {
                     pool: config.name.clone(),
@@ -333,7 +346,7 @@ impl Pool {
         let mut exports = Vec::new();
         let mut opened = Vec::new();
         for export in &config.exports {
-            let volume = open(config, export, &mut regions)?;
+            let volume = open(config, export, &mut regions, clock)?;
             let (new, described) = adopt(*next_export, volume, export);
             opened.push(described);
             exports.push(new);
@@ -375,7 +388,12 @@ impl Pool {
         Ok(pool)
     }
 
-    fn prepare(&self, config: &PoolConfig, next_export: &mut u64) -> Result<Prepared, StartError> {
+    fn prepare(
+        &self,
+        config: &PoolConfig,
+        next_export: &mut u64,
+        clock: Clock,
+    ) -> Result<Prepared, StartError> {
         let mut regions = self.regions;
         let (mut changed, mut added, mut exports) = (Vec::new(), Vec::new(), Vec::new());
         for export in &config.exports {
@@ -390,7 +408,7 @@ impl Pool {
                     pin: Pin::clone(&old.pin),
                 });
             } else {
-                let volume = open(config, export, &mut regions)?;
+                let volume = open(config, export, &mut regions, clock)?;
                 let (new, described) = adopt(*next_export, volume, export);
                 exports.push(described);
                 added.push(new);
@@ -482,8 +500,13 @@ fn adopt(id: u64, volume: Volume, config: &ExportConfig) -> (NewExport, Opened) 
     (NewExport { id, volume, config: config.clone(), pin }, opened)
 }
 
-/// Opens an export's file, or gives it space on the emulated device.
-fn open(pool: &PoolConfig, export: &ExportConfig, regions: &mut (u64, u64)) -> Result<Volume, StartError> {
+/// Opens an export's file, gives it space on the emulated device, or connects to its upstream.
+fn open(
+    pool: &PoolConfig,
+    export: &ExportConfig,
+    regions: &mut (u64, u64),
+    clock: Clock,
+) -> Result<Volume, StartError> {
     match (&pool.backend, &export.store) {
         (BackendConfig::File { direct }, ExportStore::Path(path)) => {
             FileVolume::open(path, *direct, export.read_only).map(Volume::File).map_err(|source| {
@@ -498,6 +521,17 @@ fn open(pool: &PoolConfig, export: &ExportConfig, regions: &mut (u64, u64)) -> R
             };
             regions.0 = end;
             Ok(Volume::Region { base, size: size.get() })
+        }
+        (BackendConfig::Nbd(config), ExportStore::Upstream(name)) => {
+            let target = Target { address: config.address.clone(), export: name.clone() };
+            let first = upstream::open(&target).map_err(|source| StartError::Upstream {
+                export: export.name.clone(),
+                address: target.address.clone(),
+                name: name.clone(),
+                source,
+            })?;
+            let (pool, export, config) = (pool.name.clone(), export.name.clone(), config.clone());
+            Ok(Volume::Upstream(Box::new(Upstream::new(pool, export, target, config, first, clock.now()))))
         }
         _ => unreachable!("`validate` has matched stores with backends"),
     }
@@ -523,7 +557,7 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
         for export in &new.exports {
             let Some(before) = old.exports.iter().find(|before| before.name == export.name) else { continue };
             if before.store != export.store {
-                fixed.push(format!("export `{}`: the path or size", export.name));
+                fixed.push(format!("export `{}`: the path, size or upstream", export.name));
             }
             if before.read_only != export.read_only {
                 fixed.push(format!("export `{}`: read-only", export.name));

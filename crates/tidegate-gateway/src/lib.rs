@@ -32,13 +32,20 @@ mod ring;
 mod session;
 mod stage;
 mod stats;
+mod upstream;
 mod worker;
 
 pub use config::{
     BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
-    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits,
+    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Replay, UpstreamConfig,
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
 pub use histogram::Histogram;
 pub use peers::Peers;
-pub use stats::{ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS};
+pub use stats::{
+    ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS, UpstreamSnapshot,
+};
+pub use upstream::{Mismatch, UpstreamError};
+
+// Part of `ExportStore`.
+pub use tidegate_nbd::ExportName;

@@ -1,4 +1,4 @@
-//! Replies gathered into one send.
+//! Replies to clients, or requests to an upstream, gathered into one send.
 
 #![allow(unsafe_code)]
 
@@ -8,8 +8,14 @@ use tidegate_nbd::transmission::Frame;
 
 use crate::buffer::Buffer;
 
-/// Replies per send: a depth of 32 goes out at once, with room to spare.
-pub(crate) const MAX_REPLIES: usize = 64;
+/// Items per send: a depth of 32 goes out at once, with room to spare.
+const MAX_ITEMS: usize = 64;
+
+/// What a message consists of: a head, and a body that is sent from where it lies.
+pub(crate) trait Item {
+    fn head(&self) -> &[u8];
+    fn body(&self) -> &[u8];
+}
 
 /// A reply ready to be sent.
 #[derive(Debug)]
@@ -21,30 +27,34 @@ pub(crate) struct Reply {
     pub(crate) charged: u64,
 }
 
-impl Reply {
-    fn len(&self) -> usize {
-        self.frame.len() + self.data.as_ref().map_or(0, |(_, length)| *length)
+impl Item for Reply {
+    fn head(&self) -> &[u8] {
+        &self.frame
+    }
+
+    fn body(&self) -> &[u8] {
+        self.data.as_ref().map_or(&[], |(buffer, length)| &buffer[..*length])
     }
 }
 
-/// Replies that one vectored send carries, sent from where they lie.
-pub(crate) struct Message {
-    replies: Vec<Reply>,
+/// Items that one vectored send carries, sent from where they lie.
+pub(crate) struct Message<I> {
+    items: Vec<I>,
     vectors: Vec<libc::iovec>,
     header: libc::msghdr,
-    /// Bytes of the first reply that are sent already.
+    /// Bytes of the first item that are sent already.
     sent: usize,
 }
 
 // SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use, and
 // point only to what the message itself owns.
-unsafe impl Send for Message {}
+unsafe impl<I: Send> Send for Message<I> {}
 
-impl Message {
+impl<I: Item> Message<I> {
     pub(crate) fn new() -> Self {
         Self {
-            replies: Vec::with_capacity(MAX_REPLIES),
-            vectors: Vec::with_capacity(2 * MAX_REPLIES),
+            items: Vec::with_capacity(MAX_ITEMS),
+            vectors: Vec::with_capacity(2 * MAX_ITEMS),
             // SAFETY: a msghdr of zeros is an empty message.
             header: unsafe { std::mem::zeroed() },
             sent: 0,
@@ -52,36 +62,37 @@ impl Message {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.replies.is_empty()
+        self.items.is_empty()
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.replies.len() < MAX_REPLIES
+        self.items.len() < MAX_ITEMS
     }
 
-    pub(crate) fn push(&mut self, reply: Reply) {
-        self.replies.push(reply);
+    pub(crate) fn push(&mut self, item: I) {
+        self.items.push(item);
     }
 
-    /// Counts `count` sent bytes and hands over the replies that are sent completely.
-    pub(crate) fn advance(&mut self, count: usize, mut done: impl FnMut(Reply)) {
+    /// Counts `count` sent bytes and hands over the items that are sent completely.
+    pub(crate) fn advance(&mut self, count: usize, mut done: impl FnMut(I)) {
         let mut sent = self.sent + count;
         let mut complete = 0;
-        for reply in &self.replies {
-            if sent < reply.len() {
+        for item in &self.items {
+            let length = item.head().len() + item.body().len();
+            if sent < length {
                 break;
             }
-            sent -= reply.len();
+            sent -= length;
             complete += 1;
         }
         self.sent = sent;
-        self.replies.drain(..complete).for_each(&mut done);
+        self.items.drain(..complete).for_each(&mut done);
     }
 
-    /// Gives up: hands over every reply, sent or not.
-    pub(crate) fn abandon(&mut self, done: impl FnMut(Reply)) {
+    /// Gives up: hands over every item that is not sent completely.
+    pub(crate) fn abandon(&mut self, done: impl FnMut(I)) {
         self.sent = 0;
-        self.replies.drain(..).for_each(done);
+        self.items.drain(..).for_each(done);
     }
 
     /// Points the header at what is still to be sent. It is valid until the message changes or moves out of
@@ -89,9 +100,8 @@ impl Message {
     pub(crate) fn prepare(&mut self) -> *const libc::msghdr {
         self.vectors.clear();
         let mut skip = self.sent;
-        for reply in &self.replies {
-            let data = reply.data.as_ref().map_or(&[][..], |(buffer, length)| &buffer[..*length]);
-            for bytes in [&reply.frame[..], data] {
+        for item in &self.items {
+            for bytes in [item.head(), item.body()] {
                 let rest = &bytes[skip.min(bytes.len())..];
                 skip -= bytes.len() - rest.len();
                 if !rest.is_empty() {
@@ -106,10 +116,10 @@ impl Message {
     }
 }
 
-impl std::fmt::Debug for Message {
+impl<I: std::fmt::Debug> std::fmt::Debug for Message<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
-            .field("replies", &self.replies)
+            .field("items", &self.items)
             .field("sent", &self.sent)
             .finish_non_exhaustive()
     }
@@ -122,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What a socket would receive.
-    fn wire(message: &mut Message) -> Vec<u8> {
+    fn wire(message: &mut Message<Reply>) -> Vec<u8> {
         message.prepare();
         message
             .vectors

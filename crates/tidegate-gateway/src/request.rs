@@ -4,6 +4,7 @@ use tidegate_nbd::Operation;
 use tidegate_units::Instant;
 
 use crate::buffer::{Buffer, class_bytes};
+use crate::upstream::Change;
 
 /// Zeros that are written at a time where a file system cannot make a range zero by itself.
 pub(crate) const ZEROES: usize = 256 * 1024;
@@ -25,6 +26,8 @@ pub(crate) struct Request {
     pub(crate) syncing: bool,
     /// Bytes transferred so far.
     pub(crate) done: u32,
+    /// The first change at an upstream that was made for it and needs a flush to be durable.
+    pub(crate) change: Option<Change>,
     /// Its session is gone and it is only still in the scheduler's queue.
     pub(crate) cancelled: bool,
 }

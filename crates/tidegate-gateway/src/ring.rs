@@ -16,7 +16,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 
 use crate::buffer::Buffer;
-use crate::message::Message;
+use crate::message::{Item, Message, Reply};
+use crate::upstream::Outgoing;
 
 /// Submissions per turn before the ring is entered early, and operations that complete at once.
 const ENTRIES: u32 = 1024;
@@ -66,6 +67,10 @@ pub(crate) enum Token {
     Request { request: usize },
     /// An export's data is on stable storage.
     Synced { export: usize },
+    /// Bytes of an export's upstream arrived on one of its connections.
+    UpstreamReceived { export: usize, link: usize },
+    /// A part of the requests to an export's upstream is on its way.
+    UpstreamSent { export: usize, link: usize },
 }
 
 /// An operation is done.
@@ -82,7 +87,20 @@ pub(crate) struct Completed {
 pub(crate) enum Held {
     Nothing,
     Buffer(Buffer),
-    Message(Box<Message>),
+    Replies(Box<Message<Reply>>),
+    Requests(Box<Message<Outgoing>>),
+}
+
+impl From<Box<Message<Reply>>> for Held {
+    fn from(message: Box<Message<Reply>>) -> Self {
+        Self::Replies(message)
+    }
+}
+
+impl From<Box<Message<Outgoing>>> for Held {
+    fn from(message: Box<Message<Outgoing>>) -> Self {
+        Self::Requests(message)
+    }
 }
 
 #[derive(Debug)]
@@ -234,13 +252,16 @@ impl Ring {
     }
 
     /// Sends what is left of a message, or a part of that.
-    pub(crate) fn send(&mut self, token: Token, fd: BorrowedFd<'_>, mut message: Box<Message>) {
+    pub(crate) fn send<I: Item>(&mut self, token: Token, fd: BorrowedFd<'_>, mut message: Box<Message<I>>)
+    where
+        Held: From<Box<Message<I>>>,
+    {
         let header = message.prepare();
         // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the client
         // takes its replies, however slowly.
         let flags = libc::MSG_NOSIGNAL as u32;
         let entry = opcode::SendMsg::new(Fd(fd.as_raw_fd()), header).flags(flags).build();
-        self.submit(token, entry, Held::Message(message));
+        self.submit(token, entry, message.into());
     }
 
     /// Reads into a part of the buffer.

@@ -54,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) stalled: bool,
     pub(crate) replies: VecDeque<Reply>,
     /// Away while it is being sent.
-    pub(crate) message: Option<Box<Message>>,
+    pub(crate) message: Option<Box<Message<Reply>>>,
     /// Is on the worker's list of sessions to attend to.
     pub(crate) listed: bool,
     /// Requests between header and sent reply.
@@ -65,12 +65,14 @@ pub(crate) struct Session {
     pub(crate) progress: Instant,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
+    /// Which of its upstream's losses a flush has told it of; see [`crate::upstream::Ledger`].
+    pub(crate) heard_losses: u64,
     /// Its place among the pool's sessions, given back when it is dropped.
     pub(crate) _slot: SessionSlot,
 }
 
 impl Session {
-    pub(crate) fn new(new: NewSession, export: usize, now: Instant) -> Self {
+    pub(crate) fn new(new: NewSession, export: usize, heard_losses: u64, now: Instant) -> Self {
         Self {
             input: Input::new(&new.already),
             socket: new.socket,
@@ -87,6 +89,7 @@ impl Session {
             bytes: 0,
             progress: now,
             complained: false,
+            heard_losses,
             _slot: new.slot,
         }
     }

@@ -406,6 +406,7 @@ impl Consumer {
             flushes: self.flushes,
             trims: self.trims,
             errors: self.errors,
+            upstream: None,
         }
     }
 

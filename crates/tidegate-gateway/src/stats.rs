@@ -76,6 +76,25 @@ pub struct ConsumerSnapshot {
     pub trims: u64,
     /// Requests answered with an error, of any kind.
     pub errors: u64,
+    /// The connections to its upstream export, where it has one.
+    pub upstream: Option<UpstreamSnapshot>,
+}
+
+/// The connections to one upstream export. Counters count since the gateway's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct UpstreamSnapshot {
+    /// Connections that take requests.
+    pub connections: usize,
+    /// As many as there should be.
+    pub wanted: usize,
+    /// Connections opened in place of lost ones.
+    pub reconnects: u64,
+    /// Requests that were sent again after their connection was lost.
+    pub replayed: u64,
+    /// Requests answered with EIO because their connection was lost, or because there was none for too long.
+    pub failed: u64,
+    /// How often answered changes had not been flushed when the upstream was lost, so that a flush had to fail.
+    pub unflushed_losses: u64,
 }
 
 /// Reads or writes of one consumer since the gateway's start; only those that succeeded.

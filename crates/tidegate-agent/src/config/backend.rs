@@ -8,13 +8,26 @@ use tidegate_device::Preset;
 use tidegate_gateway::{BackendConfig, DataStore};
 use tidegate_units::Bytes;
 
-use super::{Context, PathUse};
+use super::{Context, PathUse, upstream};
 
-pub(super) const KEYS: &[&str] = &["kind", "direct", "preset", "seed", "data", "memory"];
+pub(super) const KEYS: &[&str] = &[
+    "kind",
+    "direct",
+    "preset",
+    "seed",
+    "data",
+    "memory",
+    "address",
+    "connections",
+    "reconnect",
+    "timeout",
+    "replay",
+];
 
 /// The keys that belong to one kind only.
 const FILE_ONLY: &[&str] = &["direct"];
 const EMULATED_ONLY: &[&str] = &["preset", "seed", "data", "memory"];
+const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay"];
 
 /// What an emulated pool may keep in memory where nothing is said: a demonstration's worth.
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
@@ -23,6 +36,7 @@ const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
 enum Kind {
     File,
     Emulated,
+    Nbd,
 }
 
 /// Reads a pool's backend.
@@ -36,16 +50,21 @@ pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<Back
         section.missing("kind", "\"file\"", &mut context.report);
         return None;
     }
-    let kinds = [("file", Kind::File), ("emulated", Kind::Emulated)];
-    match section.choice("kind", &kinds, &mut context.report)?.value {
-        Kind::File => {
-            refuse(&section, EMULATED_ONLY, "emulated", &mut context.report);
-            Some(BackendConfig::File { direct: section.flag("direct", &mut context.report) })
+    let kinds = [("file", Kind::File), ("emulated", Kind::Emulated), ("nbd", Kind::Nbd)];
+    let kind = section.choice("kind", &kinds, &mut context.report)?.value;
+    for (keys, other, fits) in [
+        (FILE_ONLY, "file", matches!(kind, Kind::File)),
+        (EMULATED_ONLY, "emulated", matches!(kind, Kind::Emulated)),
+        (NBD_ONLY, "nbd", matches!(kind, Kind::Nbd)),
+    ] {
+        if !fits {
+            refuse(&section, keys, other, &mut context.report);
         }
-        Kind::Emulated => {
-            refuse(&section, FILE_ONLY, "file", &mut context.report);
-            emulated(&section, context)
-        }
+    }
+    match kind {
+        Kind::File => Some(BackendConfig::File { direct: section.flag("direct", &mut context.report) }),
+        Kind::Emulated => emulated(&section, context),
+        Kind::Nbd => upstream::backend(&section, context),
     }
 }
 

@@ -7,10 +7,10 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
 
-use super::{Context, PathUse};
+use super::{Context, PathUse, upstream};
 
 pub(super) const KEYS: &[&str] =
-    &["path", "size", "shares", "protected", "limit", "read_only", "description"];
+    &["path", "size", "upstream", "shares", "protected", "limit", "read_only", "description"];
 
 pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst"];
 
@@ -40,7 +40,7 @@ pub(super) fn read(
         }
     };
     let read_only = section.flag("read_only", &mut context.report);
-    let store = store(section, backend, read_only, context);
+    let store = store(section, consumer.as_ref(), backend, read_only, context);
     let shares = section.whole("shares", 1..=u64::from(Shares::MAX.get()), &mut context.report);
     let shares = shares.and_then(|given| Shares::new(u32::try_from(given.value).ok()?));
     let mut export = ExportConfig::new(consumer?, store?);
@@ -54,21 +54,30 @@ pub(super) fn read(
 
 fn store(
     section: &Section<'_>,
+    name: Option<&ConsumerName>,
     backend: Option<&BackendConfig>,
     read_only: bool,
     context: &mut Context<'_>,
 ) -> Option<ExportStore> {
-    let (needed, example, other, kind) = match backend? {
-        BackendConfig::File { .. } => ("path", "\"/dev/vg0/volume\"", "size", "file"),
-        BackendConfig::Emulated { .. } => ("size", "\"4GiB\"", "path", "emulated"),
+    let (needed, example, kind) = match backend? {
+        BackendConfig::File { .. } => ("path", "\"/dev/vg0/volume\"", "file"),
+        BackendConfig::Emulated { .. } => ("size", "\"4GiB\"", "emulated"),
+        BackendConfig::Nbd(_) => ("upstream", "\"name\"", "nbd"),
     };
-    if let Some(span) = section.key_span(other) {
+    let others = ["path", "size", "upstream"].into_iter().filter(|key| *key != needed);
+    let mut misplaced = false;
+    for (other, span) in others.filter_map(|key| Some((key, section.key_span(key)?))) {
+        misplaced = true;
         context.report.error_with_help(
             &span,
             format!("`{other}` does not fit a backend of kind `{kind}`"),
             format!("use `{needed} = {example}`"),
         );
-    } else if !section.has(needed) {
+    }
+    if needed == "upstream" {
+        return upstream::store(section, name, context);
+    }
+    if !misplaced && !section.has(needed) {
         section.missing(needed, example, &mut context.report);
     }
     if needed == "path" {

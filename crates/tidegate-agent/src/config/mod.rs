@@ -10,6 +10,7 @@ mod cluster;
 mod export;
 mod listen;
 mod pool;
+mod upstream;
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Where data is: files through the ring, or a model of storage in real time.
+//! Where data is: files through the ring, a model of storage in real time, or another server
+//! ([`crate::upstream`]).
 
 mod emulated;
 mod file;
@@ -10,6 +11,7 @@ pub(crate) use file::{FileVolume, errno};
 use tidegate_nbd::{BlockSizes, Errno, Geometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
+use crate::upstream::Upstream;
 
 /// What an export's data is on.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) enum Volume {
         base: u64,
         size: u64,
     },
+    /// An export of another server.
+    Upstream(Box<Upstream>),
 }
 
 impl Volume {
@@ -28,6 +32,7 @@ impl Volume {
         let (size, minimum) = match self {
             Self::File(file) => (file.size(), file.alignment()),
             Self::Region { size, .. } => (*size, 1),
+            Self::Upstream(upstream) => return upstream.geometry(read_only),
         };
         let mut flags = TransmissionFlags::SEND_FLUSH
             .with(TransmissionFlags::SEND_FUA)

@@ -6,8 +6,10 @@ use tidegate_units::{Bytes, Instant};
 use tracing::info;
 
 use super::{Command, Export, NewExport, PoolChange, Syncs, Worker};
+use crate::backend::Volume;
 use crate::ring::Token;
-use crate::stats::PoolSnapshot;
+use crate::stats::{ConsumerSnapshot, PoolSnapshot};
+use crate::upstream::Upstream;
 
 impl Worker {
     pub(super) fn take_commands(&mut self, now: Instant) {
@@ -22,6 +24,7 @@ impl Worker {
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
                 Command::Change(change) => self.change(*change, now),
                 Command::Drain(deadline) => self.begin_drain(deadline, now),
+                Command::Connected { export, outcome } => self.upstream_connected(export, *outcome, now),
             }
         }
     }
@@ -29,7 +32,7 @@ impl Worker {
     pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
         let consumer = self.stage.add(&new.config, now);
         let geometry = new.volume.geometry(new.config.read_only);
-        self.exports.insert(Export {
+        let key = self.exports.insert(Export {
             id: new.id,
             volume: new.volume,
             geometry,
@@ -39,6 +42,10 @@ impl Worker {
             pin: new.pin,
             syncs: Syncs::default(),
         });
+        if matches!(self.exports[key].volume, Volume::Upstream(_)) {
+            self.upstreams.push(key);
+            self.at_upstream(key, now, Upstream::begin);
+        }
     }
 
     fn change(&mut self, change: PoolChange, now: Instant) {
@@ -59,19 +66,19 @@ impl Worker {
         for export in change.added {
             self.add_export(export, now);
         }
-        self.forget_removed();
+        self.forget_removed(now);
         info!(pool = %self.config.name, "configuration applied");
     }
 
-    pub(super) fn forget_removed(&mut self) {
+    pub(super) fn forget_removed(&mut self, now: Instant) {
         let removed = self.exports.iter().filter(|(_, export)| export.removed);
         let keys: Vec<usize> = removed.map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.forget_if_unused(key));
+        keys.into_iter().for_each(|key| self.forget_if_unused(key, now));
         self.has_removed = self.exports.iter().any(|(_, export)| export.removed);
     }
 
     /// A removed export goes with the last that uses it.
-    pub(super) fn forget_if_unused(&mut self, key: usize) {
+    pub(super) fn forget_if_unused(&mut self, key: usize, now: Instant) {
         let export = &self.exports[key];
         let expected = Arc::strong_count(&export.pin) > 1;
         if export.removed
@@ -80,14 +87,24 @@ impl Worker {
             && export.consumer.is_idle()
             && !export.syncs.busy
         {
+            if !self.close_upstream(key, now) {
+                // Its connections are not at their end yet; that comes by here again.
+                return;
+            }
             let export = self.exports.remove(key);
+            self.upstreams.retain(|upstream| *upstream != key);
             self.stage.remove(&export.consumer);
         }
     }
 
     fn snapshot(&self, now: Instant) -> PoolSnapshot {
-        let consumers =
-            self.exports.iter().map(|(_, export)| export.consumer.snapshot(export.sessions, export.removed));
+        let consumers = self.exports.iter().map(|(_, export)| {
+            let upstream = match &export.volume {
+                Volume::Upstream(upstream) => Some(upstream.snapshot()),
+                Volume::File(_) | Volume::Region { .. } => None,
+            };
+            ConsumerSnapshot { upstream, ..export.consumer.snapshot(export.sessions, export.removed) }
+        });
         PoolSnapshot {
             name: self.config.name.clone(),
             at: now,

@@ -7,6 +7,7 @@ mod commands;
 mod requests;
 mod sessions;
 mod time;
+mod upstream;
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,6 +33,7 @@ use crate::ring::{Completed, Held, Ring, Token};
 use crate::session::{NewSession, Session};
 use crate::stage::{Consumer, Stage};
 use crate::stats::PoolSnapshot;
+use crate::upstream::{Connected, Done, UpstreamError};
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
 const RECYCLED: usize = 32 << 20;
@@ -47,6 +49,11 @@ pub(crate) enum Command {
     Change(Box<PoolChange>),
     /// Answer what is here, then end; cut off what is left at this time.
     Drain(Instant),
+    /// An attempt to connect to an export's upstream has ended.
+    Connected {
+        export: u64,
+        outcome: Box<Result<Connected, UpstreamError>>,
+    },
 }
 
 /// A new configuration of a pool, its files already open: it cannot fail any more.
@@ -88,6 +95,8 @@ struct Syncs {
     /// A sync has failed. The kernel tells of a failed write-back once and takes the data for clean then, so that
     /// the next sync would succeed without it.
     failed: Option<Errno>,
+    /// How many losses of an upstream are logged.
+    losses: u64,
     running: Vec<usize>,
     waiting: Vec<usize>,
 }
@@ -103,6 +112,8 @@ pub(crate) struct Worker {
     stage: Stage,
     emulated: Option<Box<Emulated>>,
     exports: Slab<Export>,
+    /// The keys of exports that have an upstream.
+    upstreams: Vec<usize>,
     sessions: Slab<Session>,
     requests: Slab<Request>,
     /// Sessions to attend to before the turn ends.
@@ -110,6 +121,8 @@ pub(crate) struct Worker {
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
     finished: Vec<Finished>,
+    /// What upstreams have finished; here only to be used again.
+    done: Vec<Done>,
     /// When the scheduler wants to be asked again.
     not_before: Option<Instant>,
     next_housekeeping: Instant,
@@ -161,11 +174,13 @@ impl Worker {
             commands: parts.commands,
             emulated: parts.emulated,
             exports: Slab::new(),
+            upstreams: Vec::new(),
             sessions: Slab::new(),
             requests: Slab::new(),
             attend: Vec::new(),
             stalled: VecDeque::new(),
             finished: Vec::new(),
+            done: Vec::new(),
             not_before: None,
             next_housekeeping: now + HOUSEKEEPING,
             has_removed: false,
@@ -198,8 +213,9 @@ impl Worker {
             }
             self.resume_stalled(now);
             self.dispatch(now);
+            self.turn_upstreams(now);
             self.attend(now);
-            if let Some(cut_off) = self.drained() {
+            if let Some(cut_off) = self.drained(now) {
                 return Ok(cut_off);
             }
         }
@@ -210,6 +226,11 @@ impl Worker {
         self.commands = channel().1;
         for (_, session) in &self.sessions {
             let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
+        }
+        for (_, export) in &mut self.exports {
+            if let Volume::Upstream(upstream) = &mut export.volume {
+                upstream.hang_up();
+            }
         }
     }
 
@@ -222,7 +243,10 @@ impl Worker {
             (!self.sessions.is_empty() || self.drain.is_some()).then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
         let next =
-            [housekeeping, device, self.not_before, self.stage.next_step()].into_iter().flatten().min()?;
+            [housekeeping, device, self.next_upstream_event(), self.not_before, self.stage.next_step()]
+                .into_iter()
+                .flatten()
+                .min()?;
         Some(next.saturating_since(self.clock.now()))
     }
 
@@ -236,7 +260,7 @@ impl Worker {
                 entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
                 self.received(session, result, now);
             }
-            (Token::Sent { session }, Held::Message(message)) => self.sent(session, result, message, now),
+            (Token::Sent { session }, Held::Replies(message)) => self.sent(session, result, message, now),
             (Token::Request { request: key }, held) => {
                 let request = &mut self.requests[key];
                 let Volume::File(file) = &self.exports[request.export].volume else {
@@ -249,6 +273,16 @@ impl Worker {
             }
             (Token::Synced { export }, _) => {
                 self.synced(export, result.map(drop).map_err(|error| errno(&error)), now);
+            }
+            (Token::UpstreamReceived { export, link }, Held::Buffer(buffer)) => {
+                self.at_upstream(export, now, |upstream, hands| {
+                    upstream.received(link, result, buffer, hands);
+                });
+                self.forget_if_removed(export, now);
+            }
+            (Token::UpstreamSent { export, link }, Held::Requests(message)) => {
+                self.at_upstream(export, now, |upstream, hands| upstream.sent(link, result, message, hands));
+                self.forget_if_removed(export, now);
             }
             (token, held) => unreachable!("{token:?} does not hold {held:?}"),
         }

@@ -13,6 +13,7 @@ use crate::message::Reply;
 use crate::ring::Token;
 use crate::session::Phase;
 use crate::stage::Stage;
+use crate::upstream::Upstream;
 
 /// At most one line per this time about failed requests; the number of those not told is in the next line.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ impl Worker {
             self.stage.dropped(&mut export.consumer, now);
             self.memory.wake_waiting();
             let export = self.requests.remove(key).export;
-            return self.forget_if_unused(export);
+            return self.forget_if_unused(export, now);
         }
         if !export.consumer.has_room() {
             self.memory.wake_waiting();
@@ -43,6 +44,10 @@ impl Worker {
         Stage::dispatched(&mut export.consumer, &request.operation);
         request.dispatched = Some(now);
         match &export.volume {
+            Volume::Upstream(_) => {
+                let export = request.export;
+                self.at_upstream(export, now, |upstream, hands| upstream.start(key, hands));
+            }
             Volume::File(file) => file.start(&mut self.ring, &mut self.buffers, key, request),
             Volume::Region { base, .. } => {
                 let base = *base;
@@ -102,6 +107,7 @@ impl Worker {
         export.syncs.busy = true;
         std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);
         match &export.volume {
+            Volume::Upstream(_) => self.at_upstream(key, now, Upstream::flush),
             Volume::File(file) => self.ring.sync(Token::Synced { export: key }, file.fd()),
             Volume::Region { .. } => {
                 if let Err(errno) = emulated(&mut self.emulated).sync(now, key) {
@@ -114,7 +120,6 @@ impl Worker {
     pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         let Export { syncs, consumer, .. } = &mut self.exports[key];
         let name = consumer.name();
-        syncs.busy = false;
         if let Err(errno) = result
             && syncs.failed.is_none()
         {
@@ -129,13 +134,18 @@ impl Worker {
         for request in covered {
             self.answer(request, result, now);
         }
-        // An answer may have been the last thing that kept a removed export.
-        if let Some(export) = self.exports.get(key) {
-            if export.syncs.waiting.is_empty() {
-                self.forget_if_unused(key);
-            } else {
-                self.start_sync(key, now);
-            }
+        self.sync_again(key, now);
+    }
+
+    /// A sync is over and all that it covered is answered.
+    pub(super) fn sync_again(&mut self, key: usize, now: Instant) {
+        // Only now: an export that is busy is not removed by what an answer sets free.
+        let syncs = &mut self.exports[key].syncs;
+        syncs.busy = false;
+        if syncs.waiting.is_empty() {
+            self.forget_if_unused(key, now);
+        } else {
+            self.start_sync(key, now);
         }
     }
 
@@ -173,7 +183,7 @@ impl Worker {
             if let Some((buffer, _)) = data {
                 self.buffers.put(buffer);
             }
-            self.remove_if_gone(request.session);
+            self.remove_if_gone(request.session, now);
         } else {
             self.reply(request.session, Reply { frame, data, charged: request.charged });
         }

@@ -10,6 +10,7 @@ use tidegate_units::Instant;
 use tracing::{info, warn};
 
 use super::Worker;
+use crate::backend::Volume;
 use crate::input::Parsed;
 use crate::message::{Message, Reply};
 use crate::request::Request;
@@ -30,7 +31,11 @@ impl Worker {
         entry.sessions += 1;
         let name = entry.consumer.name();
         info!(pool = %self.config.name, export = %name, peer = new.peer, "session opened");
-        let key = self.sessions.insert(Session::new(new, export, now));
+        let heard_losses = match &mut entry.volume {
+            Volume::Upstream(upstream) => upstream.ledger().heard_by_newcomer(),
+            Volume::File(_) | Volume::Region { .. } => 0,
+        };
+        let key = self.sessions.insert(Session::new(new, export, heard_losses, now));
         self.read_requests(key, now);
         if self.drain.is_some() {
             self.attend_to(key);
@@ -40,7 +45,7 @@ impl Worker {
     pub(super) fn received(&mut self, key: usize, result: io::Result<usize>, now: Instant) {
         let session = &mut self.sessions[key];
         match (session.phase, result) {
-            (Phase::Closed, _) => self.remove_if_gone(key),
+            (Phase::Closed, _) => self.remove_if_gone(key, now),
             (Phase::Lingering(_), Ok(count)) if count > 0 => {
                 session.input.discard();
                 self.receive(key, now);
@@ -106,6 +111,7 @@ impl Worker {
                         dispatched: None,
                         syncing: false,
                         done: 0,
+                        change: None,
                         cancelled: false,
                     });
                     if refused {
@@ -201,7 +207,7 @@ impl Worker {
         &mut self,
         key: usize,
         result: io::Result<usize>,
-        mut message: Box<Message>,
+        mut message: Box<Message<Reply>>,
         now: Instant,
     ) {
         let session = &mut self.sessions[key];
@@ -230,7 +236,7 @@ impl Worker {
                 Some(error) if session.phase != Phase::Closed => {
                     self.close(key, &format!("cannot send: {error}"), now);
                 }
-                _ => self.remove_if_gone(key),
+                _ => self.remove_if_gone(key, now),
             }
             return;
         }
@@ -290,10 +296,10 @@ impl Worker {
             pool = %self.config.name, export = %name, peer = session.peer,
             unanswered = session.requests, "session closed: {reason}"
         );
-        self.remove_if_gone(key);
+        self.remove_if_gone(key, now);
     }
 
-    pub(super) fn remove_if_gone(&mut self, key: usize) {
+    pub(super) fn remove_if_gone(&mut self, key: usize, now: Instant) {
         if !self.sessions[key].is_gone() {
             return;
         }
@@ -303,6 +309,6 @@ impl Worker {
         self.memory.release(&mut session.bytes, charged);
         debug_assert_eq!(session.bytes, 0, "a session leaves nothing behind");
         self.exports[session.export].sessions -= 1;
-        self.forget_if_unused(session.export);
+        self.forget_if_unused(session.export, now);
     }
 }

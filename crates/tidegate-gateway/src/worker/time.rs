@@ -31,7 +31,7 @@ impl Worker {
     pub(super) fn housekeeping(&mut self, now: Instant) {
         self.next_housekeeping = now + HOUSEKEEPING;
         if self.has_removed {
-            self.forget_removed();
+            self.forget_removed(now);
         }
         let overdue = now - self.config.limits.reply_deadline;
         let forced = self.drain.is_some_and(|drain| drain.deadline <= now);
@@ -55,6 +55,7 @@ impl Worker {
                 self.close(key, "drained", now);
             }
         }
+        self.watch_upstreams(forced, now);
     }
 
     pub(super) fn begin_drain(&mut self, deadline: Instant, now: Instant) {
@@ -68,8 +69,11 @@ impl Worker {
     }
 
     /// Whether a drain has come to its end, and how many sessions it cut off.
-    pub(super) fn drained(&self) -> Option<usize> {
+    pub(super) fn drained(&mut self, now: Instant) -> Option<usize> {
         let drain = self.drain?;
+        if self.sessions.is_empty() && !self.close_upstreams(now) {
+            return None;
+        }
         // After the deadline only the kernel is waited for: it may still write to memory that is lent to it.
         let only_wake = self.ring.outstanding() <= 1;
         (self.sessions.is_empty() || (drain.cut_off.is_some() && only_wake))

@@ -1,0 +1,87 @@
+//! `backend = { kind = "nbd", … }` of a pool: another NBD server.
+
+use std::num::NonZeroU16;
+
+use tidegate_config::{Given, Section};
+use tidegate_gateway::{BackendConfig, Endpoint, ExportName, ExportStore, Replay, UpstreamConfig};
+use tidegate_units::{ConsumerName, Latency};
+
+use super::Context;
+use super::listen::{self, Listen};
+
+/// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the service
+/// starts, on the host where it starts.
+pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
+    let address = address(section, context);
+    let report = &mut context.report;
+    let most = u64::from(UpstreamConfig::MOST_CONNECTIONS);
+    let connections = section.whole("connections", 1..=most, report);
+    let reconnect = section.parsed::<Latency>("reconnect", report);
+    let timeout = section.parsed::<Latency>("timeout", report);
+    let replay = section.choice("replay", &[("reads", Replay::Reads), ("all", Replay::All)], report);
+    if let Some(Given { value: Latency::ZERO, span }) = &timeout {
+        report.error(span, "`timeout` must be more than nothing: no server answers in no time");
+    }
+    let mut config = UpstreamConfig::new(address?);
+    if let Some(connections) = connections.and_then(|given| NonZeroU16::new(given.value.try_into().ok()?)) {
+        config.connections = connections;
+    }
+    if let Some(reconnect) = reconnect {
+        config.reconnect = reconnect.value.to_duration();
+    }
+    if let Some(timeout) = timeout {
+        config.timeout = timeout.value.to_duration();
+    }
+    if let Some(replay) = replay {
+        config.replay = replay.value;
+    }
+    Some(BackendConfig::Nbd(config))
+}
+
+fn address(section: &Section<'_>, context: &mut Context<'_>) -> Option<Endpoint> {
+    if !section.has("address") {
+        section.missing("address", "\"tcp:10.0.0.1:10809\"", &mut context.report);
+        return None;
+    }
+    let Given { value: Listen(endpoint), span } = section.parsed("address", &mut context.report)?;
+    match endpoint {
+        Endpoint::Unix(path) => {
+            let path = context.folder.join(path);
+            if let Err(problem) = listen::socket_path_fits(&path) {
+                context.report.error(&span, problem);
+            }
+            Some(Endpoint::Unix(path))
+        }
+        Endpoint::Tcp(address) if address.port() == 0 => {
+            context.report.error(&span, "`address` needs the server's port; that of NBD is 10809");
+            None
+        }
+        Endpoint::Tcp(address) if address.ip().is_unspecified() => {
+            context
+                .report
+                .error(&span, "`address` must be the server's, this stands for every address of a host");
+            None
+        }
+        tcp @ Endpoint::Tcp(_) => Some(tcp),
+    }
+}
+
+/// The name of an export at the server: its own, where no other is given.
+pub(super) fn store(
+    section: &Section<'_>,
+    name: Option<&ConsumerName>,
+    context: &mut Context<'_>,
+) -> Option<ExportStore> {
+    let Some(given) = section.text("upstream", &mut context.report) else {
+        // What is there and no text is reported already.
+        let own = name.filter(|_| !section.has("upstream"))?;
+        return ExportName::new(own.as_str()).ok().map(ExportStore::Upstream);
+    };
+    match ExportName::new(given.value) {
+        Ok(name) => Some(ExportStore::Upstream(name)),
+        Err(error) => {
+            context.report.error(&given.span, format!("`upstream`: {error}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Connecting to an upstream and opening its export: blocking, bounded in time, never on a worker's thread.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
+    socket_with,
+};
+use thiserror::Error;
+use tidegate_nbd::handshake::{Client, ClientError, ClientEvent, Refusal};
+use tidegate_nbd::{ExportName, Geometry};
+
+use super::Target;
+use super::plan::Mismatch;
+use crate::config::Endpoint;
+
+/// How long connecting and the handshake may take together.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is read at once during the handshake.
+const CHUNK: usize = 4096;
+
+/// An idle connection to a host that has vanished is noticed after this long, and then so many unanswered probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Why an upstream export could not be opened.
+#[derive(Debug, Error)]
+pub enum UpstreamError {
+    /// Nobody listens there, or the network does not lead there.
+    #[error("cannot connect: {0}; is the server running, and is this its address?")]
+    Connect(io::Error),
+    /// Connected, or not even that, and no answer.
+    #[error("no answer within {} s; is it an NBD server, and is it running?", PATIENCE.as_secs())]
+    Silent,
+    /// The other side ended the connection. This is also how servers without fixed newstyle say that there is no
+    /// such export.
+    #[error(
+        "it closed the connection during the handshake; has it such an export, and room for a connection?"
+    )]
+    Closed,
+    /// The server has no export of this name.
+    #[error("the server has no such export; name one that it has by `upstream`")]
+    NoSuchExport,
+    /// The server says no, or does not speak the protocol.
+    #[error(transparent)]
+    Handshake(ClientError),
+    /// The connection failed.
+    #[error("{0}")]
+    Io(io::Error),
+    /// The server sent something that nobody had asked for.
+    #[error("it goes on talking after the handshake, before it is asked anything")]
+    Talkative,
+    /// It is not the export that the gateway has promised to its clients.
+    #[error("it has come back different, and is not used: {0}")]
+    Mismatch(#[from] Mismatch),
+}
+
+impl From<io::Error> for UpstreamError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // What an expired socket timeout looks like.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for UpstreamError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        io::Error::from(errno).into()
+    }
+}
+
+/// A connection in the transmission phase, with simple replies.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) socket: OwnedFd,
+    pub(crate) geometry: Geometry,
+}
+
+/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece, in place of chunks whose
+/// overlaps and gaps would have to be checked against memory that has held other clients' data before.
+///
+/// # Errors
+/// When that fails, or takes longer than [`PATIENCE`].
+pub(crate) fn open(target: &Target) -> Result<Connected, UpstreamError> {
+    let deadline = Instant::now() + PATIENCE;
+    let socket = connect_to(&target.address).map_err(|error| match UpstreamError::from(error) {
+        UpstreamError::Io(error) => UpstreamError::Connect(error),
+        other => other,
+    })?;
+    let geometry = shake_hands(&socket, &target.export, deadline)?;
+    // The worker's ring has no use for the timeouts of the handshake.
+    set_timeouts(&socket, None)?;
+    Ok(Connected { socket, geometry })
+}
+
+fn connect_to(address: &Endpoint) -> io::Result<OwnedFd> {
+    match address {
+        Endpoint::Unix(path) => connect_unix(path),
+        Endpoint::Tcp(address) => connect_tcp(address),
+    }
+}
+
+fn connect_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+    // Requests are gathered already; waiting to gather more would only add latency.
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+    Ok(stream.into())
+}
+
+/// The standard library has no bound on the time that a server with a full backlog can make us wait.
+fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn shake_hands(socket: &OwnedFd, export: &ExportName, deadline: Instant) -> Result<Geometry, UpstreamError> {
+    let mut client = Client::open(export.clone(), false);
+    let mut chunk = [0; CHUNK];
+    loop {
+        send_output(socket, &mut client, deadline)?;
+        set_timeouts(socket, Some(deadline))?;
+        let count = match recv(socket, &mut chunk[..], RecvFlags::empty()) {
+            Ok((0, _)) => return Err(UpstreamError::Closed),
+            Ok((count, _)) => count,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match client.receive(&chunk[..count]) {
+            Ok((taken, Some(ClientEvent::Opened(opened)))) if taken == count => return Ok(opened.geometry),
+            Ok((_, Some(_))) => return Err(UpstreamError::Talkative),
+            Ok((_, None)) => {}
+            Err(error) => {
+                // A goodbye that fails is as good as one that arrives.
+                let _ = send_output(socket, &mut client, deadline);
+                return Err(match error {
+                    ClientError::Refused { refusal: Refusal::Unknown, .. } => UpstreamError::NoSuchExport,
+                    error => UpstreamError::Handshake(error),
+                });
+            }
+        }
+    }
+}
+
+fn send_output(socket: &OwnedFd, client: &mut Client, deadline: Instant) -> Result<(), UpstreamError> {
+    while !client.output().is_empty() {
+        set_timeouts(socket, Some(deadline))?;
+        match send(socket, client.output(), SendFlags::NOSIGNAL) {
+            Ok(count) => client.sent(count),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn set_timeouts(socket: &OwnedFd, deadline: Option<Instant>) -> Result<(), UpstreamError> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if left.is_some_and(|left| left.is_zero()) {
+        return Err(UpstreamError::Silent);
+    }
+    sockopt::set_socket_timeout(socket, Timeout::Recv, left)?;
+    sockopt::set_socket_timeout(socket, Timeout::Send, left)?;
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! One connection to an upstream, in the transmission phase.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use tidegate_nbd::CommandFlags;
+use tidegate_nbd::transmission::{Command, REQUEST_SIZE, ReplyParser, ReplyStyle, Request};
+use tidegate_units::Instant;
+
+use super::ledger::Mark;
+use crate::buffer::Buffer;
+use crate::message::{Item, Message};
+
+/// What is received at once where it is not known whose data it is: replies to sixteen reads of 4 KiB.
+const RECEIVE: usize = 64 * 1024;
+
+/// Data of which at least this much is missing is received directly to where it belongs; less is cheaper to copy
+/// than to receive separately.
+pub(super) const DIRECT: usize = 16 * 1024;
+
+/// The most data that is received directly at once, so that data that comes slowly is seen to come; also what counts as
+/// progress of a reply that is not complete.
+pub(super) const PORTION: usize = 1 << 20;
+
+/// A request on its way to the upstream.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(super) head: [u8; REQUEST_SIZE],
+    /// A write's data: so many bytes of the buffer from `start`.
+    pub(super) payload: Option<Payload>,
+    /// The flight that it belongs to.
+    pub(super) flight: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Payload {
+    pub(super) buffer: Buffer,
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+impl Item for Outgoing {
+    fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    fn body(&self) -> &[u8] {
+        self.payload.as_ref().map_or(&[], |payload| &payload.buffer[payload.start..][..payload.length])
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Takes requests.
+    Open,
+    /// The upstream is about to end: it is asked nothing more, and its last replies are waited for.
+    Leaving,
+    /// Shut on both sides; only operations under way keep it.
+    Broken,
+}
+
+/// Where the bytes go that are being received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receiving {
+    No,
+    /// Into the connection's own buffer.
+    Buffered,
+    /// Directly to where the data of this flight belongs.
+    Direct {
+        flight: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: OwnedFd,
+    /// The how manieth of its upstream's connections it is.
+    pub(super) ordinal: u64,
+    pub(super) state: State,
+    pub(super) parser: ReplyParser,
+    pub(super) receiving: Receiving,
+    /// Away while the kernel fills it.
+    pub(super) input: Option<Buffer>,
+    /// How much of `input` is received and not yet taken apart, from its beginning.
+    pub(super) received: usize,
+    /// Requests that wait for their turn to be sent.
+    pub(super) queue: VecDeque<Outgoing>,
+    /// Away while it is being sent.
+    pub(super) message: Option<Box<Message<Outgoing>>>,
+    /// Requests queued here, being sent, or waiting for their reply.
+    pub(super) in_flight: usize,
+    pub(super) mark: Mark,
+    /// When the upstream last completed a reply or a portion of one, or began to have something to do.
+    pub(super) progress: Instant,
+    /// Bytes received since then.
+    pub(super) since_progress: usize,
+}
+
+impl Link {
+    pub(super) fn new(socket: OwnedFd, ordinal: u64, mark: Mark, now: Instant) -> Self {
+        Self {
+            socket,
+            ordinal,
+            state: State::Open,
+            parser: ReplyParser::new(ReplyStyle::Simple),
+            receiving: Receiving::No,
+            input: Some(Buffer::zeroed(RECEIVE)),
+            received: 0,
+            queue: VecDeque::new(),
+            message: Some(Box::new(Message::new())),
+            in_flight: 0,
+            mark,
+            progress: now,
+            since_progress: 0,
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether the kernel is done with it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.receiving == Receiving::No && self.message.is_some()
+    }
+
+    /// Counts received bytes as progress once they are worth it.
+    pub(super) fn note_received(&mut self, count: usize, now: Instant) {
+        self.since_progress += count;
+        if self.since_progress >= PORTION {
+            self.note_progress(now);
+        }
+    }
+
+    pub(super) fn note_progress(&mut self, now: Instant) {
+        self.progress = now;
+        self.since_progress = 0;
+    }
+
+    /// Whether requests have waited for `limit` without any progress.
+    pub(super) fn is_silent(&self, limit: Duration, now: Instant) -> bool {
+        self.in_flight > 0 && now.saturating_since(self.progress) >= limit
+    }
+
+    /// Ends it: operations under way complete soon, and nothing more is begun.
+    pub(super) fn break_off(&mut self) {
+        if self.state == State::Broken {
+            return;
+        }
+        if self.in_flight == 0 && self.message.is_some() {
+            let goodbye = Request {
+                command: Command::Disconnect,
+                flags: CommandFlags::NONE,
+                cookie: 0,
+                offset: 0,
+                length: 0,
+            };
+            // Polite where it costs nothing; the end of the connection says the same.
+            let _ = send(&self.socket, &goodbye.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+        self.state = State::Broken;
+        // Fails only when it is closed already.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+}

@@ -1,0 +1,349 @@
+//! What an upstream's promises allow: what clients are told, and how their requests are passed on.
+
+use thiserror::Error;
+use tidegate_nbd::transmission::{Command, Pending};
+use tidegate_nbd::{BlockSizes, CommandFlags, Errno, Geometry, Operation, TransmissionFlags};
+
+use crate::config::MAX_PAYLOAD;
+
+/// What clients are told as the upstream tells it, because requests that rely on it are passed on.
+const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
+    .with(TransmissionFlags::SEND_FUA)
+    .with(TransmissionFlags::SEND_TRIM)
+    .with(TransmissionFlags::SEND_WRITE_ZEROES)
+    .with(TransmissionFlags::SEND_FAST_ZERO)
+    .with(TransmissionFlags::ROTATIONAL)
+    .with(TransmissionFlags::READ_ONLY);
+
+/// What the gateway relies on, and an upstream that comes back must still be able to do.
+const RELIED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
+    .with(TransmissionFlags::SEND_FUA)
+    .with(TransmissionFlags::SEND_TRIM)
+    .with(TransmissionFlags::SEND_WRITE_ZEROES)
+    .with(TransmissionFlags::SEND_FAST_ZERO)
+    .with(TransmissionFlags::CAN_MULTI_CONN);
+
+/// One request to the upstream: an operation, or as much of it as the upstream takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) command: Command,
+    pub(crate) flags: CommandFlags,
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+impl Part {
+    pub(crate) const FLUSH: Self =
+        Self { command: Command::Flush, flags: CommandFlags::NONE, offset: 0, length: 0 };
+
+    /// What a reply to it may bring.
+    pub(crate) fn expects(&self) -> Pending {
+        match self.command {
+            Command::Read => Pending::Read { offset: self.offset, length: self.length },
+            _ => Pending::Other,
+        }
+    }
+}
+
+/// Why an upstream that has come back is not the one that was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Mismatch {
+    /// Another size: another volume, or the same one resized.
+    #[error("its size was {was} bytes and is {is} now")]
+    Size {
+        /// When the gateway started.
+        was: u64,
+        /// Now.
+        is: u64,
+    },
+    /// Clients were promised more than it can do now.
+    #[error("it could do more before: of the transmission flags {was:#06x} it has {is:#06x} left")]
+    Features {
+        /// The flags relied on.
+        was: u16,
+        /// Those of them that are left.
+        is: u16,
+    },
+    /// Clients were told that they may write.
+    #[error("it is read-only now")]
+    ReadOnly,
+    /// Requests within the old bounds could break the new ones.
+    #[error("it takes blocks of {minimum} to {maximum} bytes now, which excludes what it took before")]
+    Blocks {
+        /// The least block now.
+        minimum: u32,
+        /// The greatest payload now.
+        maximum: u32,
+    },
+}
+
+/// How requests to one upstream export are passed on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    size: u64,
+    flags: TransmissionFlags,
+    minimum: u32,
+    preferred: u32,
+    /// The longest payload of one part: a multiple of the preferred block.
+    longest: u32,
+}
+
+impl Plan {
+    pub(crate) fn new(upstream: &Geometry) -> Self {
+        let Geometry { size, blocks, .. } = *upstream;
+        let preferred = blocks.preferred();
+        let longest = blocks.maximum() / preferred * preferred;
+        Self { size, flags: told(upstream), minimum: blocks.minimum(), preferred, longest }
+    }
+
+    /// What clients are told.
+    pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
+        let mut flags = (self.flags_within(PASSED_ON))
+            .with(TransmissionFlags::SEND_DF)
+            // One flush goes to the upstream for all sessions, and covers what was answered on every connection.
+            .with(TransmissionFlags::CAN_MULTI_CONN);
+        if self.flags.contains(TransmissionFlags::SEND_FLUSH) {
+            flags = flags.with(TransmissionFlags::SEND_FUA);
+        }
+        if read_only || flags.contains(TransmissionFlags::READ_ONLY) {
+            flags = flags
+                .with(TransmissionFlags::READ_ONLY)
+                .without(TransmissionFlags::SEND_TRIM)
+                .without(TransmissionFlags::SEND_WRITE_ZEROES)
+                .without(TransmissionFlags::SEND_FAST_ZERO);
+        }
+        // A block larger than the greatest payload could not be transferred.
+        let preferred = self.preferred.clamp(self.minimum, MAX_PAYLOAD);
+        let blocks = BlockSizes::new(self.minimum, preferred, MAX_PAYLOAD)
+            // Invariant: both came out of valid sizes, and the minimum is at most 64 KiB.
+            .expect("an upstream's block sizes are valid");
+        Geometry { size: self.size, flags, blocks }
+    }
+
+    fn flags_within(&self, mask: TransmissionFlags) -> TransmissionFlags {
+        TransmissionFlags::from_bits(self.flags.bits() & mask.bits())
+    }
+
+    /// Whether a flush on one connection covers what was answered on all.
+    pub(crate) fn allows_many_connections(&self) -> bool {
+        self.flags.contains(TransmissionFlags::CAN_MULTI_CONN)
+    }
+
+    /// Whether what the upstream has answered may still be lost with it. An upstream that knows no flush has
+    /// nothing to flush.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.flags.contains(TransmissionFlags::SEND_FLUSH)
+    }
+
+    /// What comes next of an operation of which `done` bytes are done.
+    pub(crate) fn part(&self, operation: &Operation, done: u32) -> Part {
+        let fua = |fua: bool| {
+            if fua && self.flags.contains(TransmissionFlags::SEND_FUA) {
+                CommandFlags::FUA
+            } else {
+                CommandFlags::NONE
+            }
+        };
+        let set = |wanted, flag| if wanted { flag } else { CommandFlags::NONE };
+        let (command, flags, offset, length) = match *operation {
+            Operation::Read { offset, length } => {
+                (Command::Read, CommandFlags::NONE, offset, (length - done).min(self.longest))
+            }
+            Operation::Write { offset, length, fua: durable } => {
+                (Command::Write, fua(durable), offset, (length - done).min(self.longest))
+            }
+            // The greatest payload does not bind what has none (specification, "Size constraints").
+            Operation::Trim { offset, length, fua: durable } => {
+                (Command::Trim, fua(durable), offset, length - done)
+            }
+            Operation::WriteZeroes { offset, length, fua: durable, no_hole, fast } => (
+                Command::WriteZeroes,
+                fua(durable) | set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO),
+                offset,
+                length - done,
+            ),
+            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
+        };
+        Part { command, flags, offset: offset + u64::from(done), length }
+    }
+
+    /// Whether a successful operation still needs a flush to be as durable as its client wants it.
+    pub(crate) fn needs_flush(&self, operation: &Operation) -> bool {
+        is_durable(operation) && !self.flags.contains(TransmissionFlags::SEND_FUA)
+    }
+
+    /// Whether a successful operation leaves something that only a flush makes durable.
+    pub(crate) fn leaves_unflushed(&self, operation: &Operation) -> bool {
+        !matches!(operation, Operation::Read { .. })
+            && self.has_volatile_cache()
+            && (!is_durable(operation) || self.needs_flush(operation))
+    }
+
+    /// Judges an upstream that has come back.
+    ///
+    /// # Errors
+    /// What is different, if clients could notice.
+    pub(crate) fn check(&self, upstream: &Geometry) -> Result<(), Mismatch> {
+        if upstream.size != self.size {
+            return Err(Mismatch::Size { was: self.size, is: upstream.size });
+        }
+        let flags = told(upstream);
+        let (was, is) = (self.flags_within(RELIED_ON), flags.bits() & self.flags_within(RELIED_ON).bits());
+        if was.bits() != is {
+            return Err(Mismatch::Features { was: was.bits(), is });
+        }
+        if flags.contains(TransmissionFlags::READ_ONLY) && !self.flags.contains(TransmissionFlags::READ_ONLY)
+        {
+            return Err(Mismatch::ReadOnly);
+        }
+        let (minimum, maximum) = (upstream.blocks.minimum(), upstream.blocks.maximum());
+        if minimum > self.minimum || maximum < self.longest.min(MAX_PAYLOAD) {
+            return Err(Mismatch::Blocks { minimum, maximum });
+        }
+        Ok(())
+    }
+}
+
+/// The flags that mean something: without HAS_FLAGS none does.
+fn told(geometry: &Geometry) -> TransmissionFlags {
+    if geometry.flags.contains(TransmissionFlags::HAS_FLAGS) {
+        geometry.flags
+    } else {
+        TransmissionFlags::NONE
+    }
+}
+
+fn is_durable(operation: &Operation) -> bool {
+    matches!(
+        *operation,
+        Operation::Write { fua: true, .. }
+            | Operation::Trim { fua: true, .. }
+            | Operation::WriteZeroes { fua: true, .. }
+    )
+}
+
+/// What a client hears when the upstream refused its operation with this error.
+pub(crate) fn errno_for_client(operation: &Operation, errno: Errno) -> Errno {
+    match (errno, operation) {
+        // "Not faster than writing" is an answer to this one question only.
+        (Errno::NotSup, Operation::WriteZeroes { fast: true, .. }) => errno,
+        // Narrow meanings that do not hold for the gateway itself: it has not been asked for one chunk, and is not
+        // about to end.
+        (Errno::NotSup | Errno::Overflow | Errno::Shutdown, _) => Errno::Io,
+        _ => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FULL: TransmissionFlags = PASSED_ON
+        .with(TransmissionFlags::HAS_FLAGS)
+        .with(TransmissionFlags::CAN_MULTI_CONN)
+        .without(TransmissionFlags::READ_ONLY);
+
+    fn upstream(flags: TransmissionFlags) -> Geometry {
+        Geometry { size: 1 << 30, flags, blocks: BlockSizes::new(512, 4096, 65_536).unwrap() }
+    }
+
+    #[test]
+    fn clients_are_told_what_the_upstream_can_do_and_what_can_be_made_up_for() {
+        let flags = |upstream_flags| Plan::new(&upstream(upstream_flags)).geometry(false).flags;
+        assert!(flags(FULL).contains(FULL.without(TransmissionFlags::HAS_FLAGS)));
+        let emulated = flags(FULL.without(TransmissionFlags::SEND_FUA));
+        assert!(emulated.contains(TransmissionFlags::SEND_FUA), "a flush does the same");
+        let bare = flags(TransmissionFlags::HAS_FLAGS);
+        for absent in [
+            TransmissionFlags::SEND_FLUSH,
+            TransmissionFlags::SEND_FUA,
+            TransmissionFlags::SEND_TRIM,
+            TransmissionFlags::SEND_WRITE_ZEROES,
+        ] {
+            assert!(!bare.contains(absent));
+        }
+        let meaningless = flags(FULL.without(TransmissionFlags::HAS_FLAGS));
+        assert!(!meaningless.contains(TransmissionFlags::SEND_FLUSH));
+        let read_only = flags(FULL | TransmissionFlags::READ_ONLY);
+        assert!(read_only.contains(TransmissionFlags::READ_ONLY));
+        assert!(!read_only.contains(TransmissionFlags::SEND_TRIM));
+    }
+
+    #[test]
+    fn a_missing_fua_is_made_up_for_by_a_flush() {
+        let write = Operation::Write { offset: 0, length: 512, fua: true };
+        let native = Plan::new(&upstream(FULL));
+        assert_eq!(native.part(&write, 0).flags, CommandFlags::FUA);
+        assert!(!native.needs_flush(&write) && !native.leaves_unflushed(&write));
+        let emulating = Plan::new(&upstream(FULL.without(TransmissionFlags::SEND_FUA)));
+        assert_eq!(emulating.part(&write, 0).flags, CommandFlags::NONE);
+        assert!(emulating.needs_flush(&write) && emulating.leaves_unflushed(&write));
+    }
+
+    #[test]
+    fn only_the_same_upstream_or_a_better_one_may_come_back() {
+        let plan = Plan::new(&upstream(FULL.without(TransmissionFlags::SEND_FAST_ZERO)));
+        assert_eq!(plan.check(&upstream(FULL)), Ok(()));
+        let resized = Geometry { size: 1 << 31, ..upstream(FULL) };
+        assert!(matches!(plan.check(&resized), Err(Mismatch::Size { .. })));
+        for flag in [TransmissionFlags::SEND_FLUSH, TransmissionFlags::CAN_MULTI_CONN] {
+            assert!(matches!(plan.check(&upstream(FULL.without(flag))), Err(Mismatch::Features { .. })));
+        }
+        let read_only = upstream(FULL | TransmissionFlags::READ_ONLY);
+        assert_eq!(plan.check(&read_only), Err(Mismatch::ReadOnly));
+        for (minimum, maximum) in [(4096, 65_536), (512, 32_768)] {
+            let blocks = BlockSizes::new(minimum, 4096, maximum).unwrap();
+            assert!(matches!(
+                plan.check(&Geometry { blocks, ..upstream(FULL) }),
+                Err(Mismatch::Blocks { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn errors_keep_the_meaning_that_they_have_for_the_client() {
+        let zero = |fast| Operation::WriteZeroes { offset: 0, length: 512, fua: false, no_hole: false, fast };
+        assert_eq!(errno_for_client(&zero(true), Errno::NotSup), Errno::NotSup);
+        assert_eq!(errno_for_client(&zero(false), Errno::NotSup), Errno::Io);
+        assert_eq!(errno_for_client(&zero(false), Errno::NoSpc), Errno::NoSpc);
+        assert_eq!(errno_for_client(&zero(false), Errno::Shutdown), Errno::Io);
+    }
+
+    proptest! {
+        /// The parts of a request follow each other without gap, and each is one that the upstream itself would
+        /// accept.
+        #[test]
+        fn parts_cover_the_request_and_keep_to_the_upstreams_blocks(
+            shift in 0u32..17, preferred_shift in 9u32..22, maximum in 512u32..(64 << 20),
+            first in 0u64..1000, blocks in 1u32..2000, write in any::<bool>(),
+        ) {
+            let minimum = 1 << shift;
+            let preferred = (1 << preferred_shift).max(minimum);
+            prop_assume!(maximum >= preferred);
+            let sizes = BlockSizes::new(minimum, preferred, maximum).unwrap();
+            let geometry = Geometry { size: 1 << 40, flags: FULL, blocks: sizes };
+            let plan = Plan::new(&geometry);
+            let told = plan.geometry(false).blocks;
+            let (offset, length) = (first * u64::from(minimum), blocks.saturating_mul(minimum).min(told.maximum()));
+            let operation = if write {
+                Operation::Write { offset, length, fua: false }
+            } else {
+                Operation::Read { offset, length }
+            };
+            let mut done = 0;
+            while done < length {
+                let part = plan.part(&operation, done);
+                prop_assert_eq!(part.offset, offset + u64::from(done));
+                prop_assert!(part.length > 0 && part.length <= maximum);
+                let request = tidegate_nbd::transmission::Request {
+                    command: part.command, flags: part.flags, cookie: 0, offset: part.offset, length: part.length,
+                };
+                prop_assert!(geometry.check(&request).is_ok());
+                done += part.length;
+            }
+            prop_assert_eq!(done, length);
+        }
+    }
+}
