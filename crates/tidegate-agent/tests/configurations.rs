@@ -70,7 +70,7 @@ fn the_complete_example_states_the_defaults() {
     let text =
         fs::read_to_string(examples().into_iter().find(|path| path.ends_with("complete.toml")).unwrap());
     let config = parse(&text.unwrap()).unwrap();
-    let [windowed, delayed, averaged] = &config.gateway.pools[..] else { panic!("three pools") };
+    let [windowed, delayed, averaged, shared] = &config.gateway.pools[..] else { panic!("four pools") };
     let default = |pool: &PoolConfig, law, target| {
         LoopConfig::new(ResourceName::new(pool.name.as_str()).unwrap(), Latency::from_millis(target), law)
     };
@@ -79,6 +79,8 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
     assert_eq!(windowed.limits, PoolLimits::default());
     assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
+    assert_eq!(shared.law, Some(default(shared, Law::Window(WindowConfig::across_hosts()), 25)));
+    assert_eq!(config.cluster.as_ref().unwrap().pools(), std::slice::from_ref(&shared.name));
     // What is written as a default is what nothing gives.
     let silent = parse(
         "listen = ['unix:/s']\n[pool.windowed]\nbackend = { kind = 'file' }\ntarget = '15ms'\n\
@@ -94,15 +96,30 @@ fn the_complete_example_states_the_defaults() {
 }
 
 /// Keys of the complete example whose values are examples, not defaults.
-const WITHOUT_DEFAULT: &[&str] =
-    &["listen", "metrics", "backend", "law", "target", "past_weight", "path", "size", "limit", "description"];
+const WITHOUT_DEFAULT: &[&str] = &[
+    "listen",
+    "metrics",
+    "name",
+    "host",
+    "carrier",
+    "backend",
+    "law",
+    "target",
+    "past_weight",
+    "path",
+    "size",
+    "limit",
+    "description",
+];
 
 #[test]
 fn the_document_states_the_defaults_of_the_complete_example() {
     let document = include_str!("../../../docs/configuration.md");
     let complete = include_str!("../../../docs/examples/complete.toml");
     let mut compared = 0;
-    for (key, value) in complete.lines().filter_map(|line| line.split_once(" = ")) {
+    for (key, value) in
+        complete.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "))
+    {
         if !WITHOUT_DEFAULT.contains(&key) {
             let row = format!("| `{key}` | ");
             let rows: Vec<_> = document.lines().filter(|line| line.starts_with(&row)).collect();

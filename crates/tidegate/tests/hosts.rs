@@ -112,8 +112,18 @@ fn udp(hosts: usize) -> Vec<String> {
 const KEY: &str = "a secret that all hosts have\n";
 
 #[test]
-fn hosts_find_each_other_notice_who_is_gone_and_who_is_back() {
-    let carriers = udp(3);
+fn by_udp_hosts_find_each_other_notice_who_is_gone_and_who_is_back() {
+    come_and_go(&udp(3));
+}
+
+#[test]
+fn by_a_shared_file_hosts_find_each_other_notice_who_is_gone_and_who_is_back() {
+    let shared = tempfile::tempdir().unwrap();
+    let path = shared.path().join("cluster");
+    come_and_go(&vec![format!("{{ kind = 'file', path = '{}' }}", path.display()); 3]);
+}
+
+fn come_and_go(carriers: &[String]) {
     let one = Host::start("one", &carriers[0], KEY);
     one.await_live(1.0);
     let two = Host::start("two", &carriers[1], KEY);
@@ -157,6 +167,11 @@ fn what_cannot_work_is_said_before_anything_is_served() {
     let cases = [
         (format!("listen = ['tcp:127.0.0.1:0']\n{pool}"), "add a table `[cluster]`"),
         (cluster("{ kind = 'pigeon' }"), "`kind` cannot be `pigeon`"),
+        (
+            cluster("{ kind = 'file', path = 'f', key_file = 'key' }"),
+            "`key_file` is only for `kind = \"udp\"`",
+        ),
+        (cluster("{ kind = 'file', path = 'f', slots = 4, slot = 4 }"), "`slot` must be 0 to 3"),
         (cluster("{ kind = 'udp', peers = ['127.0.0.1:7710'] }"), "needs `listen`"),
         (
             cluster(

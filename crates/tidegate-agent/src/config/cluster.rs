@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_cluster::{Carrier, ClusterConfig, ClusterName, Key, KeyError, Reach, UdpConfig};
+use tidegate_cluster::{Carrier, ClusterConfig, ClusterName, FileConfig, Key, KeyError, Reach, UdpConfig};
 use tidegate_config::{Given, Report, Section};
 use tidegate_units::{HostName, ResourceName};
 
@@ -14,7 +14,14 @@ use super::{Context, PathUse};
 pub(super) const KEYS: &[&str] = &["name", "host", "carrier"];
 
 pub(super) const CARRIER_KEYS: &[&str] =
-    &["kind", "listen", "peers", "group", "interface", "hops", "key_file"];
+    &["kind", "listen", "peers", "group", "interface", "hops", "key_file", "path", "slots", "slot"];
+
+/// The keys that belong to one kind of carrier only.
+const UDP_ONLY: &[&str] = &["listen", "peers", "group", "interface", "hops", "key_file"];
+const FILE_ONLY: &[&str] = &["path", "slots", "slot"];
+
+/// Room for a rack of hypervisors; a quarter of a megabyte.
+const DEFAULT_SLOTS: u16 = 64;
 
 /// Stays on the local network.
 const DEFAULT_HOPS: u8 = 1;
@@ -32,6 +39,13 @@ pub struct ClusterPlan {
 #[derive(Debug, Clone, PartialEq)]
 enum CarrierPlan {
     Udp { listen: SocketAddr, reach: Reach, key_file: PathBuf },
+    File(FileConfig),
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Udp,
+    File,
 }
 
 impl ClusterPlan {
@@ -46,6 +60,7 @@ impl ClusterPlan {
                 reach: reach.clone(),
                 key: Key::from_file(key_file)?,
             }),
+            CarrierPlan::File(file) => Carrier::File(file.clone()),
         };
         let (name, host) = (self.name.clone(), self.host.clone());
         Ok(ClusterConfig { name, host, interval: self.interval, carrier })
@@ -154,8 +169,32 @@ fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPl
     if !section.has("kind") {
         section.missing("kind", "\"udp\"", &mut context.report);
     }
-    section.choice("kind", &[("udp", ())], &mut context.report)?;
-    udp(&section, context)
+    let kinds = [("udp", Kind::Udp), ("file", Kind::File)];
+    let kind = section.choice("kind", &kinds, &mut context.report)?.value;
+    for (name, other) in [("udp", UDP_ONLY), ("file", FILE_ONLY)] {
+        let own = matches!((kind, name), (Kind::Udp, "udp") | (Kind::File, "file"));
+        for span in other.iter().filter(|_| !own).filter_map(|key| Some((*key, section.key_span(key)?))) {
+            context.report.error(&span.1, format!("`{}` is only for `kind = \"{name}\"`", span.0));
+        }
+    }
+    match kind {
+        Kind::Udp => udp(&section, context),
+        Kind::File => file(&section, context),
+    }
+}
+
+fn file(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+    if !section.has("path") {
+        section.missing("path", "\"/mnt/shared/tidegate.cluster\"", &mut context.report);
+    }
+    let path = section.text("path", &mut context.report).map(|given| context.path(given.value, &given.span));
+    let mut number = |key, least, greatest| {
+        let given = section.whole(key, least..=greatest, &mut context.report)?;
+        u16::try_from(given.value).ok()
+    };
+    let slots = number("slots", 1, 512).unwrap_or(DEFAULT_SLOTS);
+    let slot = number("slot", 0, u64::from(slots) - 1);
+    Some(CarrierPlan::File(FileConfig { path: path?, slots, slot }))
 }
 
 fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
