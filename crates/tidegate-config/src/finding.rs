@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::nearest;
+use crate::section::Given;
 use crate::source::{Excerpt, Source};
 
 /// How bad a finding is.
@@ -101,6 +103,18 @@ impl<'a> Report<'a> {
         help: impl Into<String>,
     ) {
         self.add(Severity::Error, span, message.into(), Some(help.into()));
+    }
+
+    /// What is written there refers to a thing of a kind that does not exist; `known` are those that do.
+    pub fn unknown<T: AsRef<str>>(&mut self, given: &Given<T>, kind: &str, mut known: Vec<&str>) {
+        let name = given.value.as_ref();
+        known.sort_unstable();
+        let help = if known.is_empty() {
+            format!("there are none of the kind: add `[{kind}.{name}]`")
+        } else {
+            nearest::help(name, &known)
+        };
+        self.error_with_help(&given.span, format!("there is no {kind} `{}`", name.escape_debug()), help);
     }
 
     /// What is written there is allowed and probably not meant.

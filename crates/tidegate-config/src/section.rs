@@ -229,6 +229,52 @@ impl<'a> Section<'a> {
         Some(sections)
     }
 
+    /// The tables in a list under a key, in their order. Messages call them by their numbers.
+    pub fn tables(
+        &self,
+        key: &str,
+        keys: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Vec<Section<'a>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let Some(items) = value.get_ref().as_array() else {
+            mismatch(key, "a list of tables", value.get_ref(), &value.span(), report);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (number, item) in (1..).zip(items.iter()) {
+            match item.get_ref().as_table() {
+                Some(table) => {
+                    let what = format!("number {number} of `{key}` of {}", self.what);
+                    sections.push(Self::new(table, item.span(), what, keys, report));
+                }
+                None => mismatch(key, "a list of tables", item.get_ref(), &item.span(), report),
+            }
+        }
+        sections
+    }
+
+    /// One text that means something, or a list of them; an empty list is as good as any.
+    pub fn one_or_more<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<Given<T>>> {
+        let value = self.value(key)?;
+        let one = std::slice::from_ref(value);
+        let items = value.get_ref().as_array().map_or(one, |items| items);
+        let mut parsed = Vec::new();
+        for item in items {
+            let span = item.span();
+            match item.get_ref().as_str().map(str::parse) {
+                Some(Ok(value)) => parsed.push(Given { value, span }),
+                Some(Err(error)) => report.error(&span, format!("`{key}`: {error}")),
+                None => mismatch(key, "a text or a list of texts", item.get_ref(), &span, report),
+            }
+        }
+        Some(parsed)
+    }
+
     /// A list of texts that mean something, at least one; `empty` says why.
     pub fn list<T: FromStr<Err: Display>>(
         &self,
