@@ -62,6 +62,12 @@ macro_rules! name {
             }
         }
 
+        impl AsRef<str> for $Name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl FromStr for $Name {
             type Err = NameError;
 
