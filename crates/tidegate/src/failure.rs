@@ -1,12 +1,14 @@
 //! What can go wrong, and the exit status that says so.
 
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 use tidegate_agent::config::ConfigError;
 use tidegate_agent::serve::ServeError;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
+use tidegate_sim::{InvalidScenario, ScenarioError};
 
 use crate::demo::DemoError;
 
@@ -41,6 +43,20 @@ pub(crate) enum Failure {
     /// The demonstration.
     #[error(transparent)]
     Demo(DemoError),
+    /// A scenario's file.
+    #[error("{}: {source}", path.display())]
+    ReadScenario {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A scenario's text.
+    #[error(transparent)]
+    InvalidScenario(InvalidScenario),
+    /// A simulation that could not go on.
+    #[error(transparent)]
+    Scenario(ScenarioError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -63,6 +79,7 @@ impl Failure {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,
+            Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             // Whoever closed the pipe has read enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
@@ -76,6 +93,7 @@ impl Failure {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
+            | Self::InvalidScenario(_)
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
             other => Some(format!("tidegate: {other}")),
         }

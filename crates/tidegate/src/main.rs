@@ -6,6 +6,7 @@ mod failure;
 mod load;
 mod logging;
 mod serve;
+mod sim;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ enum Command {
     Serve(serve::Args),
     Check(check::Args),
     Load(load::Args),
+    Sim(sim::Args),
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
@@ -41,6 +43,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
         Command::Load(args) => load::run(args),
+        Command::Sim(args) => sim::run(args),
     }
 }
 

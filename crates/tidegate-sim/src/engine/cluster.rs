@@ -1,0 +1,227 @@
+//! What hosts tell each other, and how it reaches them.
+//!
+//! Where the network is ideal, all reports on an array hang on one board, and hosts that step at the same time read it
+//! together: what they conclude is the same, and concluded once. Otherwise every host has a view of its own, and a
+//! report is a message for each of the others.
+
+use slab::Slab;
+use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
+use tidegate_units::{ConsumerName, HostName, Latency};
+
+use super::{Event, HostState, instant};
+use crate::queue::Queue;
+use crate::random::Random;
+use crate::scenario::{Host, Network, Scenario};
+
+/// From so many live reports on, [`combine`] gives the same to all who ask.
+const SAME_FOR_ALL: u32 = 3;
+
+/// The hosts that steer together.
+pub(super) struct Cluster {
+    network: Network,
+    ideal: bool,
+    seed: u64,
+    /// For each partition, which hosts of the scenario are cut off.
+    cut_off: Vec<Vec<bool>>,
+    members: Vec<Member>,
+    /// For each array.
+    boards: Vec<Board>,
+    messages: Slab<Message>,
+}
+
+struct Member {
+    name: HostName,
+    host: u32,
+    array: u32,
+    /// What its reported response times are multiplied by.
+    factor: f64,
+    random: Random,
+    own: Option<HostReport>,
+    /// Where it is on its board.
+    position: Option<usize>,
+    view: View,
+}
+
+/// Reports, with the times of their arrival.
+#[derive(Default)]
+struct View {
+    heard: Vec<HeardReport>,
+    /// Of each: when it arrived, when it was sent, and by whom.
+    arrived: Vec<(u64, u64, u32)>,
+}
+
+#[derive(Default)]
+struct Board {
+    members: Vec<u32>,
+    view: View,
+    /// What was concluded from it last, at which time and for which interval.
+    concluded: Option<(u64, std::time::Duration, ClusterSignal)>,
+}
+
+struct Message {
+    from: u32,
+    to: u32,
+    sent: u64,
+    report: HostReport,
+}
+
+impl Cluster {
+    pub(super) fn new(scenario: &Scenario, seed: u64) -> Self {
+        let network = scenario.network.clone();
+        let cut_off = network
+            .partitions
+            .iter()
+            .map(|partition| scenario.hosts.iter().map(|host| partition.hosts.contains(&host.name)).collect())
+            .collect();
+        Self {
+            ideal: network.is_ideal(),
+            network,
+            seed,
+            cut_off,
+            members: Vec::new(),
+            boards: scenario.arrays.iter().map(|_| Board::default()).collect(),
+            messages: Slab::new(),
+        }
+    }
+
+    /// A control loop that steers together with the others on its array. Its place.
+    pub(super) fn join(&mut self, index: u32, host: &Host, vm: Option<&ConsumerName>, array: u32) -> u32 {
+        // Each virtual machine with a law of its own reports for itself. A name that would be too long or contain what
+        // a name must not cannot arise from two valid ones but by length: then its own has to do.
+        let name = vm
+            .and_then(|vm| HostName::new(&format!("{}/{vm}", host.name)).ok())
+            .unwrap_or_else(|| host.name.clone());
+        let place = self.members.len() as u32;
+        let random = Random::of(self.seed, &["network", name.as_str()]);
+        let factor = Some(host.reported_factor).filter(|factor| factor.is_finite() && *factor >= 0.0);
+        self.members.push(Member {
+            name,
+            host: index,
+            array,
+            factor: factor.unwrap_or(1.0),
+            random,
+            own: None,
+            position: None,
+            view: View::default(),
+        });
+        self.boards[array as usize].members.push(place);
+        place
+    }
+
+    /// A member tells the others what it measured. How many messages that takes.
+    pub(super) fn publish(
+        &mut self,
+        place: u32,
+        mut report: HostReport,
+        now: u64,
+        queue: &mut Queue<Event>,
+    ) -> u64 {
+        let member = &mut self.members[place as usize];
+        member.own = Some(report.clone());
+        // A liar believes itself, and misleads the others.
+        report.total_latency = report.total_latency.scale(member.factor);
+        let board = &mut self.boards[member.array as usize];
+        board.concluded = None;
+        if self.ideal {
+            let position = *member.position.get_or_insert(board.view.heard.len());
+            board.view.put(position, place, &member.name, report, now, now);
+            return 0;
+        }
+        let mut sent = 0;
+        let (from_host, array) = (member.host, member.array);
+        for at in 0..self.boards[array as usize].members.len() {
+            let to = self.boards[array as usize].members[at];
+            if to == place {
+                continue;
+            }
+            sent += 1;
+            let to_host = self.members[to as usize].host;
+            let random = &mut self.members[place as usize].random;
+            // Both are drawn whatever becomes of the message, so that a partition changes no later message.
+            let (lost, late) = (random.fraction() < self.network.loss, random.fraction());
+            if lost || self.cut(from_host, to_host, now) {
+                continue;
+            }
+            let delay = self.network.delay.saturating_add(self.network.jitter.scale(late));
+            let message =
+                self.messages.insert(Message { from: place, to, sent: now, report: report.clone() });
+            queue.push(now.saturating_add(delay.as_nanos()), Event::Message { message: message as u32 });
+        }
+        sent
+    }
+
+    fn cut(&self, one: u32, other: u32, now: u64) -> bool {
+        self.network.partitions.iter().zip(&self.cut_off).any(|(partition, cut_off)| {
+            partition.during.contains(instant(now)) && cut_off[one as usize] != cut_off[other as usize]
+        })
+    }
+
+    pub(super) fn deliver(&mut self, message: u32, now: u64, hosts: &[HostState]) {
+        let Message { from, to, sent, report } = self.messages.remove(message as usize);
+        let sender = self.members[from as usize].name.clone();
+        let receiver = &mut self.members[to as usize];
+        if !hosts[receiver.host as usize].up {
+            return;
+        }
+        let known = receiver.view.arrived.iter().position(|(_, _, who)| *who == from);
+        let position = known.unwrap_or(receiver.view.heard.len());
+        // A message that was overtaken says nothing new.
+        if known.is_none_or(|known| receiver.view.arrived[known].1 <= sent) {
+            receiver.view.put(position, from, &sender, report, now, sent);
+        }
+    }
+
+    /// A host that failed has heard nothing.
+    pub(super) fn forget(&mut self, host: u32) {
+        for member in self.members.iter_mut().filter(|member| member.host == host) {
+            member.view = View::default();
+            member.own = None;
+        }
+    }
+
+    /// What all hosts say together, as a member that has just published concludes it.
+    pub(super) fn conclude(
+        &mut self,
+        place: u32,
+        interval: std::time::Duration,
+        now: u64,
+    ) -> Option<ClusterSignal> {
+        let member = &mut self.members[place as usize];
+        let own = member.own.as_ref()?;
+        if !self.ideal {
+            member.view.age(now);
+            return Some(combine(&member.name, own, &member.view.heard, interval));
+        }
+        let board = &mut self.boards[member.array as usize];
+        if let Some((at, of, signal)) = &board.concluded
+            && (*at, *of) == (now, interval)
+        {
+            return Some(signal.clone());
+        }
+        board.view.age(now);
+        // Its own report hangs on the board too, and counts once: under its own name a peer's does not count.
+        let signal = combine(&member.name, own, &board.view.heard, interval);
+        if signal.hosts >= SAME_FOR_ALL && member.factor.total_cmp(&1.0).is_eq() {
+            board.concluded = Some((now, interval, signal.clone()));
+        }
+        Some(signal)
+    }
+}
+
+impl View {
+    fn put(&mut self, position: usize, from: u32, name: &HostName, report: HostReport, now: u64, sent: u64) {
+        if position == self.heard.len() {
+            self.heard.push(HeardReport { host: name.clone(), age: Latency::ZERO, report });
+            self.arrived.push((now, sent, from));
+        } else {
+            self.heard[position].report = report;
+            self.arrived[position] = (now, sent, from);
+        }
+    }
+
+    fn age(&mut self, now: u64) {
+        for (heard, (arrived, ..)) in self.heard.iter_mut().zip(&self.arrived) {
+            heard.age = Latency::from_nanos(now - arrived);
+        }
+    }
+}

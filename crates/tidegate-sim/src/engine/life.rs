@@ -1,0 +1,166 @@
+//! Hosts, virtual machines and workloads come and go.
+
+use tidegate_control::{ControlLoop, Operations};
+use tidegate_units::{Instant, Latency};
+
+use super::measure::Since;
+use super::plan::nanos;
+use super::{Event, NONE, Simulation, scheduler};
+use crate::scenario::Span;
+
+/// Something comes or goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Host { host: u32, up: bool },
+    Vm { vm: u32, on: bool },
+    Stream { stream: u32, during: bool },
+}
+
+impl Simulation<'_> {
+    /// Plans all that is known at the beginning.
+    pub(super) fn plan_everything(&mut self) {
+        let scenario = self.scenario;
+        for (host, spec) in (0u32..).zip(&scenario.hosts) {
+            for span in &spec.down {
+                self.plan_span(*span, |begins| Change::Host { host, up: !begins });
+            }
+        }
+        for (array, spec) in (0u32..).zip(&scenario.arrays) {
+            for (change, rate) in (0u32..).zip(&spec.changes) {
+                self.queue.push(rate.at.as_nanos(), Event::Rate { array, change });
+            }
+        }
+        let mut stream = 0u32;
+        for (vm, spec) in (0u32..).zip(&scenario.vms) {
+            for span in &spec.on {
+                self.plan_span(*span, |begins| Change::Vm { vm, on: begins });
+            }
+            for workload in &spec.workloads {
+                for span in &workload.during {
+                    self.plan_span(*span, |begins| Change::Stream { stream, during: begins });
+                }
+                if let Some(cycle) = workload.cycle {
+                    self.queue.push(cycle.delay.as_nanos(), Event::Cycle { stream });
+                }
+                stream += 1;
+            }
+        }
+        for (group, plan) in (0u32..).zip(&self.groups) {
+            self.queue.push(plan.interval.saturating_add(plan.phase), Event::Step { group });
+        }
+        self.queue.push(nanos(scenario.warmup), Event::Measure);
+        self.queue.push(nanos(scenario.series_interval), Event::Sample);
+    }
+
+    fn plan_span(&mut self, span: Span, change: impl Fn(bool) -> Change) {
+        for (at, begins) in [(span.from, true), (span.to, false)] {
+            if at < Instant::MAX {
+                let event = Event::Life { change: self.changes.len() as u32 };
+                self.changes.push(change(begins));
+                self.queue.push(at.as_nanos(), event);
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, change: u32) {
+        match self.changes[change as usize] {
+            Change::Host { host, up: false } => self.fail(host),
+            Change::Host { host, up: true } => self.recover(host),
+            Change::Vm { vm, on } => {
+                self.vms[vm as usize].on = on;
+                self.reconsider_vm(vm);
+            }
+            Change::Stream { stream, during } => {
+                self.streams[stream as usize].during = during;
+                self.reconsider(stream);
+            }
+        }
+    }
+
+    /// A workload's cycle turns from pause to activity, or back.
+    pub(super) fn turn(&mut self, index: u32) {
+        let stream = &mut self.streams[index as usize];
+        let Some(cycle) = stream.cycle_times() else { return };
+        stream.cycle = !stream.cycle;
+        let lasts = if stream.cycle { cycle.on } else { cycle.off };
+        self.queue.push(self.now.saturating_add(lasts.as_nanos()), Event::Cycle { stream: index });
+        self.reconsider(index);
+    }
+
+    fn reconsider_vm(&mut self, vm: u32) {
+        for stream in self.vms[vm as usize].streams.clone() {
+            self.reconsider(stream);
+        }
+    }
+
+    /// A host fails: what it had queued and outstanding is nobody's any more. The array goes on with what it has.
+    fn fail(&mut self, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        if !std::mem::replace(&mut state.up, false) {
+            return;
+        }
+        state.life += 1;
+        self.cluster.forget(host);
+        for stage in self.hosts[host as usize].stages.clone() {
+            let spec = &self.scenario.hosts[host as usize];
+            let state = &mut self.stages[stage as usize];
+            let mut old = std::mem::replace(&mut state.scheduler, scheduler(spec, state.depth));
+            for &port in &state.ports {
+                // It knows them all.
+                for request in old.remove_flow(self.ports[port as usize].flow).unwrap_or_default() {
+                    self.requests.remove(request as usize);
+                }
+            }
+            state.commanded = None;
+            state.window.set(None, self.now);
+            for port in state.ports.clone() {
+                let flow_config = self.flow_config(self.ports[port as usize].vm);
+                let flow = self.stages[stage as usize]
+                    .scheduler
+                    .add_flow(&flow_config, Instant::from_nanos(self.now));
+                let port = &mut self.ports[port as usize];
+                port.flow = flow;
+                port.delay = Latency::ZERO;
+                port.queued = 0;
+                port.outstanding.clear(self.now);
+                port.observed = Since::default();
+                port.observed.mean(&mut port.outstanding, self.now);
+                port.interval = [Operations::default(); 2];
+                port.at_array = [(NONE, NONE); 2];
+            }
+        }
+        for stream in 0..self.streams.len() as u32 {
+            let vm = self.streams[stream as usize].vm;
+            if self.host_of(vm) == host {
+                self.vms[vm as usize].outstanding.clear(self.now);
+                self.reset_stream(stream);
+                self.reconsider(stream);
+            }
+        }
+    }
+
+    /// A host is back: its law begins anew.
+    fn recover(&mut self, host: u32) {
+        if std::mem::replace(&mut self.hosts[host as usize].up, true) {
+            return;
+        }
+        for &stage in &self.hosts[host as usize].stages {
+            let state = &mut self.stages[stage as usize];
+            if let Some(law) = &mut state.law {
+                law.control =
+                    ControlLoop::new(law.config.clone()).expect("it was valid when the simulation began");
+                (law.beta, law.local, law.together, law.estimate) = (None, None, None, None);
+            }
+            for &port in &state.ports {
+                let port = &mut self.ports[port as usize];
+                port.observed.mean(&mut port.outstanding, self.now);
+            }
+            state.window.set(Some(state.in_force().get()), self.now);
+        }
+        for stream in 0..self.streams.len() as u32 {
+            if self.host_of(self.streams[stream as usize].vm) == host {
+                self.reconsider(stream);
+            }
+        }
+    }
+}

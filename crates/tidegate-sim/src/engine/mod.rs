@@ -1,0 +1,610 @@
+//! The engine: hosts, arrays and workloads from event to event.
+//!
+//! Time is whole nanoseconds. What happens at the same time happens in this order: what the arrays finish, in the order
+//! of the arrays; then what was planned, in the order in which it was planned.
+//!
+//! A host does with its requests what the gateway's stage does: `tidegate-sched` says which goes next,
+//! `tidegate-control` says how many may. None of that is written again here.
+
+mod cluster;
+mod control;
+mod life;
+mod load;
+mod measure;
+mod plan;
+mod report;
+
+use std::ops::Range;
+
+use slab::Slab;
+use tidegate_control::{ControlLoop, LoopConfig, Operations};
+use tidegate_device::{Completion, Device, Io, IoKind, MAX_IN_FLIGHT};
+use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
+
+use crate::error::ScenarioError;
+use crate::outcome::{Outcome, Work};
+use crate::queue::Queue;
+use crate::random::Random;
+use crate::recorder::Recorder;
+use crate::scenario::{Host, Scenario};
+use cluster::Cluster;
+use load::{Operation, Stream};
+use measure::{Distribution, Outstanding, Since, Tally, WindowTime};
+use plan::{Plan, nanos};
+
+pub(crate) use plan::GREATEST_DEPTH;
+
+/// Nothing: where an index may be missing.
+const NONE: u32 = u32::MAX;
+
+/// Simulates a scenario from beginning to end. The same scenario and seed always give the same outcome, and tell the
+/// recorder the same.
+///
+/// # Errors
+/// When the scenario contradicts itself, or overruns an array.
+pub fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    recorder: &mut dyn Recorder,
+) -> Result<Outcome, ScenarioError> {
+    let mut simulation = Simulation::new(scenario, seed)?;
+    simulation.run(recorder)?;
+    Ok(simulation.outcome())
+}
+
+/// Whether a scenario can be simulated.
+///
+/// # Errors
+/// What [`simulate`] would answer before it begins.
+pub(crate) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
+    Simulation::new(scenario, scenario.seed).map(drop)
+}
+
+/// What is planned to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A thread has thought, if its stream is still of this epoch.
+    Thought { stream: u32, epoch: u32 },
+    /// An operation arrives by itself.
+    Arrival { stream: u32, epoch: u32 },
+    /// A stage has something to dispatch, if this is still when.
+    Wake { stage: u32 },
+    /// Loops are stepped.
+    Step { group: u32 },
+    /// A report arrives.
+    Message { message: u32 },
+    /// A virtual machine, host or workload comes or goes.
+    Life { change: u32 },
+    /// A workload's cycle turns.
+    Cycle { stream: u32 },
+    /// An array changes its speed.
+    Rate { array: u32, change: u32 },
+    /// The statistics begin.
+    Measure,
+    /// An interval of the time series ends.
+    Sample,
+}
+
+/// A request on its way.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    stream: u32,
+    port: u32,
+    /// The operation that it is a part of; `NONE`: it is all of it.
+    operation: u32,
+    /// Its host's life in which it was issued: what a host asked for before it failed is nobody's any more.
+    life: u32,
+    io: Io,
+    issued: u64,
+    dispatched: u64,
+    /// Neighbours in the order of dispatch, of the same port and kind.
+    before: u32,
+    after: u32,
+}
+
+struct ArrayState {
+    device: Device,
+    /// When it has something to say; `u64::MAX`: not until it is asked.
+    next: u64,
+    latency: Distribution,
+    count: u64,
+    bytes: u64,
+}
+
+/// A host.
+struct HostState {
+    up: bool,
+    /// How many times it has failed.
+    life: u32,
+    stages: Vec<u32>,
+    tally: Tally,
+}
+
+/// A host's side of an array, or a virtual machine's where each has a law: queue, scheduler, law.
+struct Stage {
+    host: u32,
+    array: u32,
+    vm: u32,
+    resource: ResourceName,
+    scheduler: Sfq<u32>,
+    depth: Window,
+    commanded: Option<Window>,
+    law: Option<Law>,
+    ports: Vec<u32>,
+    /// When a wake-up is planned.
+    wake: u64,
+    window: WindowTime,
+}
+
+struct Law {
+    config: LoopConfig,
+    control: ControlLoop,
+    /// Its place in the cluster; `None`: it steers by itself.
+    member: Option<u32>,
+    /// What it said and saw last.
+    beta: Option<f64>,
+    local: Option<Latency>,
+    together: Option<Latency>,
+    estimate: Option<Latency>,
+}
+
+/// A virtual machine's way to an array.
+struct Port {
+    vm: u32,
+    stage: u32,
+    flow: FlowId,
+    delay: Latency,
+    queued: u32,
+    outstanding: Outstanding,
+    observed: Since,
+    /// Reads and writes since the last observation.
+    interval: [Operations; 2],
+    /// The oldest and the newest request at the array, of reads and writes.
+    at_array: [(u32, u32); 2],
+}
+
+/// A virtual machine.
+struct VmState {
+    on: bool,
+    ports: Vec<u32>,
+    streams: Range<u32>,
+    felt: Distribution,
+    tally: Tally,
+    /// Since the time series' last interval; and what of it came before the statistics began.
+    interval: Tally,
+    before_measure: Tally,
+    outstanding: Outstanding,
+    sampled: Since,
+    measured: Since,
+    /// Intervals judged, and those above the target.
+    judged: u64,
+    above: u64,
+    dropped: u64,
+    /// What is judged: reads only.
+    protected: bool,
+}
+
+/// A simulation under way.
+pub(crate) struct Simulation<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    now: u64,
+    end: u64,
+    queue: Queue<Event>,
+    arrays: Vec<ArrayState>,
+    hosts: Vec<HostState>,
+    stages: Vec<Stage>,
+    ports: Vec<Port>,
+    vms: Vec<VmState>,
+    streams: Vec<Stream<'a>>,
+    groups: Vec<plan::GroupPlan>,
+    changes: Vec<life::Change>,
+    cluster: Cluster,
+    requests: Slab<Request>,
+    operations: Slab<Operation>,
+    work: Work,
+    measured_from: u64,
+    failed: Option<ScenarioError>,
+    completed: Vec<Completion>,
+    steps: control::Scratch,
+}
+
+impl<'a> Simulation<'a> {
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let plan = Plan::new(scenario, |name| Random::of(seed, &["array", name]).seed())?;
+        let mut simulation = Self {
+            scenario,
+            seed,
+            now: 0,
+            end: nanos(scenario.duration),
+            queue: Queue::new(),
+            arrays: Vec::new(),
+            hosts: scenario
+                .hosts
+                .iter()
+                .map(|_| HostState { up: true, life: 0, stages: Vec::new(), tally: Tally::default() })
+                .collect(),
+            stages: Vec::new(),
+            ports: Vec::new(),
+            vms: Vec::new(),
+            streams: Vec::new(),
+            groups: plan.groups,
+            changes: Vec::new(),
+            cluster: Cluster::new(scenario, seed),
+            requests: Slab::new(),
+            operations: Slab::new(),
+            work: Work::default(),
+            measured_from: 0,
+            failed: None,
+            completed: Vec::new(),
+            steps: control::Scratch::default(),
+        };
+        simulation.arrays.extend(plan.devices.into_iter().map(|device| ArrayState {
+            device,
+            next: u64::MAX,
+            latency: Distribution::new(),
+            count: 0,
+            bytes: 0,
+        }));
+        for stage in &plan.stages {
+            simulation.add_stage(stage)?;
+        }
+        simulation.vms.extend(scenario.vms.iter().map(|vm| VmState::new(vm.protected)));
+        for port in &plan.ports {
+            simulation.add_port(port);
+        }
+        for stream in plan.streams {
+            simulation.add_stream(stream);
+        }
+        simulation.plan_everything();
+        Ok(simulation)
+    }
+
+    fn add_stage(&mut self, plan: &plan::StagePlan) -> Result<(), ScenarioError> {
+        let host = &self.scenario.hosts[plan.host as usize];
+        let index = self.stages.len() as u32;
+        let law = plan.law.as_ref().map(|config| {
+            let control = ControlLoop::new(config.clone())
+                .map_err(|reason| ScenarioError::Law { host: host.name.clone(), reason })?;
+            let vm = plan.vm.map(|vm| &self.scenario.vms[vm as usize].name);
+            let member = plan.cluster.then(|| self.cluster.join(plan.host, host, vm, plan.array));
+            Ok(Law {
+                config: config.clone(),
+                control,
+                member,
+                beta: None,
+                local: None,
+                together: None,
+                estimate: None,
+            })
+        });
+        let mut stage = Stage {
+            host: plan.host,
+            array: plan.array,
+            vm: plan.vm.unwrap_or(NONE),
+            resource: self.scenario.arrays[plan.array as usize].name.clone(),
+            scheduler: scheduler(host, plan.depth),
+            depth: plan.depth,
+            commanded: None,
+            law: law.transpose()?,
+            ports: Vec::new(),
+            wake: u64::MAX,
+            window: WindowTime::default(),
+        };
+        stage.window.set(Some(stage.in_force().get()), 0);
+        self.stages.push(stage);
+        self.hosts[plan.host as usize].stages.push(index);
+        Ok(())
+    }
+
+    fn add_port(&mut self, plan: &plan::PortPlan) {
+        let index = self.ports.len() as u32;
+        let flow_config = self.flow_config(plan.vm);
+        let stage = &mut self.stages[plan.stage as usize];
+        stage.ports.push(index);
+        self.vms[plan.vm as usize].ports.push(index);
+        let flow = stage.scheduler.add_flow(&flow_config, Instant::ZERO);
+        self.ports.push(Port {
+            vm: plan.vm,
+            stage: plan.stage,
+            flow,
+            delay: Latency::ZERO,
+            queued: 0,
+            outstanding: Outstanding::default(),
+            observed: Since::default(),
+            interval: [Operations::default(); 2],
+            at_array: [(NONE, NONE); 2],
+        });
+    }
+
+    fn flow_config(&self, vm: u32) -> FlowConfig {
+        let vm = &self.scenario.vms[vm as usize];
+        FlowConfig {
+            weight: vm.shares,
+            exempt: vm.protected,
+            reservation: vm.reservation,
+            limit: vm.limit,
+            delay: Latency::ZERO,
+            // What a workload may have under way is bounded where it issues.
+            capacity: Capacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
+        }
+    }
+
+    fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
+        loop {
+            let planned = self.queue.next_at().unwrap_or(u64::MAX);
+            let (array, due) = self.next_array();
+            let next = planned.min(due);
+            if next > self.end || next == u64::MAX {
+                break;
+            }
+            self.now = next;
+            if due <= planned {
+                self.advance_array(array);
+            } else if let Some((_, event)) = self.queue.pop() {
+                self.happen(event, recorder);
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+        }
+        self.now = self.end;
+        Ok(())
+    }
+
+    /// The array that has something to say first, and when. There are few.
+    fn next_array(&self) -> (u32, u64) {
+        let mut first = (0, u64::MAX);
+        for (index, array) in (0u32..).zip(&self.arrays) {
+            if array.next < first.1 {
+                first = (index, array.next);
+            }
+        }
+        first
+    }
+
+    fn happen(&mut self, event: Event, recorder: &mut dyn Recorder) {
+        self.work.events += 1;
+        match event {
+            Event::Thought { stream, epoch } => self.thought(stream, epoch),
+            Event::Arrival { stream, epoch } => self.arrival(stream, epoch),
+            Event::Wake { stage } => {
+                let stage_state = &mut self.stages[stage as usize];
+                if stage_state.wake == self.now {
+                    stage_state.wake = u64::MAX;
+                    self.pump(stage);
+                }
+            }
+            Event::Step { group } => self.step(group, recorder),
+            Event::Message { message } => self.cluster.deliver(message, self.now, &self.hosts),
+            Event::Life { change } => self.change(change),
+            Event::Cycle { stream } => self.turn(stream),
+            Event::Rate { array, change } => self.set_rate(array, change),
+            Event::Measure => self.measure(),
+            Event::Sample => self.sample(recorder),
+        }
+    }
+
+    fn set_rate(&mut self, array: u32, change: u32) {
+        let rate = self.scenario.arrays[array as usize].changes[change as usize].rate;
+        let state = &mut self.arrays[array as usize];
+        let set = state.device.set_rate(instant(self.now), rate);
+        debug_assert!(set.is_ok(), "the plan lets only rates change that can");
+        state.look();
+    }
+
+    /// Takes what an array has finished by now.
+    fn advance_array(&mut self, array: u32) {
+        let mut completed = std::mem::take(&mut self.completed);
+        let state = &mut self.arrays[array as usize];
+        state.device.advance(instant(self.now), &mut completed);
+        state.look();
+        for completion in completed.drain(..) {
+            self.work.events += 1;
+            self.completed(completion.id as u32);
+        }
+        self.completed = completed;
+    }
+
+    /// Puts a request into its host's queue, or a flush directly to its array.
+    fn issue(&mut self, stream: u32, port: u32, operation: u32, io: Io) {
+        let port_state = &mut self.ports[port as usize];
+        let stage = port_state.stage;
+        let life = self.hosts[self.stages[stage as usize].host as usize].life;
+        let request = Request {
+            stream,
+            port,
+            operation,
+            life,
+            io,
+            issued: self.now,
+            dispatched: self.now,
+            before: NONE,
+            after: NONE,
+        };
+        let key = self.requests.insert(request) as u32;
+        self.work.requests += 1;
+        self.work.events += 1;
+        if io.kind == IoKind::Flush {
+            self.submit(key);
+            return;
+        }
+        port_state.outstanding.add(1, self.now);
+        port_state.queued += 1;
+        self.vms[port_state.vm as usize].outstanding.add(1, self.now);
+        let extent = Extent { offset: io.offset, bytes: io.bytes };
+        let queued =
+            self.stages[stage as usize].scheduler.enqueue(port_state.flow, instant(self.now), key, extent);
+        debug_assert!(queued.is_ok(), "{OURS}");
+        self.pump(stage);
+    }
+
+    /// Dispatches what the scheduler lets through.
+    fn pump(&mut self, stage: u32) {
+        let now = instant(self.now);
+        loop {
+            let state = &mut self.stages[stage as usize];
+            match state.scheduler.pull(now) {
+                Pull::Request { request, .. } => self.dispatch(request),
+                Pull::NotBefore(at) => {
+                    let at = at.as_nanos();
+                    if at < state.wake {
+                        state.wake = at;
+                        self.queue.push(at, Event::Wake { stage });
+                    }
+                    break;
+                }
+                Pull::Nothing => break,
+            }
+        }
+    }
+
+    fn dispatch(&mut self, key: u32) {
+        self.work.events += 1;
+        let request = self.requests[key as usize];
+        let port = &mut self.ports[request.port as usize];
+        let kind = kind(request.io);
+        port.queued -= 1;
+        port.interval[kind].in_flight += 1;
+        let newest = std::mem::replace(&mut port.at_array[kind].1, key);
+        if newest == NONE {
+            port.at_array[kind].0 = key;
+        } else {
+            self.requests[newest as usize].after = key;
+        }
+        let request = &mut self.requests[key as usize];
+        request.before = newest;
+        request.dispatched = self.now;
+        self.submit(key);
+    }
+
+    fn submit(&mut self, key: u32) {
+        let request = &self.requests[key as usize];
+        let array = self.stages[self.ports[request.port as usize].stage as usize].array;
+        let state = &mut self.arrays[array as usize];
+        if state.device.submit(instant(self.now), u64::from(key), request.io).is_err() {
+            // Every region lies on its device, so the device is full: protected requests are bounded by no window.
+            let array = self.scenario.arrays[array as usize].name.clone();
+            self.failed = Some(ScenarioError::Overrun { array, most: MAX_IN_FLIGHT });
+        }
+        state.look();
+    }
+
+    /// An array has finished a request.
+    fn completed(&mut self, key: u32) {
+        let request = self.requests.remove(key as usize);
+        let port = &mut self.ports[request.port as usize];
+        let stage_index = port.stage;
+        let stage = &mut self.stages[stage_index as usize];
+        let flush = request.io.kind == IoKind::Flush;
+        let device = self.now - request.dispatched;
+        if !flush {
+            let array = &mut self.arrays[stage.array as usize];
+            array.latency.record(device);
+            array.count += 1;
+            array.bytes += u64::from(request.io.bytes);
+        }
+        let host = &mut self.hosts[stage.host as usize];
+        if request.life != host.life {
+            return;
+        }
+        if !flush {
+            let felt = self.now - request.issued;
+            let kind = kind(request.io);
+            port.outstanding.add(-1, self.now);
+            let operations = &mut port.interval[kind];
+            operations.in_flight -= 1;
+            operations.count += 1;
+            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(request.io.bytes));
+            operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(device));
+            unlink(&mut self.requests, port, kind, &request);
+            let vm = &mut self.vms[port.vm as usize];
+            vm.outstanding.add(-1, self.now);
+            vm.felt.record(felt);
+            let done = Tally {
+                count: 1,
+                bytes: request.io.bytes.into(),
+                ops: 0,
+                felt_nanos: felt.into(),
+                device_nanos: device.into(),
+                judged: u64::from(!vm.protected || kind == READ),
+                judged_nanos: if !vm.protected || kind == READ { device.into() } else { 0 },
+            };
+            vm.interval.add(&done);
+            let complete = stage.scheduler.complete(port.flow, instant(self.now));
+            debug_assert!(complete.is_ok(), "{OURS}");
+        }
+        self.request_done(request.stream, request.operation);
+        self.pump(stage_index);
+    }
+}
+
+const OURS: &str = "the scheduler knows every port's flow, and its queue has no bound of its own";
+
+const READ: usize = 0;
+
+/// Which of the two kinds that the law and the statistics tell apart.
+fn kind(io: Io) -> usize {
+    usize::from(io.kind != IoKind::Read)
+}
+
+/// Takes a request out of the order of dispatch.
+fn unlink(requests: &mut Slab<Request>, port: &mut Port, kind: usize, request: &Request) {
+    match request.before {
+        NONE => port.at_array[kind].0 = request.after,
+        before => requests[before as usize].after = request.after,
+    }
+    match request.after {
+        NONE => port.at_array[kind].1 = request.before,
+        after => requests[after as usize].before = request.before,
+    }
+}
+
+fn scheduler(host: &Host, window: Window) -> Sfq<u32> {
+    Sfq::new(SfqConfig {
+        window: Some(window),
+        batch: host.batch,
+        idle_credit: host.idle_credit,
+        ..SfqConfig::default()
+    })
+}
+
+fn instant(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+impl ArrayState {
+    /// Looks when there is something to do next.
+    fn look(&mut self) {
+        self.next = self.device.next_event().map_or(u64::MAX, Instant::as_nanos);
+    }
+}
+
+impl Stage {
+    /// The window in force.
+    fn in_force(&self) -> Window {
+        self.commanded.filter(|window| *window < self.depth).unwrap_or(self.depth)
+    }
+}
+
+impl VmState {
+    fn new(protected: bool) -> Self {
+        Self {
+            on: false,
+            ports: Vec::new(),
+            streams: 0..0,
+            felt: Distribution::new(),
+            tally: Tally::default(),
+            interval: Tally::default(),
+            before_measure: Tally::default(),
+            outstanding: Outstanding::default(),
+            sampled: Since::default(),
+            measured: Since::default(),
+            judged: 0,
+            above: 0,
+            dropped: 0,
+            protected,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Statistics, the time series, and the outcome.
+
+use super::measure::{Distribution, Tally};
+use super::plan::nanos;
+use super::{ArrayState, Event, NONE, Simulation, Stage, instant};
+use crate::outcome::{ConsumerOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome};
+use crate::recorder::{Recorder, Row, Sample};
+use tidegate_units::Latency;
+
+impl Simulation<'_> {
+    /// The warm-up is over.
+    pub(super) fn measure(&mut self) {
+        self.measured_from = self.now;
+        for array in &mut self.arrays {
+            array.latency = Distribution::new();
+            (array.count, array.bytes) = (0, 0);
+        }
+        for stage in &mut self.stages {
+            stage.window.restart(self.now);
+        }
+        for vm in &mut self.vms {
+            vm.felt = Distribution::new();
+            // What belongs to the interval under way counts for the time series, and not for the statistics.
+            vm.tally = Tally::default();
+            vm.before_measure = vm.interval;
+            (vm.judged, vm.above, vm.dropped) = (0, 0, 0);
+            vm.measured.mean(&mut vm.outstanding, self.now);
+        }
+    }
+
+    /// An interval of the time series is over.
+    pub(super) fn sample(&mut self, recorder: &mut dyn Recorder) {
+        let length = nanos(self.scenario.series_interval);
+        let rows = recorder.wants_rows();
+        for vm in 0..self.vms.len() {
+            let outstanding = {
+                let state = &mut self.vms[vm];
+                state.sampled.mean(&mut state.outstanding, self.now)
+            };
+            if rows {
+                let sample = self.sample_of(vm, outstanding, length as f64 / 1e9);
+                let spec = &self.scenario.vms[vm];
+                let time_s = self.now as f64 / 1e9;
+                recorder.row(&Row { time_s, host: &spec.host, consumer: &spec.name, sample });
+            }
+            self.close_interval(vm);
+        }
+        recorder.progress(instant(self.now));
+        self.queue.push(self.now.saturating_add(length), Event::Sample);
+    }
+
+    /// The numbers of an interval, as the first port (the main disk's) has them where they are the host's.
+    fn sample_of(&self, vm: usize, outstanding: f64, seconds: f64) -> Sample {
+        let state = &self.vms[vm];
+        let stage = self.main_stage(vm);
+        let law = stage.law.as_ref();
+        let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
+        Sample {
+            window: stage.window.value().filter(|_| !state.protected),
+            beta: law.and_then(|law| law.beta),
+            latency_local_ms: ms(law.and_then(|law| law.local)),
+            latency_cluster_ms: ms(law.and_then(|law| law.together)),
+            estimate_ms: ms(law.and_then(|law| law.estimate)),
+            device_latency_ms: state.interval.device_ms(),
+            latency_ms: state.interval.felt_ms(),
+            iops: state.interval.count as f64 / seconds,
+            bytes_per_s: state.interval.bytes as f64 / seconds,
+            ops_per_s: state.interval.ops as f64 / seconds,
+            outstanding,
+        }
+    }
+
+    fn main_stage(&self, vm: usize) -> &Stage {
+        &self.stages[self.ports[self.vms[vm].ports[0] as usize].stage as usize]
+    }
+
+    /// Judges an interval, and adds it to the statistics.
+    fn close_interval(&mut self, vm: usize) {
+        let target = self.main_stage(vm).law.as_ref().map(|law| law.config.target);
+        let state = &mut self.vms[vm];
+        let interval = std::mem::take(&mut state.interval);
+        let before = std::mem::take(&mut state.before_measure);
+        if let Some(target) = target
+            && interval.judged > before.judged
+        {
+            let judged = u128::from(interval.judged - before.judged);
+            let mean = (interval.judged_nanos - before.judged_nanos) / judged;
+            state.judged += 1;
+            state.above += u64::from(mean > u128::from(target.as_nanos()));
+        }
+        state.tally.add(&interval);
+        state.tally.subtract(&before);
+    }
+
+    pub(crate) fn outcome(mut self) -> Outcome {
+        for vm in 0..self.vms.len() {
+            self.close_interval(vm);
+        }
+        for vm in 0..self.vms.len() {
+            let host = self.host_of(vm as u32);
+            let tally = self.vms[vm].tally;
+            self.hosts[host as usize].tally.add(&tally);
+        }
+        let seconds = (self.end - self.measured_from) as f64 / 1e9;
+        let resources = self.arrays.iter().zip(&self.scenario.arrays);
+        let resources = resources.map(|(array, spec)| (spec.name.clone(), array.outcome(seconds))).collect();
+        let consumers = (0..self.vms.len()).map(|vm| self.consumer(vm, seconds)).collect::<Vec<_>>();
+        let consumers = self.scenario.vms.iter().map(|vm| vm.name.clone()).zip(consumers).collect();
+        let hosts = (0..self.hosts.len()).map(|host| self.host(host, seconds)).collect::<Vec<_>>();
+        let hosts = self.scenario.hosts.iter().map(|host| host.name.clone()).zip(hosts).collect();
+        Outcome {
+            scenario: self.scenario.name.clone(),
+            seed: self.seed,
+            duration_s: self.end as f64 / 1e9,
+            warmup_s: self.measured_from as f64 / 1e9,
+            resources,
+            hosts,
+            consumers,
+            work: self.work,
+        }
+    }
+
+    fn consumer(&mut self, vm: usize, seconds: f64) -> ConsumerOutcome {
+        let spec = &self.scenario.vms[vm];
+        let stage = self.ports[self.vms[vm].ports[0] as usize].stage;
+        let window = self.stages[stage as usize].window.outcome(self.end);
+        let state = &mut self.vms[vm];
+        ConsumerOutcome {
+            host: spec.host.clone(),
+            shares: spec.shares,
+            iops: state.tally.count as f64 / seconds,
+            bytes_per_s: state.tally.bytes as f64 / seconds,
+            ops_per_s: state.tally.ops as f64 / seconds,
+            latency_ms: state.felt.latencies(),
+            device_latency_ms: state.tally.device_ms(),
+            window: (!state.protected).then_some(window),
+            outstanding: state.measured.mean(&mut state.outstanding, self.end),
+            above_target_fraction: (state.judged > 0).then(|| state.above as f64 / state.judged as f64),
+            dropped: state.dropped,
+        }
+    }
+
+    fn host(&mut self, host: usize, seconds: f64) -> HostOutcome {
+        let spec = &self.scenario.hosts[host];
+        let state = &self.hosts[host];
+        let mut window = WindowOutcome { mean: 0.0, last: 0.0 };
+        let mut beta = None;
+        for &stage in &state.stages {
+            let stage = &mut self.stages[stage as usize];
+            if stage.resource != spec.array {
+                continue;
+            }
+            let own = stage.window.outcome(self.end);
+            window = WindowOutcome { mean: window.mean + own.mean, last: window.last + own.last };
+            if let Some(own) = stage.law.as_ref().and_then(|law| law.beta) {
+                beta = Some(beta.unwrap_or(0.0) + own);
+            }
+            debug_assert!(stage.vm == NONE || stage.law.is_some(), "who has a stage of its own has a law");
+        }
+        HostOutcome {
+            resource: spec.array.clone(),
+            iops: state.tally.count as f64 / seconds,
+            bytes_per_s: state.tally.bytes as f64 / seconds,
+            device_latency_ms: state.tally.device_ms(),
+            window,
+            beta,
+        }
+    }
+}
+
+impl ArrayState {
+    fn outcome(&self, seconds: f64) -> ResourceOutcome {
+        ResourceOutcome {
+            latency_ms: self.latency.latencies(),
+            iops: self.count as f64 / seconds,
+            bytes_per_s: self.bytes as f64 / seconds,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a simulation found.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use tidegate_units::{ConsumerName, HostName, ResourceName, Shares};
+
+/// The result of a simulation, over the time after the warm-up. Serialised, it is the document of
+/// `tidegate sim run --json`; the same scenario and seed always give the same one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The seed that was used.
+    pub seed: u64,
+    /// How long was simulated, warm-up included.
+    pub duration_s: f64,
+    /// What of it is not in the statistics.
+    pub warmup_s: f64,
+    /// The arrays, by name, in the order of the scenario.
+    pub resources: Named<ResourceName, ResourceOutcome>,
+    /// The hosts.
+    pub hosts: Named<HostName, HostOutcome>,
+    /// The virtual machines.
+    pub consumers: Named<ConsumerName, ConsumerOutcome>,
+    /// What the engine did, warm-up included.
+    pub work: Work,
+}
+
+/// What the engine did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Work {
+    /// Everything that happened: arrivals, dispatches and completions of requests, control steps, messages, timers.
+    pub events: u64,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Control steps of all loops.
+    pub steps: u64,
+    /// Reports that went from host to host. Where the network is ideal, all see one board and none are sent.
+    pub messages: u64,
+}
+
+/// What an array did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ResourceOutcome {
+    /// From submission to the array to its answer; `None` without requests.
+    pub latency_ms: Option<Latencies>,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+}
+
+/// What a host did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostOutcome {
+    /// Its main array.
+    pub resource: ResourceName,
+    /// Requests per second, on all arrays.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Mean response time of the arrays for this host, its own queue not included; `None` without requests.
+    pub device_latency_ms: Option<f64>,
+    /// Its issue queue on its main array: what its law allows, or its depth. With a law for each virtual machine, all of
+    /// their windows together.
+    pub window: WindowOutcome,
+    /// β of its law at its last decision; that of all virtual machines together when each has a law. `None` without a
+    /// window law, or before it decided.
+    pub beta: Option<f64>,
+}
+
+/// What a virtual machine got.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ConsumerOutcome {
+    /// Where it runs.
+    pub host: HostName,
+    /// What it is entitled to.
+    pub shares: Shares,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Operations per second; an operation is one I/O or several, as its workloads say.
+    pub ops_per_s: f64,
+    /// What it feels: from issuing a request to its completion, its host's queue included. `None` without requests.
+    pub latency_ms: Option<Latencies>,
+    /// Mean response time of the arrays for it.
+    pub device_latency_ms: Option<f64>,
+    /// The window under which it runs: its host's, shared with the host's other virtual machines, or its own where each
+    /// has a law. `None` for a protected one, which no window holds.
+    pub window: Option<WindowOutcome>,
+    /// How many of its requests were outstanding on average, its host's queue included.
+    pub outstanding: f64,
+    /// In which part of the intervals of the time series, of those in which it completed anything, its mean response
+    /// time at the array was above its host's target; a protected one's reads only. `None` without a law, and when it did
+    /// nothing.
+    pub above_target_fraction: Option<f64>,
+    /// Operations of open-loop workloads that did not take place, because too many were under way.
+    pub dropped: u64,
+}
+
+/// A distribution of response times, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Latencies {
+    /// Exact.
+    pub mean: f64,
+    /// The median; percentiles are exact to one per cent.
+    pub p50: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+}
+
+/// A window over time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WindowOutcome {
+    /// Its mean over time.
+    pub mean: f64,
+    /// What it was at the end.
+    #[serde(rename = "final")]
+    pub last: f64,
+}
+
+/// Values by name, in an order of their own. Serialised, a map.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named<N, T>(Vec<(N, T)>);
+
+impl<N: AsRef<str>, T> Named<N, T> {
+    /// The value under a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(own, _)| own.as_ref() == name).map(|(_, value)| value)
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&N, &T)> {
+        self.0.iter().map(|(name, value)| (name, value))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<N, T> FromIterator<(N, T)> for Named<N, T> {
+    fn from_iter<I: IntoIterator<Item = (N, T)>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+impl<N: AsRef<str>, T: Serialize> Serialize for Named<N, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name.as_ref(), value)?;
+        }
+        map.end()
+    }
+}

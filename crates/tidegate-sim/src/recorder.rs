@@ -1,0 +1,116 @@
+//! What can be heard of a simulation while it runs.
+
+use serde::Serialize;
+use tidegate_control::Decision;
+use tidegate_units::{ConsumerName, HostName, Instant};
+
+/// Listens to a simulation. What it does changes nothing in it.
+pub trait Recorder {
+    /// One row of the time series: one consumer over one interval. Rows come in the order of time, and of the scenario.
+    fn row(&mut self, _row: &Row<'_>) {}
+
+    /// A decision of a host's law; of a virtual machine's, where each has one.
+    fn decision(&mut self, _host: &HostName, _consumer: Option<&ConsumerName>, _decision: &Decision) {}
+
+    /// Virtual time has come this far. Called once per interval of the time series.
+    fn progress(&mut self, _now: Instant) {}
+
+    /// Whether to make rows at all.
+    fn wants_rows(&self) -> bool {
+        true
+    }
+}
+
+/// Listens to nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Recorder for Silent {
+    fn wants_rows(&self) -> bool {
+        false
+    }
+}
+
+/// One consumer over one interval of the time series.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Row<'a> {
+    /// The end of the interval, in seconds.
+    pub time_s: f64,
+    /// The consumer's host.
+    pub host: &'a HostName,
+    /// The consumer.
+    pub consumer: &'a ConsumerName,
+    /// The numbers.
+    #[serde(flatten)]
+    pub sample: Sample,
+}
+
+/// The numbers of a row. What is `None` has no value: nothing completed, or there is no such law.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Sample {
+    /// The window that the consumer runs under at the end of the interval.
+    pub window: Option<f64>,
+    /// β of the law's last decision.
+    pub beta: Option<f64>,
+    /// What the law's own host measured in its last control interval.
+    pub latency_local_ms: Option<f64>,
+    /// What all hosts measured together, as the law was told last.
+    pub latency_cluster_ms: Option<f64>,
+    /// The smoothed response time that the law compared with its set point last.
+    pub estimate_ms: Option<f64>,
+    /// The consumer's mean response time at the array.
+    pub device_latency_ms: Option<f64>,
+    /// The consumer's mean response time as it feels it.
+    pub latency_ms: Option<f64>,
+    /// Its requests per second.
+    pub iops: f64,
+    /// Its bytes per second.
+    pub bytes_per_s: f64,
+    /// Its operations per second.
+    pub ops_per_s: f64,
+    /// Its mean number of requests outstanding, its host's queue included.
+    pub outstanding: f64,
+}
+
+/// The time series in memory.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    rows: Vec<OwnedRow>,
+}
+
+/// A row that outlives the simulation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnedRow {
+    /// The end of the interval, in seconds.
+    pub time_s: f64,
+    /// The consumer's host.
+    pub host: HostName,
+    /// The consumer.
+    pub consumer: ConsumerName,
+    /// The numbers.
+    pub sample: Sample,
+}
+
+impl Series {
+    /// All rows, in the order of time, and of the scenario.
+    #[must_use]
+    pub fn rows(&self) -> &[OwnedRow] {
+        &self.rows
+    }
+
+    /// A consumer's samples with their times in seconds.
+    pub fn of_consumer<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (f64, &'a Sample)> {
+        self.rows.iter().filter(move |row| row.consumer.as_str() == name).map(|row| (row.time_s, &row.sample))
+    }
+}
+
+impl Recorder for Series {
+    fn row(&mut self, row: &Row<'_>) {
+        self.rows.push(OwnedRow {
+            time_s: row.time_s,
+            host: row.host.clone(),
+            consumer: row.consumer.clone(),
+            sample: row.sample,
+        });
+    }
+}

@@ -1,0 +1,179 @@
+//! `[host.NAME]`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tidegate_config::{Report, Section, law};
+use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
+use tidegate_sched::{Batch, Cost};
+use tidegate_units::{Bytes, HostName, Latency, ResourceName};
+
+use super::{Context, Span, array, copies};
+use crate::engine::GREATEST_DEPTH;
+use crate::scenario::{Host, Scenario, Scope, SignalSource};
+
+pub(super) const KEYS: &[&str] = &[
+    "count",
+    "array",
+    "depth",
+    "law",
+    "target",
+    "set_point",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "normalise",
+    "idle_half_life",
+    "dry_run",
+    "window",
+    "pid",
+    "beta_scale",
+    "signal",
+    "scope",
+    "phase",
+    "batch",
+    "idle_credit",
+    "down",
+    "reported_factor",
+];
+
+pub(super) const BATCH_KEYS: &[&str] = &["locality", "requests", "ios"];
+
+/// The names of a template's hosts, in their order.
+pub(super) type Templates = BTreeMap<String, Vec<HostName>>;
+
+/// Reads the hosts.
+pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) -> Templates {
+    let mut templates = Templates::new();
+    let Some(tables) = root.named_tables("host", KEYS, &mut context.report) else { return templates };
+    if tables.is_empty() {
+        let help = "add a table `[host.NAME]`";
+        context.report.error_with_help(root.span(), "the scenario has no hosts", help);
+    }
+    for (name, table) in tables {
+        let array = array_of(&table, scenario, context);
+        let mut names = Vec::new();
+        for copy in copies(&table, name.value, &mut context.report) {
+            match HostName::new(&copy) {
+                Ok(host) => names.push(host),
+                Err(error) => {
+                    context.report.error(&name.span, format!("a host's name: {error}"));
+                    break;
+                }
+            }
+        }
+        let first = names.first().cloned();
+        if let Some(host) = first.and_then(|first| host(&table, &first, array, context)) {
+            for copy in &names {
+                context.places.hosts.insert(copy.to_string(), name.span.clone());
+                scenario.hosts.push(Host { name: copy.clone(), ..host.clone() });
+            }
+        }
+        templates.insert(name.value.to_owned(), names);
+    }
+    templates
+}
+
+/// The array of a host; the only one there is, where nothing is said.
+fn array_of(table: &Section<'_>, scenario: &Scenario, context: &mut Context<'_, '_>) -> Option<ResourceName> {
+    if table.has("array") {
+        return array::reference(table, "array", context).map(|given| given.value);
+    }
+    match &scenario.arrays[..] {
+        [only] => Some(only.name.clone()),
+        arrays => {
+            if arrays.len() > 1 {
+                table.missing("array", &format!("\"{}\"", arrays[0].name), &mut context.report);
+            }
+            None
+        }
+    }
+}
+
+fn host(
+    table: &Section<'_>,
+    name: &HostName,
+    array: Option<ResourceName>,
+    context: &mut Context<'_, '_>,
+) -> Option<Host> {
+    let report = &mut context.report;
+    // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
+    let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
+    let defaults = defaults(table, report);
+    let law = law::read(table, &resource, defaults, report);
+    let mut host = Host::new(name.clone(), resource);
+    host.law = law;
+    if let Some(depth) = table.whole("depth", 1..=u64::from(GREATEST_DEPTH), report) {
+        host.depth = depth.value as u32;
+    }
+    let signals = [("local", SignalSource::Local), ("cluster", SignalSource::Cluster)];
+    let scopes = [("host", Scope::Host), ("vm", Scope::Vm)];
+    host.signal = table.choice("signal", &signals, report).map_or(host.signal, |given| given.value);
+    host.scope = table.choice("scope", &scopes, report).map_or(host.scope, |given| given.value);
+    without_effect(table, host.law.as_ref(), report);
+    if let Some(phase) = table.parsed::<Latency>("phase", report) {
+        host.phase = phase.value.to_duration();
+    }
+    host.batch = batch(table, report);
+    if let Some(credit) = table.whole("idle_credit", 0..=65_536, report) {
+        host.idle_credit = Cost::from_ios(credit.value as u32);
+    }
+    if let Some(down) = table.one_or_more::<Span>("down", report) {
+        host.down = down.into_iter().map(|span| span.value).collect();
+    }
+    if let Some(factor) = table.number("reported_factor", report) {
+        host.reported_factor = factor.value;
+        if factor.value < 0.0 {
+            report.error(&factor.span, "`reported_factor` must not be negative");
+        }
+    }
+    array.map(|_| host)
+}
+
+/// What `beta_scale` says. The defaults are those of hosts that share an array, which is what is simulated here.
+fn defaults(table: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
+    let scales = [("per-share", BetaScale::PerShare), ("relative", BetaScale::Relative)];
+    match table.choice("beta_scale", &scales, report).map(|given| given.value) {
+        Some(BetaScale::Relative) => WindowConfig::default(),
+        Some(BetaScale::PerShare) | None => WindowConfig::across_hosts(),
+    }
+}
+
+fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Report<'_>) {
+    // A law that is written, and wrong, is reported as that.
+    if law.is_some() || table.has("target") {
+        return;
+    }
+    for key in ["beta_scale", "signal", "scope", "phase", "reported_factor"] {
+        if let Some(span) = table.key_span(key) {
+            report.warning(&span, format!("`{key}` has no effect"), format!("{} has no law", table.what()));
+        }
+    }
+}
+
+fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {
+    let mut batch = Batch::default();
+    let Some(section) = table.table("batch", BATCH_KEYS, report) else { return Some(batch) };
+    if let Some(locality) = section.parsed::<Bytes>("locality", report) {
+        batch.locality = locality.value;
+    }
+    if let Some(requests) = section.whole("requests", 0..=1_024, report) {
+        batch.requests = requests.value as u32;
+    }
+    if let Some(cost) = section.whole("ios", 0..=65_536, report) {
+        batch.cost = Cost::from_ios(cost.value as u32);
+    }
+    Some(batch)
+}
+
+/// The hosts that a name means: those of a template, or one.
+pub(super) fn referred<'a>(
+    name: &str,
+    templates: &'a Templates,
+    hosts: &'a std::collections::HashMap<String, Range<usize>>,
+) -> Option<Vec<HostName>> {
+    if let Some(names) = templates.get(name) {
+        return Some(names.clone());
+    }
+    hosts.contains_key(name).then(|| HostName::new(name).ok().into_iter().collect())
+}

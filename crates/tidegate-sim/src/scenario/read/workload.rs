@@ -1,0 +1,338 @@
+//! `[workload.NAME]`.
+
+use std::collections::BTreeMap;
+
+use tidegate_config::{Given, Report, Section};
+use tidegate_units::{Bytes, Iops, Latency};
+
+use super::{Context, Span, profile, trace};
+use crate::scenario::{
+    Arrivals, Cycle, Durability, Region, Sizes, Spacing, Step, Think, ThinkTime, Workload,
+};
+
+pub(super) const KEYS: &[&str] = &[
+    "outstanding",
+    "think",
+    "think_time",
+    "rate",
+    "spacing",
+    "limit",
+    "after",
+    "every",
+    "threads",
+    "backlog",
+    "trace",
+    "speed",
+    "repeat",
+    "profile",
+    "count",
+    "size",
+    "sizes",
+    "reads",
+    "sequential",
+    "region",
+    "durability",
+    "volume",
+    "steps",
+    "during",
+    "cycle",
+];
+pub(super) const STEP_KEYS: &[&str] =
+    &["count", "size", "sizes", "reads", "sequential", "region", "durability", "volume"];
+pub(super) const SIZE_KEYS: &[&str] = &["size", "weight"];
+pub(super) const REGION_KEYS: &[&str] = &["from", "to"];
+pub(super) const CYCLE_KEYS: &[&str] = &["on", "off", "delay"];
+
+/// What decides when operations begin: one of them, and the keys that go with it.
+const KINDS: &[(&str, &[&str])] = &[
+    ("outstanding", &["think", "think_time"]),
+    ("rate", &["spacing", "limit"]),
+    ("after", &["every", "threads", "backlog"]),
+    ("trace", &["speed", "repeat"]),
+    ("profile", &["threads", "think", "think_time"]),
+];
+
+/// How many operations of an open loop may be under way where nothing is said: a client with patience.
+const DEFAULT_LIMIT: u32 = 10_000;
+
+/// What a request is where nothing is said: PARDA's micro-benchmark (§5.2).
+const DEFAULT_SIZE: u32 = 16 * 1024;
+
+/// The largest request: more than any driver sends.
+const GREATEST_SIZE: u64 = 64 * 1024 * 1024;
+
+/// A workload, with the names of the volumes that its steps use.
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    pub(super) workload: Workload,
+    pub(super) volumes: Vec<String>,
+}
+
+/// Workloads by name; a profile is several. `None`: it is wrong, which is reported.
+pub(super) type Templates = BTreeMap<String, Option<Vec<Template>>>;
+
+/// Reads the workloads.
+pub(super) fn read(root: &Section<'_>, context: &mut Context<'_, '_>) -> Templates {
+    let mut templates = Templates::new();
+    let Some(tables) = root.named_tables("workload", KEYS, &mut context.report) else { return templates };
+    let names: Vec<String> = tables.iter().map(|(name, _)| name.value.to_owned()).collect();
+    for (name, table) in tables {
+        let template = workload(&name, &table, &names, context);
+        templates.insert(name.value.to_owned(), template);
+    }
+    templates
+}
+
+fn workload(
+    name: &Given<&str>,
+    table: &Section<'_>,
+    names: &[String],
+    context: &mut Context<'_, '_>,
+) -> Option<Vec<Template>> {
+    let kind = kind(table, &mut context.report)?;
+    let during = table.one_or_more::<Span>("during", &mut context.report);
+    let during =
+        during.map_or(vec![Span::ALWAYS], |spans| spans.into_iter().map(|span| span.value).collect());
+    let cycle = cycle(table, &mut context.report);
+    let report = &mut context.report;
+    let mut templates = match kind {
+        "profile" => {
+            let profiles = [("oltp", profile::Profile::Oltp)];
+            let profile = table.choice("profile", &profiles, report)?.value;
+            profile::read(profile, name.value, table, think(table, report), report)
+        }
+        "trace" => {
+            for key in STEP_KEYS.iter().chain(&["steps"]) {
+                if let Some(span) = table.key_span(key) {
+                    report.error(&span, format!("`{key}` is what the trace says"));
+                }
+            }
+            let arrivals = trace(table, context)?;
+            let name = name.value.to_owned();
+            let workload = Workload {
+                name,
+                arrivals,
+                steps: Vec::new(),
+                operations: 1,
+                during: Vec::new(),
+                cycle: None,
+            };
+            vec![Template { workload, volumes: Vec::new() }]
+        }
+        _ => {
+            let arrivals = match kind {
+                "outstanding" => closed(table, report),
+                "rate" => open(table, report),
+                _ => after(table, name.value, names, report),
+            };
+            let (steps, volumes) = steps(table, report).into_iter().unzip();
+            let name = name.value.to_owned();
+            let workload =
+                Workload { name, arrivals: arrivals?, steps, operations: 1, during: Vec::new(), cycle: None };
+            vec![Template { workload, volumes }]
+        }
+    };
+    for template in &mut templates {
+        template.workload.during.clone_from(&during);
+        template.workload.cycle = cycle;
+    }
+    Some(templates)
+}
+
+/// Which of the keys of [`KINDS`] is given. Keys that go with another are reported.
+fn kind(table: &Section<'_>, report: &mut Report<'_>) -> Option<&'static str> {
+    let mut given = KINDS.iter().filter(|(key, _)| table.has(key));
+    let Some((kind, own)) = given.next() else {
+        table.missing("outstanding", "32", report);
+        return None;
+    };
+    if let Some((second, _)) = given.next() {
+        let span = table.key_span(second).unwrap_or_else(|| table.span().clone());
+        report.error(&span, format!("`{kind}` and `{second}` exclude each other"));
+        return None;
+    }
+    for (other, keys) in KINDS {
+        for key in keys.iter().filter(|key| !own.contains(key) && !STEP_KEYS.contains(key)) {
+            if let Some(span) = table.key_span(key) {
+                report.error(&span, format!("`{key}` goes with `{other}`, and this has `{kind}`"));
+            }
+        }
+    }
+    Some(kind)
+}
+
+fn closed(table: &Section<'_>, report: &mut Report<'_>) -> Option<Arrivals> {
+    let outstanding = table.whole("outstanding", 1..=65_536, report);
+    let think = think(table, report);
+    Some(Arrivals::Closed { outstanding: outstanding?.value as u32, think })
+}
+
+fn think(table: &Section<'_>, report: &mut Report<'_>) -> Think {
+    let distributions = [
+        ("constant", ThinkTime::Constant),
+        ("exponential", ThinkTime::Exponential),
+        ("uniform", ThinkTime::Uniform),
+    ];
+    let mean = table.parsed::<Latency>("think", report).map_or(Latency::ZERO, |think| think.value);
+    let distribution = table.choice("think_time", &distributions, report);
+    Think { mean, distribution: distribution.map_or(ThinkTime::default(), |given| given.value) }
+}
+
+fn open(table: &Section<'_>, report: &mut Report<'_>) -> Option<Arrivals> {
+    let rate = table.parsed::<Iops>("rate", report);
+    if let Some(rate) = rate.as_ref().filter(|rate| rate.value == Iops::ZERO) {
+        report.error(&rate.span, "`rate` must be more than nothing");
+    }
+    let spacings = [("poisson", Spacing::Poisson), ("even", Spacing::Even)];
+    let spacing = table.choice("spacing", &spacings, report).map_or(Spacing::default(), |given| given.value);
+    let limit = table.whole("limit", 1..=1 << 20, report).map_or(DEFAULT_LIMIT, |limit| limit.value as u32);
+    Some(Arrivals::Open { rate: rate?.value, spacing, limit })
+}
+
+fn after(table: &Section<'_>, own: &str, names: &[String], report: &mut Report<'_>) -> Option<Arrivals> {
+    let workload = table.text("after", report)?;
+    let others: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != own).collect();
+    if !others.contains(&workload.value) {
+        report.unknown(&workload, "workload", others);
+        return None;
+    }
+    let every = table.whole("every", 1..=1_000_000, report).map_or(1, |every| every.value as u32);
+    let threads = table.whole("threads", 1..=65_536, report).map_or(1, |threads| threads.value as u32);
+    let backlog = table.whole("backlog", 1..=100_000_000, report);
+    if let Some(backlog) = backlog.as_ref().filter(|backlog| backlog.value < u64::from(every)) {
+        report.error(&backlog.span, format!("`backlog` must be at least `every`, {every}"));
+    }
+    let backlog = backlog.map_or(every.saturating_mul(2), |backlog| backlog.value as u32);
+    Some(Arrivals::After { workload: workload.value.to_owned(), every, threads, backlog })
+}
+
+fn trace(table: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Arrivals> {
+    let file = table.text("trace", &mut context.report)?;
+    let speed = table.number("speed", &mut context.report);
+    let repeat = table.flag("repeat", &mut context.report);
+    if let Some(speed) = speed.as_ref().filter(|speed| speed.value <= 0.0) {
+        context.report.error(&speed.span, "`speed` must be more than nothing");
+    }
+    let records = match (context.files)(file.value) {
+        Ok(text) => trace::parse(&text).map_err(|error| format!("`{}`: {error}", file.value)),
+        Err(error) => Err(error),
+    };
+    match records {
+        Ok(records) => Some(Arrivals::Trace {
+            records: records.into(),
+            speed: speed.map_or(1.0, |speed| speed.value),
+            repeat,
+        }),
+        Err(error) => {
+            context.report.error(&file.span, error);
+            None
+        }
+    }
+}
+
+/// The steps of an operation: a list of them, or one from the workload's own keys.
+fn steps(table: &Section<'_>, report: &mut Report<'_>) -> Vec<(Step, String)> {
+    if !table.has("steps") {
+        return vec![step(table, report)];
+    }
+    for key in STEP_KEYS {
+        if let Some(span) = table.key_span(key) {
+            report.error(&span, format!("`{key}` belongs into one of the `steps`"));
+        }
+    }
+    let steps = table.tables("steps", STEP_KEYS, report);
+    steps.iter().map(|section| step(section, report)).collect()
+}
+
+fn step(section: &Section<'_>, report: &mut Report<'_>) -> (Step, String) {
+    let mut step = Step::random_reads(DEFAULT_SIZE);
+    if let Some(count) = section.whole("count", 0..=65_536, report) {
+        step.count = count.value as u32;
+    }
+    if let Some(sizes) = sizes(section, report) {
+        step.sizes = sizes;
+    }
+    for (key, part) in [("reads", &mut step.reads), ("sequential", &mut step.sequential)] {
+        if let Some(given) = section.number(key, report) {
+            *part = given.value;
+            if !(0.0..=1.0).contains(&given.value) {
+                report.error(&given.span, format!("`{key}` is a part, 0 to 1"));
+            }
+        }
+    }
+    if let Some(region) = region(section, report) {
+        step.region = region;
+    }
+    let durabilities = [("none", Durability::None), ("fua", Durability::Fua), ("flush", Durability::Flush)];
+    if let Some(durability) = section.choice("durability", &durabilities, report) {
+        step.durability = durability.value;
+    }
+    let volume = section.text("volume", report).map_or(String::new(), |given| given.value.to_owned());
+    (step, volume)
+}
+
+fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
+    if section.has("size") && section.has("sizes") {
+        let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
+        report.error(&span, "`size` and `sizes` exclude each other");
+    }
+    if let Some(size) = size(section, report) {
+        return Some(Sizes::fixed(size));
+    }
+    let tables = section.tables("sizes", SIZE_KEYS, report);
+    if tables.is_empty() {
+        return None;
+    }
+    let mut weighted = Vec::new();
+    for table in tables {
+        if !table.has("size") {
+            table.missing("size", "\"16KiB\"", report);
+        }
+        let weight = table.number("weight", report);
+        if let Some(weight) = weight.as_ref().filter(|weight| weight.value < 0.0) {
+            report.error(&weight.span, "`weight` must not be negative");
+            return None;
+        }
+        weighted.push((size(&table, report)?, weight.map_or(1.0, |weight| weight.value)));
+    }
+    let sizes = Sizes::weighted(weighted);
+    if sizes.is_none() {
+        let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
+        report.error(&span, "`sizes` have no weight at all");
+    }
+    sizes
+}
+
+fn size(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
+    let size = section.parsed::<Bytes>("size", report)?;
+    if size.value == Bytes::ZERO || size.value.get() > GREATEST_SIZE {
+        report.error(&size.span, "`size` must be more than nothing, and at most 64MiB");
+        return None;
+    }
+    u32::try_from(size.value.get()).ok()
+}
+
+fn region(section: &Section<'_>, report: &mut Report<'_>) -> Option<Region> {
+    let table = section.table("region", REGION_KEYS, report)?;
+    let from = table.number("from", report).map_or(0.0, |from| from.value);
+    let to = table.number("to", report).map_or(1.0, |to| to.value);
+    if !(0.0 <= from && from < to && to <= 1.0) {
+        report.error(table.span(), "a region begins before it ends, between 0 and 1");
+        return None;
+    }
+    Some(Region { from, to })
+}
+
+fn cycle(table: &Section<'_>, report: &mut Report<'_>) -> Option<Cycle> {
+    let section = table.table("cycle", CYCLE_KEYS, report)?;
+    for key in ["on", "off"] {
+        if !section.has(key) {
+            section.missing(key, "\"5s\"", report);
+        }
+    }
+    let on = section.parsed::<Latency>("on", report);
+    let off = section.parsed::<Latency>("off", report);
+    let delay = section.parsed::<Latency>("delay", report);
+    let delay = delay.map_or(Latency::ZERO, |delay| delay.value);
+    Some(Cycle { on: on?.value, off: off?.value, delay })
+}

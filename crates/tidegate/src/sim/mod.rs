@@ -1,0 +1,167 @@
+//! `tidegate sim`.
+
+mod series;
+mod table;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use tidegate_sim::{Outcome, Recorder, Row, Scenario, simulate};
+use tidegate_units::Instant;
+
+use crate::failure::Failure;
+use series::SeriesFile;
+
+/// Simulate hosts that share storage
+///
+/// Runs the schedulers and laws of the gateway in virtual time, over models of storage, as a scenario says.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(RunArgs),
+    Schema(SchemaArgs),
+}
+
+/// Run a scenario, and print what it came to
+///
+/// The same scenario and seed always give the same output. What is wrong with a scenario is said as FILE:line:column, all
+/// of it at once, with what to write instead, and exit status 2.
+#[derive(clap::Args)]
+struct RunArgs {
+    /// The scenario; see docs/scenarios.md
+    #[arg(value_name = "FILE")]
+    scenario: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Write the time series to this file: CSV, or Parquet when it ends in .parquet
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+
+    /// Seed of everything random [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Print the JSON schema of scenarios
+#[derive(clap::Args)]
+struct SchemaArgs {}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::Run(args) => run_scenario(args),
+        Command::Schema(_) => Ok(write!(io::stdout(), "{}", tidegate_sim::scenario::schema::JSON)?),
+    }
+}
+
+/// A larger file is not a scenario.
+const LARGEST_SCENARIO: u64 = 64 * 1024 * 1024;
+
+/// A larger file does not fit into memory as text and as records.
+const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
+
+fn run_scenario(args: &RunArgs) -> Result<(), Failure> {
+    let scenario = load(&args.scenario)?;
+    let seed = args.seed.unwrap_or(scenario.seed);
+    let series = args.series.as_deref().map(SeriesFile::create).transpose()?;
+    let mut listener = Listener { series, failed: None, progress: Progress::new(&scenario) };
+    let outcome = simulate(&scenario, seed, &mut listener);
+    listener.progress.finish();
+    let outcome = outcome.map_err(Failure::Scenario)?;
+    let Listener { series, failed, .. } = listener;
+    match (failed, series) {
+        (Some(error), _) => return Err(error.into()),
+        (None, Some(series)) => series.finish()?,
+        (None, None) => {}
+    }
+    print(&outcome, args.json)
+}
+
+fn print(outcome: &Outcome, json: bool) -> Result<(), Failure> {
+    if json {
+        let json = serde_json::to_string_pretty(outcome).map_err(io::Error::from)?;
+        Ok(writeln!(io::stdout(), "{json}")?)
+    } else {
+        Ok(write!(io::stdout(), "{}", table::Table(outcome))?)
+    }
+}
+
+/// Reads a scenario and the traces it names, whose paths start at its folder. Warnings go to stderr.
+pub(crate) fn load(path: &Path) -> Result<Scenario, Failure> {
+    let unreadable = |source| Failure::ReadScenario { path: path.to_owned(), source };
+    let text = read_bounded(path, LARGEST_SCENARIO).map_err(unreadable)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut files = |name: &str| {
+        read_bounded(&folder.join(name), LARGEST_TRACE).map_err(|error| format!("`{name}`: {error}"))
+    };
+    let (scenario, warnings) =
+        Scenario::read(&path.display().to_string(), &text, &mut files).map_err(Failure::InvalidScenario)?;
+    for warning in warnings {
+        writeln!(io::stderr(), "{warning}")?;
+    }
+    Ok(scenario)
+}
+
+fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large"));
+    }
+    Ok(text)
+}
+
+/// Writes the series, and shows how far it is.
+struct Listener {
+    series: Option<SeriesFile>,
+    failed: Option<io::Error>,
+    progress: Progress,
+}
+
+impl Recorder for Listener {
+    fn row(&mut self, row: &Row<'_>) {
+        if let (Some(series), None) = (&mut self.series, &self.failed) {
+            self.failed = series.write(row).err();
+        }
+    }
+
+    fn progress(&mut self, now: Instant) {
+        self.progress.show(now);
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.series.is_some()
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Progress(indicatif::ProgressBar);
+
+impl Progress {
+    fn new(scenario: &Scenario) -> Self {
+        let seconds = scenario.duration.as_secs().max(1);
+        let bar = indicatif::ProgressBar::new(seconds);
+        let style = indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos} of {len} s, {eta} left");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.set_message(scenario.name.clone());
+        Self(bar)
+    }
+
+    fn show(&self, now: Instant) {
+        self.0.set_position(now.as_secs_f64() as u64);
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

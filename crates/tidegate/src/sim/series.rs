@@ -1,0 +1,76 @@
+//! The time series as a file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use tidegate_sim::Row;
+
+/// The columns, in order. The first three are the row's names.
+pub(super) const COLUMNS: [&str; 14] = [
+    "time_s",
+    "host",
+    "consumer",
+    "window",
+    "beta",
+    "latency_local_ms",
+    "latency_cluster_ms",
+    "estimate_ms",
+    "device_latency_ms",
+    "latency_ms",
+    "iops",
+    "bytes_per_s",
+    "ops_per_s",
+    "outstanding",
+];
+
+/// A file that takes rows.
+pub(super) struct SeriesFile {
+    out: BufWriter<File>,
+}
+
+impl SeriesFile {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let mut out = BufWriter::new(File::create(path)?);
+        writeln!(out, "{}", COLUMNS.join(","))?;
+        Ok(Self { out })
+    }
+
+    pub(super) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
+        write!(self.out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
+        for value in numbers(row) {
+            match value {
+                Some(value) => write!(self.out, ",{value}")?,
+                None => self.out.write_all(b",")?,
+            }
+        }
+        writeln!(self.out)
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The numbers of a row, in the order of the columns. `None` has no value, which is an empty field.
+pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; 11] {
+    let sample = row.sample;
+    [
+        sample.window,
+        sample.beta,
+        sample.latency_local_ms,
+        sample.latency_cluster_ms,
+        sample.estimate_ms,
+        sample.device_latency_ms,
+        sample.latency_ms,
+        Some(sample.iops),
+        Some(sample.bytes_per_s),
+        Some(sample.ops_per_s),
+        Some(sample.outstanding),
+    ]
+}
+
+/// A field as RFC 4180 has it.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}

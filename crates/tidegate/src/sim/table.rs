@@ -1,0 +1,132 @@
+//! The outcome of a simulation for people.
+
+use std::fmt;
+
+use tidegate_sim::{Latencies, Outcome, WindowOutcome};
+use tidegate_units::{ByteRate, Iops};
+
+/// The outcome as tables.
+pub(super) struct Table<'a>(pub(super) &'a Outcome);
+
+/// More consumers are not shown: a template of thousands is read from the JSON document.
+const MOST_ROWS: usize = 50;
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = self.0;
+        writeln!(
+            f,
+            "{}: {} s, statistics from {} s on, seed {}\n",
+            outcome.scenario, outcome.duration_s, outcome.warmup_s, outcome.seed
+        )?;
+        let mut rows = vec![heading(&["array", "IO/s", "bytes/s", "mean ms", "p50", "p95", "p99"])];
+        for (name, resource) in outcome.resources.iter() {
+            let mut row = vec![name.to_string(), iops(resource.iops), bytes(resource.bytes_per_s)];
+            row.extend(latencies(resource.latency_ms));
+            rows.push(row);
+        }
+        write_rows(f, &rows)?;
+        let mut rows =
+            vec![heading(&["host", "array", "IO/s", "bytes/s", "array ms", "window", "at the end", "beta"])];
+        for (name, host) in outcome.hosts.iter() {
+            let [mean, last] = window(Some(host.window));
+            let (rate, bytes) = (iops(host.iops), bytes(host.bytes_per_s));
+            let (latency, beta) = (number(host.device_latency_ms), number(host.beta));
+            rows.push(vec![
+                name.to_string(),
+                host.resource.to_string(),
+                rate,
+                bytes,
+                latency,
+                mean,
+                last,
+                beta,
+            ]);
+        }
+        write_rows(f, &rows)?;
+        let mut rows = vec![heading(&[
+            "consumer",
+            "host",
+            "shares",
+            "IO/s",
+            "bytes/s",
+            "ops/s",
+            "mean ms",
+            "p50",
+            "p95",
+            "p99",
+            "array ms",
+            "outstanding",
+            "above target",
+        ])];
+        for (name, consumer) in outcome.consumers.iter() {
+            let mut row = vec![name.to_string(), consumer.host.to_string(), consumer.shares.to_string()];
+            row.extend([iops(consumer.iops), bytes(consumer.bytes_per_s), iops(consumer.ops_per_s)]);
+            row.extend(latencies(consumer.latency_ms));
+            row.extend([number(consumer.device_latency_ms), number(Some(consumer.outstanding))]);
+            row.push(
+                consumer
+                    .above_target_fraction
+                    .map_or(NONE.to_owned(), |part| format!("{:.1} %", part * 100.0)),
+            );
+            rows.push(row);
+        }
+        write_rows(f, &rows)
+    }
+}
+
+const NONE: &str = "-";
+
+fn heading(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn iops(per_second: f64) -> String {
+    let text = Iops::new(per_second).to_string();
+    text.strip_suffix(" IO/s").map_or(text.clone(), str::to_owned)
+}
+
+fn bytes(per_second: f64) -> String {
+    ByteRate::new(per_second).to_string()
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or(NONE.to_owned(), |value| format!("{value:.2}"))
+}
+
+fn latencies(latencies: Option<Latencies>) -> [String; 4] {
+    match latencies {
+        Some(Latencies { mean, p50, p95, p99 }) => [mean, p50, p95, p99].map(|value| number(Some(value))),
+        None => [(); 4].map(|()| NONE.to_owned()),
+    }
+}
+
+fn window(window: Option<WindowOutcome>) -> [String; 2] {
+    window.map_or([(); 2].map(|()| NONE.to_owned()), |window| {
+        [window.mean, window.last].map(|w| number(Some(w)))
+    })
+}
+
+/// The first column to the left, the others to the right.
+fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
+    let shown = &rows[..rows.len().min(MOST_ROWS + 1)];
+    let columns = shown.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            shown.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    for row in shown {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            match column {
+                0 => write!(f, "{cell:<width$}")?,
+                _ => write!(f, "  {cell:>width$}")?,
+            }
+        }
+        writeln!(f)?;
+    }
+    if rows.len() > shown.len() {
+        writeln!(f, "and {} more: see --json", rows.len() - shown.len())?;
+    }
+    writeln!(f)
+}
