@@ -4,9 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_control::{Law, LawKind, LoopConfig};
-use tidegate_device::{DeviceConfig, Preset};
+use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
-use tidegate_sched::Limit;
 use tidegate_units::{ByteRate, Bytes, Iops, Latency};
 
 use crate::config::Config;
@@ -104,8 +103,16 @@ fn backend(backend: &BackendConfig) -> String {
     }
 }
 
-fn device_name(device: &DeviceConfig) -> &'static str {
-    Preset::ALL.iter().find(|preset| preset.config() == *device).map_or("device", |preset| preset.name())
+fn device_name(device: &DeviceConfig) -> String {
+    if let DeviceConfig::Exponential(ExponentialConfig { rate, servers, .. }) = device {
+        let servers = if *servers == 1 { String::new() } else { format!(" of {servers} servers") };
+        return format!("exponential service{servers} at {rate}");
+    }
+    Preset::ALL
+        .iter()
+        .find(|preset| preset.config() == *device)
+        .map_or("device", |preset| preset.name())
+        .to_owned()
 }
 
 fn regulation(law: &LoopConfig) -> Regulation {
@@ -228,6 +235,9 @@ mod tests {
         backend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }
         export.vm1 = { upstream = 'lun 1' }
         export.vm2 = {}
+        [pool.server]
+        backend = { kind = 'emulated', exponential = { rate = '1000 IO/s', servers = 2, capacity = '1GiB' } }
+        export.served = { size = '1GiB' }
     ";
 
     fn summary() -> Summary {
@@ -248,7 +258,10 @@ mod tests {
              pool far: NBD server at tcp:10.0.0.1:10809, up to 4 connections each, asked when the service starts, \
              depth 32; no law, shares and limits only\n  \
              vm1  upstream export \"lun 1\", 100 shares\n  \
-             vm2  upstream export \"vm2\", 100 shares"
+             vm2  upstream export \"vm2\", 100 shares\n\
+             pool server: emulated exponential service of 2 servers at 1000 IO/s, up to 1 GiB in memory, depth 32; \
+             no law, shares and limits only\n  \
+             served  1 GiB, 100 shares"
         );
     }
 

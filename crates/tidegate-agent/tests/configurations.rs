@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tidegate_agent::config::{Config, ConfigError, Severity};
 use tidegate_control::{Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
-use tidegate_gateway::{PoolConfig, PoolLimits};
-use tidegate_units::{Latency, ResourceName};
+use tidegate_device::{DeviceConfig, ExponentialConfig};
+use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
+use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("tidegate.toml", text, Path::new("/etc/tidegate"))
@@ -143,6 +144,19 @@ fn with(place: &str, value: &str) -> Result<Config, ConfigError> {
     lines.push((place, value.to_owned()));
     let text: String = lines.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
     parse(&text)
+}
+
+#[test]
+fn an_exponential_server_is_a_backend_too() {
+    let backend = "{ kind = 'emulated', exponential = { rate = '1000 IO/s', capacity = '64GiB' } }";
+    let config = with("pool.p.backend", backend).unwrap();
+    let BackendConfig::Emulated { device: DeviceConfig::Exponential(server), .. } =
+        &config.gateway.pools[0].backend
+    else {
+        panic!("{:?}", config.gateway.pools[0].backend)
+    };
+    let expected = ExponentialConfig { rate: Iops::new(1_000.0), servers: 1, capacity: Bytes::from_gib(64) };
+    assert_eq!(*server, expected);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! `backend = { … }` of a pool.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use tidegate_config::{Given, Report, Section};
-use tidegate_device::Preset;
+use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore};
-use tidegate_units::Bytes;
+use tidegate_units::{Bytes, Iops};
 
 use super::{Context, PathUse, upstream};
 
@@ -14,6 +16,7 @@ pub(super) const KEYS: &[&str] = &[
     "kind",
     "direct",
     "preset",
+    "exponential",
     "seed",
     "data",
     "memory",
@@ -26,8 +29,10 @@ pub(super) const KEYS: &[&str] = &[
 
 /// The keys that belong to one kind only.
 const FILE_ONLY: &[&str] = &["direct"];
-const EMULATED_ONLY: &[&str] = &["preset", "seed", "data", "memory"];
+const EMULATED_ONLY: &[&str] = &["preset", "exponential", "seed", "data", "memory"];
 const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay"];
+
+const EXPONENTIAL_KEYS: &[&str] = &["rate", "servers", "capacity"];
 
 /// What an emulated pool may keep in memory where nothing is said: a demonstration's worth.
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
@@ -69,14 +74,52 @@ pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<Back
 }
 
 fn emulated(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
-    let presets: Vec<_> = Preset::ALL.iter().map(|preset| (preset.name(), *preset)).collect();
-    if !section.has("preset") {
-        section.missing("preset", &format!("\"{}\"", Preset::ALL[0].name()), &mut context.report);
-    }
-    let preset = section.choice("preset", &presets, &mut context.report);
+    let device = device(section, &mut context.report);
     let seed = section.whole("seed", 0..=i64::MAX as u64, &mut context.report).map_or(0, |seed| seed.value);
     let data = data(section, context);
-    Some(BackendConfig::Emulated { device: preset?.value.config(), seed, data })
+    Some(BackendConfig::Emulated { device: device?, seed, data })
+}
+
+/// A preset, or an exponential server.
+fn device(section: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+    if section.has("exponential") {
+        if let Some(preset) = section.value("preset") {
+            report.error(&preset.span(), "`preset` and `exponential` exclude each other");
+        }
+        return exponential(section, report).map(DeviceConfig::Exponential);
+    }
+    if !section.has("preset") {
+        section.missing("preset", &format!("\"{}\"", Preset::ALL[0].name()), report);
+    }
+    let presets: Vec<_> = Preset::ALL.iter().map(|preset| (preset.name(), *preset)).collect();
+    section.choice("preset", &presets, report).map(|preset| preset.value.config())
+}
+
+fn exponential(section: &Section<'_>, report: &mut Report<'_>) -> Option<ExponentialConfig> {
+    let server = section.table("exponential", EXPONENTIAL_KEYS, report)?;
+    for (key, example) in [("rate", "\"1000 IO/s\""), ("capacity", "\"64GiB\"")] {
+        if !server.has(key) {
+            server.missing(key, example, report);
+        }
+    }
+    let rate = positive("rate", Iops::ZERO, &server, report);
+    let servers = server.whole("servers", 1..=1024, report).map_or(1, |servers| servers.value as u32);
+    let capacity = positive("capacity", Bytes::ZERO, &server, report);
+    Some(ExponentialConfig { rate: rate?, servers, capacity: capacity? })
+}
+
+fn positive<T: FromStr<Err: Display> + PartialOrd>(
+    key: &str,
+    zero: T,
+    section: &Section<'_>,
+    report: &mut Report<'_>,
+) -> Option<T> {
+    let given = section.parsed::<T>(key, report)?;
+    if given.value > zero {
+        return Some(given.value);
+    }
+    report.error(&given.span, format!("`{key}` must be more than nothing"));
+    None
 }
 
 fn data(section: &Section<'_>, context: &mut Context<'_>) -> DataStore {
