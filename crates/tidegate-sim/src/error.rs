@@ -85,7 +85,7 @@ pub enum ScenarioError {
         reason: String,
     },
     /// An array holds only so many requests at once.
-    #[error("array `{array}` was given more than {most} requests at once")]
+    #[error("array `{array}` holds at most {most} requests at once, and would be given more")]
     Overrun {
         /// The array.
         array: ResourceName,

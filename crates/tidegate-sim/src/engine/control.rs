@@ -54,7 +54,7 @@ impl Simulation<'_> {
                     reads,
                     writes,
                     mean_outstanding: MeanOutstanding::new(
-                        port.observed.mean(&mut port.outstanding, self.now),
+                        port.observed.mean(port.outstanding.integral(self.now), self.now),
                     ),
                     queued: port.queued,
                 }

@@ -3,7 +3,6 @@
 use tidegate_control::{ControlLoop, Operations};
 use tidegate_units::{Instant, Latency};
 
-use super::measure::Since;
 use super::plan::nanos;
 use super::{Event, NONE, Simulation, scheduler};
 use crate::scenario::Span;
@@ -99,7 +98,6 @@ impl Simulation<'_> {
         if !std::mem::replace(&mut state.up, false) {
             return;
         }
-        state.life += 1;
         self.cluster.forget(host);
         for stage in self.hosts[host as usize].stages.clone() {
             let spec = &self.scenario.hosts[host as usize];
@@ -111,6 +109,7 @@ impl Simulation<'_> {
                     self.requests.remove(request as usize);
                 }
             }
+            state.life += 1;
             state.commanded = None;
             state.window.set(None, self.now);
             for port in state.ports.clone() {
@@ -123,8 +122,6 @@ impl Simulation<'_> {
                 port.delay = Latency::ZERO;
                 port.queued = 0;
                 port.outstanding.clear(self.now);
-                port.observed = Since::default();
-                port.observed.mean(&mut port.outstanding, self.now);
                 port.interval = [Operations::default(); 2];
                 port.at_array = [(NONE, NONE); 2];
             }
@@ -132,7 +129,6 @@ impl Simulation<'_> {
         for stream in 0..self.streams.len() as u32 {
             let vm = self.streams[stream as usize].vm;
             if self.host_of(vm) == host {
-                self.vms[vm as usize].outstanding.clear(self.now);
                 self.reset_stream(stream);
                 self.reconsider(stream);
             }
@@ -153,7 +149,7 @@ impl Simulation<'_> {
             }
             for &port in &state.ports {
                 let port = &mut self.ports[port as usize];
-                port.observed.mean(&mut port.outstanding, self.now);
+                port.observed.mean(port.outstanding.integral(self.now), self.now);
             }
             state.window.set(Some(state.in_force().get()), self.now);
         }

@@ -14,8 +14,6 @@ pub(super) struct Stream<'a> {
     pub(super) vm: u32,
     places: Vec<StepPlan>,
     random: Random,
-    /// Where the next sequential request of each step begins, from the region's beginning.
-    cursors: Vec<u64>,
     /// Whether its own times have it active.
     pub(super) during: bool,
     pub(super) cycle: bool,
@@ -56,7 +54,14 @@ impl<'a> Simulation<'a> {
         }
         let at = (index - streams.start) as usize;
         streams.end = index + 1;
-        let workload = &vm.workloads[at];
+        let mut workload = &vm.workloads[at];
+        // Copies of a template have equal workloads: all look at one of them, which is then in the cache.
+        let same = plan.vm.checked_sub(1).map(|before| self.vms[before as usize].streams.start as usize + at);
+        if let Some(before) = same.and_then(|before| self.streams.get(before))
+            && before.workload == workload
+        {
+            workload = before.workload;
+        }
         let threads = match workload.arrivals {
             Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads,
             Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
@@ -65,7 +70,6 @@ impl<'a> Simulation<'a> {
             workload,
             vm: plan.vm,
             random: Random::of(self.seed, &["workload", vm.name.as_str(), &workload.name]),
-            cursors: vec![0; plan.steps.len()],
             places: plan.steps,
             during: false,
             cycle: workload.cycle.is_none(),
@@ -130,7 +134,9 @@ impl<'a> Simulation<'a> {
         stream.epoch += 1;
         stream.under_way = 0;
         stream.owed = 0;
-        stream.cursors.fill(0);
+        for place in &mut stream.places {
+            place.cursor = 0;
+        }
         stream.parked = match stream.workload.arrivals {
             Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads,
             Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
@@ -358,21 +364,20 @@ impl Stream<'_> {
 
     /// The next request of a step.
     fn next_io(&mut self, at: usize, step: &Step) -> (u32, Io) {
-        let place = self.places[at];
+        let place = &mut self.places[at];
         // One random number for each thing that varies, and none for what does not.
         let bytes =
             if step.sizes.is_fixed() { step.sizes.at(0.0) } else { step.sizes.at(self.random.fraction()) };
         let reads = chance(step.reads, &mut self.random);
         let follows = chance(step.sequential, &mut self.random);
         let size = u64::from(bytes);
-        let cursor = &mut self.cursors[at];
         let offset = if follows {
-            if *cursor + size > place.length { 0 } else { *cursor }
+            if place.cursor + size > place.length { 0 } else { place.cursor }
         } else {
             // Aligned to its own size, as load generators do.
             self.random.below(place.length / size) * size
         };
-        *cursor = offset + size;
+        place.cursor = offset + size;
         let kind =
             if reads { IoKind::Read } else { IoKind::Write { fua: step.durability == Durability::Fua } };
         (place.port, Io { kind, offset: place.base + offset, bytes })

@@ -115,8 +115,6 @@ struct ArrayState {
 /// A host.
 struct HostState {
     up: bool,
-    /// How many times it has failed.
-    life: u32,
     stages: Vec<u32>,
     tally: Tally,
 }
@@ -124,6 +122,8 @@ struct HostState {
 /// A host's side of an array, or a virtual machine's where each has a law: queue, scheduler, law.
 struct Stage {
     host: u32,
+    /// How many times its host has failed.
+    life: u32,
     array: u32,
     vm: u32,
     resource: ResourceName,
@@ -174,7 +174,7 @@ struct VmState {
     /// Since the time series' last interval; and what of it came before the statistics began.
     interval: Tally,
     before_measure: Tally,
-    outstanding: Outstanding,
+    /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the statistics.
     sampled: Since,
     measured: Since,
     /// Intervals judged, and those above the target.
@@ -223,7 +223,7 @@ impl<'a> Simulation<'a> {
             hosts: scenario
                 .hosts
                 .iter()
-                .map(|_| HostState { up: true, life: 0, stages: Vec::new(), tally: Tally::default() })
+                .map(|_| HostState { up: true, stages: Vec::new(), tally: Tally::default() })
                 .collect(),
             stages: Vec::new(),
             ports: Vec::new(),
@@ -243,7 +243,7 @@ impl<'a> Simulation<'a> {
         simulation.arrays.extend(plan.devices.into_iter().map(|device| ArrayState {
             device,
             next: u64::MAX,
-            latency: Distribution::new(),
+            latency: Distribution::default(),
             count: 0,
             bytes: 0,
         }));
@@ -281,6 +281,7 @@ impl<'a> Simulation<'a> {
         });
         let mut stage = Stage {
             host: plan.host,
+            life: 0,
             array: plan.array,
             vm: plan.vm.unwrap_or(NONE),
             resource: self.scenario.arrays[plan.array as usize].name.clone(),
@@ -411,7 +412,7 @@ impl<'a> Simulation<'a> {
     fn issue(&mut self, stream: u32, port: u32, operation: u32, io: Io) {
         let port_state = &mut self.ports[port as usize];
         let stage = port_state.stage;
-        let life = self.hosts[self.stages[stage as usize].host as usize].life;
+        let life = self.stages[stage as usize].life;
         let request = Request {
             stream,
             port,
@@ -432,7 +433,6 @@ impl<'a> Simulation<'a> {
         }
         port_state.outstanding.add(1, self.now);
         port_state.queued += 1;
-        self.vms[port_state.vm as usize].outstanding.add(1, self.now);
         let extent = Extent { offset: io.offset, bytes: io.bytes };
         let queued =
             self.stages[stage as usize].scheduler.enqueue(port_state.flow, instant(self.now), key, extent);
@@ -505,8 +505,7 @@ impl<'a> Simulation<'a> {
             array.count += 1;
             array.bytes += u64::from(request.io.bytes);
         }
-        let host = &mut self.hosts[stage.host as usize];
-        if request.life != host.life {
+        if request.life != stage.life {
             return;
         }
         if !flush {
@@ -520,16 +519,15 @@ impl<'a> Simulation<'a> {
             operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(device));
             unlink(&mut self.requests, port, kind, &request);
             let vm = &mut self.vms[port.vm as usize];
-            vm.outstanding.add(-1, self.now);
             vm.felt.record(felt);
             let done = Tally {
                 count: 1,
                 bytes: request.io.bytes.into(),
                 ops: 0,
-                felt_nanos: felt.into(),
-                device_nanos: device.into(),
+                felt_nanos: felt,
+                device_nanos: device,
                 judged: u64::from(!vm.protected || kind == READ),
-                judged_nanos: if !vm.protected || kind == READ { device.into() } else { 0 },
+                judged_nanos: if !vm.protected || kind == READ { device } else { 0 },
             };
             vm.interval.add(&done);
             let complete = stage.scheduler.complete(port.flow, instant(self.now));
@@ -594,11 +592,10 @@ impl VmState {
             on: false,
             ports: Vec::new(),
             streams: 0..0,
-            felt: Distribution::new(),
+            felt: Distribution::default(),
             tally: Tally::default(),
             interval: Tally::default(),
             before_measure: Tally::default(),
-            outstanding: Outstanding::default(),
             sampled: Since::default(),
             measured: Since::default(),
             judged: 0,

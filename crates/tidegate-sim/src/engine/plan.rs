@@ -66,6 +66,8 @@ pub(super) struct StepPlan {
     /// The region on the array.
     pub(super) base: u64,
     pub(super) length: u64,
+    /// Where the next sequential request begins, from the region's beginning.
+    pub(super) cursor: u64,
 }
 
 pub(super) struct GroupPlan {
@@ -216,7 +218,7 @@ impl Plan {
                 if records.iter().any(|record| record.bytes == 0 || u64::from(record.bytes) > length) {
                     return Err(fail("a recorded request is empty, or larger than the disk".to_owned()));
                 }
-                vec![StepPlan { port, base, length }]
+                vec![StepPlan { port, base, length, cursor: 0 }]
             } else {
                 workload
                     .steps
@@ -280,7 +282,7 @@ fn place_step(step: &Step, disks: &[(u32, u64, u64)]) -> Result<StepPlan, String
             Bytes::new(step.sizes.greatest().into())
         ));
     }
-    Ok(StepPlan { port, base: base + from, length })
+    Ok(StepPlan { port, base: base + from, length, cursor: 0 })
 }
 
 fn check_times(scenario: &Scenario) -> Result<(), ScenarioError> {

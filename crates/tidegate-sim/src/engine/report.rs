@@ -12,20 +12,29 @@ impl Simulation<'_> {
     pub(super) fn measure(&mut self) {
         self.measured_from = self.now;
         for array in &mut self.arrays {
-            array.latency = Distribution::new();
+            array.latency = Distribution::default();
             (array.count, array.bytes) = (0, 0);
         }
         for stage in &mut self.stages {
             stage.window.restart(self.now);
         }
-        for vm in &mut self.vms {
-            vm.felt = Distribution::new();
+        for index in 0..self.vms.len() {
+            let integral = self.integral(index);
+            let vm = &mut self.vms[index];
+            vm.felt = Distribution::default();
             // What belongs to the interval under way counts for the time series, and not for the statistics.
             vm.tally = Tally::default();
             vm.before_measure = vm.interval;
             (vm.judged, vm.above, vm.dropped) = (0, 0, 0);
-            vm.measured.mean(&mut vm.outstanding, self.now);
+            vm.measured.mean(integral, self.now);
         }
+    }
+
+    /// Request-nanoseconds that a virtual machine had outstanding so far, on all its ports.
+    fn integral(&mut self, vm: usize) -> u128 {
+        let now = self.now;
+        let ports = &mut self.ports;
+        self.vms[vm].ports.iter().map(|&port| ports[port as usize].outstanding.integral(now)).sum()
     }
 
     /// An interval of the time series is over.
@@ -33,10 +42,8 @@ impl Simulation<'_> {
         let length = nanos(self.scenario.series_interval);
         let rows = recorder.wants_rows();
         for vm in 0..self.vms.len() {
-            let outstanding = {
-                let state = &mut self.vms[vm];
-                state.sampled.mean(&mut state.outstanding, self.now)
-            };
+            let integral = self.integral(vm);
+            let outstanding = self.vms[vm].sampled.mean(integral, self.now);
             if rows {
                 let sample = self.sample_of(vm, outstanding, length as f64 / 1e9);
                 let spec = &self.scenario.vms[vm];
@@ -83,10 +90,10 @@ impl Simulation<'_> {
         if let Some(target) = target
             && interval.judged > before.judged
         {
-            let judged = u128::from(interval.judged - before.judged);
+            let judged = interval.judged - before.judged;
             let mean = (interval.judged_nanos - before.judged_nanos) / judged;
             state.judged += 1;
-            state.above += u64::from(mean > u128::from(target.as_nanos()));
+            state.above += u64::from(mean > target.as_nanos());
         }
         state.tally.add(&interval);
         state.tally.subtract(&before);
@@ -124,6 +131,7 @@ impl Simulation<'_> {
         let spec = &self.scenario.vms[vm];
         let stage = self.ports[self.vms[vm].ports[0] as usize].stage;
         let window = self.stages[stage as usize].window.outcome(self.end);
+        let integral = self.integral(vm);
         let state = &mut self.vms[vm];
         ConsumerOutcome {
             host: spec.host.clone(),
@@ -134,7 +142,7 @@ impl Simulation<'_> {
             latency_ms: state.felt.latencies(),
             device_latency_ms: state.tally.device_ms(),
             window: (!state.protected).then_some(window),
-            outstanding: state.measured.mean(&mut state.outstanding, self.end),
+            outstanding: state.measured.mean(integral, self.end),
             above_target_fraction: (state.judged > 0).then(|| state.above as f64 / state.judged as f64),
             dropped: state.dropped,
         }

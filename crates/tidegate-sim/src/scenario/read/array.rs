@@ -20,7 +20,7 @@ const PRETENDED: Bytes = Bytes::from_gib(1 << 30);
 pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) {
     let report = &mut context.report;
     let Some(tables) = root.named_tables("array", ARRAY_KEYS, report) else { return };
-    if tables.is_empty() {
+    if !root.has("array") {
         report.error_with_help(root.span(), "the scenario has no arrays", "add a table `[array.NAME]`");
     }
     for (name, table) in tables {

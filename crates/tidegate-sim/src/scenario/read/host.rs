@@ -46,7 +46,7 @@ pub(super) type Templates = BTreeMap<String, Vec<HostName>>;
 pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) -> Templates {
     let mut templates = Templates::new();
     let Some(tables) = root.named_tables("host", KEYS, &mut context.report) else { return templates };
-    if tables.is_empty() {
+    if !root.has("host") {
         let help = "add a table `[host.NAME]`";
         context.report.error_with_help(root.span(), "the scenario has no hosts", help);
     }

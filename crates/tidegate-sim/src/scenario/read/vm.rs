@@ -41,7 +41,7 @@ pub(super) fn read(
     context: &mut Context<'_, '_>,
 ) {
     let Some(tables) = root.named_tables("vm", KEYS, &mut context.report) else { return };
-    if tables.is_empty() {
+    if !root.has("vm") {
         let help = "add a table `[vm.NAME]`";
         context.report.error_with_help(root.span(), "the scenario has no virtual machines", help);
     }

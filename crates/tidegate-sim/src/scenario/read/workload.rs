@@ -191,6 +191,10 @@ fn open(table: &Section<'_>, report: &mut Report<'_>) -> Option<Arrivals> {
 
 fn after(table: &Section<'_>, own: &str, names: &[String], report: &mut Report<'_>) -> Option<Arrivals> {
     let workload = table.text("after", report)?;
+    if workload.value == own {
+        report.error(&workload.span, "a workload cannot follow itself");
+        return None;
+    }
     let others: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != own).collect();
     if !others.contains(&workload.value) {
         report.unknown(&workload, "workload", others);
