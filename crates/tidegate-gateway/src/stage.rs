@@ -466,7 +466,8 @@ fn kind(operation: &Operation) -> Kind {
     }
 }
 
-fn length_of(operation: &Operation) -> u64 {
+/// The bytes that an operation reads or changes.
+pub(crate) fn length_of(operation: &Operation) -> u64 {
     match *operation {
         Operation::Read { length, .. }
         | Operation::Write { length, .. }

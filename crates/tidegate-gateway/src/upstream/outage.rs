@@ -35,7 +35,10 @@ impl Reachability {
 
     /// A connection was lost; with the last one an outage begins, unless one goes on that no answer has ended.
     pub(super) fn lost(&mut self, none_left: bool, now: Instant) {
-        self.pause_from(now);
+        // Several that are lost together are one failure.
+        if !self.attempting && self.next < now {
+            self.pause_from(now);
+        }
         if none_left {
             self.outage.get_or_insert(now);
         }
@@ -98,8 +101,10 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_bound_and_an_answer_ends_them() {
         let mut reachability = Reachability::new(Duration::from_secs(30), at(0));
-        reachability.lost(true, at(0));
-        let (mut now, mut pauses) = (at(0), Vec::new());
+        let (mut now, mut pauses) = (at(1), Vec::new());
+        for left in [true, true, false] {
+            reachability.lost(!left, now);
+        }
         for _ in 0..9 {
             let next = reachability.next_attempt().unwrap();
             pauses.push(next.saturating_since(now).as_millis());
@@ -110,10 +115,12 @@ mod tests {
         }
         assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
         reachability.connected(true, now);
+        now = now + Duration::from_millis(1);
         // Lost again before it has answered anything: as if it had never been there.
         reachability.lost(true, now);
         assert_eq!(reachability.next_attempt(), Some(now + LONGEST_PAUSE));
         reachability.answered();
+        now = now + LONGEST_PAUSE + Duration::from_millis(1);
         reachability.lost(true, now);
         assert_eq!(reachability.next_attempt(), Some(now));
     }

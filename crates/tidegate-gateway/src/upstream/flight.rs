@@ -1,0 +1,74 @@
+//! What is under way: jobs, and how they are told apart on a connection.
+
+use slab::Slab;
+use tidegate_nbd::Errno;
+use tidegate_nbd::transmission::Pending;
+
+use super::plan::Part;
+
+/// How often a request that had left is sent again. What breaks the connection every time may be to blame for it.
+const MOST_ATTEMPTS: u8 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Request(usize),
+    Flush,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) work: Work,
+    /// How often it was lost with a connection after it had left.
+    attempts: u8,
+    /// Connections up to this ordinal do not count for that: they were there already when it was last lost, and many
+    /// break at once when a server dies.
+    excused: u64,
+}
+
+impl Job {
+    /// Counts a loss with the connection of this ordinal, of so many opened; says whether it was not the last.
+    pub(super) fn may_try_again(&mut self, ordinal: u64, opened: u64) -> bool {
+        if ordinal > self.excused {
+            self.attempts += 1;
+            self.excused = opened;
+        }
+        self.attempts < MOST_ATTEMPTS
+    }
+
+    pub(super) fn new(work: Work) -> Self {
+        Self { work, attempts: 0, excused: 0 }
+    }
+}
+
+/// A job on a connection.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) job: Job,
+    pub(super) link: usize,
+    /// Tells it from others that use the same key at other times; grows.
+    pub(super) serial: u64,
+    pub(super) part: Part,
+    /// For a flush: the changes answered when it was sent.
+    pub(super) covers: u64,
+    /// Some of it may have left, and all of it has.
+    pub(super) begun: bool,
+    pub(super) sent: bool,
+    pub(super) replied: bool,
+    pub(super) failed: Option<Errno>,
+}
+
+/// What a cookie stands for on this connection. A reply that comes twice stands for nothing.
+pub(super) fn pending(flights: &Slab<Flight>, link: usize, cookie: u64) -> Option<Pending> {
+    let flight = flights.get(key_of(cookie))?;
+    let known = flight.link == link && !flight.replied && flight.serial as u32 == (cookie >> 32) as u32;
+    known.then(|| flight.part.expects())
+}
+
+/// The serial number makes cookies of finished requests unknown, although keys are used again.
+pub(super) fn cookie(flight: usize, serial: u64) -> u64 {
+    (serial << 32) | flight as u64
+}
+
+pub(super) fn key_of(cookie: u64) -> usize {
+    (cookie & u64::from(u32::MAX)) as usize
+}

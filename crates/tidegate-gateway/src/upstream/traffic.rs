@@ -1,0 +1,336 @@
+//! Requests to the upstream, and its replies.
+
+use std::io;
+
+use slab::Slab;
+use tidegate_nbd::transmission::{Command, ReplyError, ReplyEvent, Request as Wire};
+use tidegate_nbd::{Errno, Operation};
+
+use super::flight::{Flight, Job, Work, cookie, key_of, pending};
+use super::link::{DIRECT, Link, Outgoing, PORTION, Payload, Receiving, State};
+use super::loss::fail;
+use super::plan::{Part, errno_for_client};
+use super::{Done, Hands, Upstream};
+use crate::buffer::Buffer;
+use crate::message::Message;
+use crate::request::Request;
+use crate::ring::{Part as Window, Token};
+use crate::stage::length_of;
+
+/// Requests on one connection: as many as this gateway takes from one connection by default. More wait here.
+const LINK_DEPTH: usize = 128;
+
+impl Upstream {
+    pub(super) fn submit(&mut self, job: Job, hands: &mut Hands<'_>) {
+        if self.closing || self.has_lost_patience(hands.now) {
+            return fail(job, hands);
+        }
+        let link = match job.work {
+            // Past those that wait: it covers only what is answered already.
+            Work::Flush => self.oldest_link(),
+            Work::Request(_) if self.waiting.is_empty() => self.idlest_link(),
+            Work::Request(_) => None,
+        };
+        match (link, job.work) {
+            (Some(link), _) => self.launch(link, job, hands),
+            (None, Work::Flush) => self.waiting.push_front(job),
+            (None, Work::Request(_)) => self.waiting.push_back(job),
+        }
+    }
+
+    /// The connection with the fewest requests in flight, if any has room.
+    fn idlest_link(&self) -> Option<usize> {
+        let room =
+            self.links.iter().filter(|(_, link)| link.state == State::Open && link.in_flight < LINK_DEPTH);
+        room.min_by_key(|(_, link)| link.in_flight).map(|(key, _)| key)
+    }
+
+    /// The connection whose flush covers most.
+    fn oldest_link(&self) -> Option<usize> {
+        let open = self.links.iter().filter(|(_, link)| link.state == State::Open);
+        open.min_by_key(|(_, link)| link.mark).map(|(key, _)| key)
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn pump(&mut self, hands: &mut Hands<'_>) {
+        while let Some(job) = self.waiting.front().copied() {
+            let link = match job.work {
+                Work::Flush => self.oldest_link(),
+                Work::Request(_) => self.idlest_link(),
+            };
+            let Some(link) = link else { return };
+            self.waiting.pop_front();
+            self.launch(link, job, hands);
+        }
+    }
+
+    fn launch(&mut self, link_key: usize, job: Job, hands: &mut Hands<'_>) {
+        self.serial += 1;
+        let (part, payload) = match job.work {
+            Work::Flush => (Part::FLUSH, None),
+            Work::Request(key) => {
+                let request = &mut hands.requests[key];
+                let part = self.plan.part(&request.operation, request.done);
+                let payload = (part.command == Command::Write).then(|| Payload {
+                    // Invariant: a write is queued together with its payload, and has it back whenever nothing of it
+                    // is being sent.
+                    buffer: request.buffer.take().expect("a write has its payload"),
+                    start: request.done as usize,
+                    length: part.length as usize,
+                });
+                (part, payload)
+            }
+        };
+        let flight = self.flights.insert(Flight {
+            job,
+            link: link_key,
+            serial: self.serial,
+            part,
+            covers: self.ledger.begin_flush(),
+            begun: false,
+            sent: false,
+            replied: false,
+            failed: None,
+        });
+        let Part { command, flags, offset, length } = part;
+        let wire = Wire { command, flags, cookie: cookie(flight, self.serial), offset, length };
+        let link = &mut self.links[link_key];
+        if link.in_flight == 0 {
+            link.note_progress(hands.now);
+        }
+        link.in_flight += 1;
+        link.queue.push_back(Outgoing { head: wire.encode(), payload, flight });
+        self.to_send = true;
+    }
+
+    /// A part of what was to be sent has been, or could not be.
+    pub(crate) fn sent(
+        &mut self,
+        link_key: usize,
+        result: io::Result<usize>,
+        mut message: Box<Message<Outgoing>>,
+        hands: &mut Hands<'_>,
+    ) {
+        let mut complete = Vec::new();
+        if let Ok(count) = result {
+            let (flights, requests) = (&mut self.flights, &mut *hands.requests);
+            message.advance(count, |outgoing| {
+                let flight = &mut flights[outgoing.flight];
+                flight.sent = true;
+                if flight.replied {
+                    complete.push(outgoing.flight);
+                }
+                give_back(outgoing, flights, requests);
+            });
+        }
+        let link = &mut self.links[link_key];
+        link.message = Some(message);
+        let broken = link.state == State::Broken;
+        for flight in complete {
+            self.finish(flight, hands);
+        }
+        match result {
+            _ if broken => self.settle_at_rest(link_key, hands),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                self.break_off(link_key, &format!("cannot send: {error}"), hands);
+            }
+            _ => {
+                self.to_send = true;
+                self.end_if_left(link_key, hands);
+            }
+        }
+    }
+
+    /// Bytes have arrived, or the connection's end.
+    pub(crate) fn received(
+        &mut self,
+        link_key: usize,
+        result: io::Result<usize>,
+        buffer: Buffer,
+        hands: &mut Hands<'_>,
+    ) {
+        let link = &mut self.links[link_key];
+        let count = *result.as_ref().unwrap_or(&0);
+        match std::mem::replace(&mut link.receiving, Receiving::No) {
+            Receiving::Direct { flight } => {
+                if let Work::Request(key) = self.flights[flight].job.work {
+                    hands.requests[key].buffer = Some(buffer);
+                }
+                // Not more than the portion that was asked for.
+                link.parser.received_data(count as u32);
+            }
+            Receiving::Buffered | Receiving::No => {
+                link.input = Some(buffer);
+                link.received = count;
+            }
+        }
+        if link.state == State::Broken {
+            return self.settle_at_rest(link_key, hands);
+        }
+        match result {
+            Ok(0) => self.break_off(link_key, "the upstream has closed it", hands),
+            Ok(count) => {
+                link.note_received(count, hands.now);
+                match self.take_replies(link_key, hands) {
+                    Ok(()) => {
+                        self.receive(link_key, hands);
+                        self.end_if_left(link_key, hands);
+                    }
+                    Err(error) => {
+                        self.break_off(link_key, &format!("it cannot be understood: {error}"), hands);
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.receive(link_key, hands),
+            Err(error) => self.break_off(link_key, &format!("cannot receive: {error}"), hands),
+        }
+    }
+
+    /// Takes apart what has arrived.
+    fn take_replies(&mut self, link_key: usize, hands: &mut Hands<'_>) -> Result<(), ReplyError> {
+        let link = &mut self.links[link_key];
+        // Invariant: the buffer is here, because nothing is being received.
+        let input = link.input.take().expect("a connection's buffer is here between receives");
+        let mut rest = &input[..std::mem::take(&mut link.received)];
+        let outcome = loop {
+            let flights = &mut self.flights;
+            let pending = |cookie| pending(flights, link_key, cookie);
+            let (taken, event) = match self.links[link_key].parser.receive(rest, pending) {
+                Ok(received) => received,
+                Err(error) => break Err(error),
+            };
+            rest = &rest[taken..];
+            match event {
+                None => break Ok(()),
+                Some(ReplyEvent::Data { cookie, offset, bytes }) => {
+                    let (request, start) = place(flights, hands.requests, cookie, offset);
+                    // Invariant: a read has its buffer from its start on, except while the ring fills it.
+                    let buffer = request.buffer.as_mut().expect("a read has its buffer");
+                    buffer[start..start + bytes.len()].copy_from_slice(bytes);
+                }
+                Some(ReplyEvent::Failed { cookie, errno, .. }) => {
+                    flights[key_of(cookie)].failed = Some(errno);
+                }
+                Some(ReplyEvent::End { cookie }) => {
+                    let flight = key_of(cookie);
+                    flights[flight].replied = true;
+                    self.links[link_key].note_progress(hands.now);
+                    if self.flights[flight].sent {
+                        self.finish(flight, hands);
+                    }
+                }
+                Some(ReplyEvent::Hole { .. }) => unreachable!("simple replies have no holes"),
+            }
+        };
+        self.links[link_key].input = Some(input);
+        outcome
+    }
+
+    pub(super) fn receive(&mut self, link_key: usize, hands: &mut Hands<'_>) {
+        let link = &mut self.links[link_key];
+        let token = Token::UpstreamReceived { export: hands.export, link: link_key };
+        if let Some(expected) = link.parser.expects_data()
+            && expected.length as usize >= DIRECT
+        {
+            let (request, start) = place(&self.flights, hands.requests, expected.cookie, expected.offset);
+            if let Some(buffer) = request.buffer.take() {
+                link.receiving = Receiving::Direct { flight: key_of(expected.cookie) };
+                let part = Window { start, length: (expected.length as usize).min(PORTION) };
+                return hands.ring.receive(token, link.fd(), buffer, part, true);
+            }
+        }
+        // Invariant: it is here whenever nothing is being received, with nothing in it that is not taken apart.
+        let input = link.input.take().expect("a connection's buffer is here between receives");
+        link.receiving = Receiving::Buffered;
+        let part = Window { start: 0, length: input.len() };
+        hands.ring.receive(token, link.fd(), input, part, false);
+    }
+
+    /// A job's reply is complete, and all of it had left.
+    fn finish(&mut self, flight_key: usize, hands: &mut Hands<'_>) {
+        let Flight { mut job, link: link_key, part, covers, failed, .. } = self.flights.remove(flight_key);
+        let link = &mut self.links[link_key];
+        link.in_flight -= 1;
+        let (mark, ordinal) = (link.mark, link.ordinal);
+        self.reachability.answered();
+        match (job.work, failed) {
+            // It was not carried out, and whoever comes next will do it.
+            (_, Some(Errno::Shutdown)) => {
+                self.leave(link_key, hands.now);
+                if job.may_try_again(ordinal, self.opened) {
+                    self.submit(job, hands);
+                } else {
+                    fail(job, hands);
+                }
+            }
+            (Work::Request(key), Some(errno)) => {
+                let errno = errno_for_client(&hands.requests[key].operation, errno);
+                hands.done.push(Done::Request { key, result: Err(errno), flush: false });
+            }
+            (Work::Request(key), None) => {
+                let request = &mut hands.requests[key];
+                request.done += part.length;
+                if self.plan.leaves_unflushed(&request.operation) {
+                    let change = self.ledger.answer();
+                    // What covers the first part covers the others.
+                    request.change.get_or_insert(change);
+                }
+                if u64::from(request.done) < length_of(&request.operation) {
+                    self.submit(Job::new(job.work), hands);
+                } else {
+                    let flush = self.plan.needs_flush(&request.operation);
+                    hands.done.push(Done::Request { key, result: Ok(()), flush });
+                }
+            }
+            (Work::Flush, None) => hands.done.push(Done::Flush(Ok(self.ledger.flushed(mark, covers)))),
+            (Work::Flush, Some(errno)) => {
+                if matches!(errno, Errno::Io | Errno::NoSpc) {
+                    // Kernels and servers tell of failed writes once.
+                    self.ledger.failed(covers);
+                }
+                hands.done.push(Done::Flush(Err(errno_for_client(&Operation::Flush, errno))));
+            }
+        }
+        self.pump(hands);
+    }
+}
+
+/// Sends what is queued, unless something is being sent.
+pub(super) fn send(key: usize, link: &mut Link, hands: &mut Hands<'_>) {
+    if link.state == State::Broken {
+        return;
+    }
+    let Some(mut message) = link.message.take() else { return };
+    while message.has_room()
+        && let Some(outgoing) = link.queue.pop_front()
+    {
+        message.push(outgoing);
+    }
+    if message.is_empty() {
+        link.message = Some(message);
+    } else {
+        hands.ring.send(Token::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
+    }
+}
+
+/// A write's payload returns to its request.
+pub(super) fn give_back(outgoing: Outgoing, flights: &Slab<Flight>, requests: &mut Slab<Request>) {
+    if let (Work::Request(key), Some(payload)) = (flights[outgoing.flight].job.work, outgoing.payload) {
+        requests[key].buffer = Some(payload.buffer);
+    }
+}
+
+/// The request that data belongs to, and where in its buffer.
+fn place<'a>(
+    flights: &Slab<Flight>,
+    requests: &'a mut Slab<Request>,
+    cookie: u64,
+    offset: u64,
+) -> (&'a mut Request, usize) {
+    let Flight { job, part, .. } = &flights[key_of(cookie)];
+    let Work::Request(key) = job.work else { unreachable!("a flush has no data") };
+    let request = &mut requests[key];
+    // The parser hands out data only within the part.
+    let start = request.done as usize + (offset - part.offset) as usize;
+    (request, start)
+}
