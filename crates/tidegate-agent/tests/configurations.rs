@@ -71,7 +71,7 @@ fn the_complete_example_states_the_defaults() {
     let text =
         fs::read_to_string(examples().into_iter().find(|path| path.ends_with("complete.toml")).unwrap());
     let config = parse(&text.unwrap()).unwrap();
-    let [windowed, delayed, averaged, shared] = &config.gateway.pools[..] else { panic!("four pools") };
+    let [windowed, delayed, averaged, shared, far] = &config.gateway.pools[..] else { panic!("five pools") };
     let default = |pool: &PoolConfig, law, target| {
         LoopConfig::new(ResourceName::new(pool.name.as_str()).unwrap(), Latency::from_millis(target), law)
     };
@@ -86,7 +86,8 @@ fn the_complete_example_states_the_defaults() {
     let silent = parse(
         "listen = ['unix:/s']\n[pool.windowed]\nbackend = { kind = 'file' }\ntarget = '15ms'\n\
          export.volume = { path = '/dev/vg0/volume', limit = { iops = '500 IO/s', bandwidth = '20MiB/s' } }\n\
-         [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = '4GiB' }",
+         [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = '4GiB' }\n\
+         [pool.far]\nbackend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }\nexport.vm1 = {}",
     )
     .unwrap();
     assert_eq!(silent.drain_deadline, config.drain_deadline);
@@ -94,6 +95,7 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(silent.gateway.pools[0].exports[0].limit, windowed.exports[0].limit);
     assert_eq!(silent.gateway.pools[0].exports[0].shares, windowed.exports[0].shares);
     assert_eq!(silent.gateway.pools[1].backend, delayed.backend);
+    assert_eq!(silent.gateway.pools[2], *far);
 }
 
 /// Keys of the complete example whose values are examples, not defaults.
@@ -109,6 +111,7 @@ const WITHOUT_DEFAULT: &[&str] = &[
     "past_weight",
     "path",
     "size",
+    "upstream",
     "limit",
     "description",
 ];

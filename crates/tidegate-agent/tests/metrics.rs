@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{ControlLoop, Decision, Input, Law, LoopConfig, Observation, WindowConfig, combine};
-use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot};
+use tidegate_gateway::{
+    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, UpstreamSnapshot,
+};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
@@ -27,7 +29,14 @@ fn operation(millis: &[u64]) -> OpSnapshot {
 
 fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
     ConsumerSnapshot {
-        upstream: None,
+        upstream: Some(UpstreamSnapshot {
+            connections: 3,
+            wanted: 4,
+            reconnects: 5,
+            replayed: 6,
+            failed: 7,
+            unflushed_losses: 1,
+        }),
         name: ConsumerName::new(name).unwrap(),
         shares: Shares::DEFAULT,
         protected,

@@ -7,7 +7,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, Po
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::cluster::Member;
-use super::{Context, backend, export};
+use super::{Context, backend, export, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "backend",
@@ -72,6 +72,7 @@ pub(super) fn read(
     }
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);
+        upstream::warn_about_shared(&exports, &mut context.report);
     }
 
     let member = resource.as_ref().filter(|_| shared).map(|resource| Member {

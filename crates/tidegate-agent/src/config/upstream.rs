@@ -1,13 +1,16 @@
 //! `backend = { kind = "nbd", … }` of a pool: another NBD server.
 
 use std::num::NonZeroU16;
+use std::str::FromStr;
 
-use tidegate_config::{Given, Section};
+use thiserror::Error;
+use tidegate_config::{Given, Report, Section};
 use tidegate_gateway::{BackendConfig, Endpoint, ExportName, ExportStore, Replay, UpstreamConfig};
 use tidegate_units::{ConsumerName, Latency};
 
 use super::Context;
 use super::listen::{self, Listen};
+use super::pool::NamedExport;
 
 /// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the service
 /// starts, on the host where it starts.
@@ -38,12 +41,33 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
     Some(BackendConfig::Nbd(config))
 }
 
+/// Where a server is, as it is written.
+struct Address(Endpoint);
+
+/// Why a text is not such an address.
+#[derive(Debug, Error)]
+#[error(
+    "`{0}` is not a server's address; write for example `tcp:10.0.0.1:10809` (an address, not a name) or `unix:/run/x.sock`"
+)]
+struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        // Servers and listeners are written alike.
+        text.parse()
+            .map(|Listen(endpoint)| Self(endpoint))
+            .map_err(|_| AddressError(text.escape_debug().to_string()))
+    }
+}
+
 fn address(section: &Section<'_>, context: &mut Context<'_>) -> Option<Endpoint> {
     if !section.has("address") {
         section.missing("address", "\"tcp:10.0.0.1:10809\"", &mut context.report);
         return None;
     }
-    let Given { value: Listen(endpoint), span } = section.parsed("address", &mut context.report)?;
+    let Given { value: Address(endpoint), span } = section.parsed("address", &mut context.report)?;
     match endpoint {
         Endpoint::Unix(path) => {
             let path = context.folder.join(path);
@@ -82,6 +106,23 @@ pub(super) fn store(
         Err(error) => {
             context.report.error(&given.span, format!("`upstream`: {error}"));
             None
+        }
+    }
+}
+
+/// Warns of exports that are the same one at the server, if any of them may write.
+pub(super) fn warn_about_shared(exports: &[NamedExport], report: &mut Report<'_>) {
+    for (at, export) in exports.iter().enumerate() {
+        let ExportStore::Upstream(name) = &export.config.store else { continue };
+        let same = |other: &&NamedExport| {
+            other.config.store == export.config.store && !(other.config.read_only && export.config.read_only)
+        };
+        if exports[..at].iter().any(|other| same(&other)) {
+            report.warning(
+                &export.name.span,
+                format!("upstream export `{}` is another export's volume too", name.as_str().escape_debug()),
+                "clients that do not know of each other destroy each other's data",
+            );
         }
     }
 }

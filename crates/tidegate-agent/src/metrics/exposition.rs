@@ -8,7 +8,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::registry::Registry;
 use tidegate_cluster::ClusterStatus;
 use tidegate_control::{Input, LawKind};
-use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot};
+use tidegate_gateway::{
+    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, UpstreamSnapshot,
+};
 use tidegate_units::{Latency, ResourceName};
 
 use super::name::{Kind, Metric};
@@ -198,10 +200,37 @@ fn consumer_samples<'a>(
         Metric::Held => flag(is_held(pool, consumer)),
         Metric::Shares => Value::Number(consumer.shares.as_f64()),
         Metric::Protected => flag(consumer.protected),
-        // Every other metric was answered for the gateway or its pools.
-        _ => return,
+        _ => {
+            if let Some(upstream) = &consumer.upstream {
+                upstream_samples(metric, labels, upstream, samples);
+            }
+            return;
+        }
     };
     samples.add(&labels, value);
+}
+
+fn upstream_samples<'a>(
+    metric: Metric,
+    labels: [&'a str; 2],
+    upstream: &UpstreamSnapshot,
+    samples: &mut Samples<'a>,
+) {
+    let count = match metric {
+        Metric::UpstreamConnections => {
+            for (state, connections) in [("up", upstream.connections), ("wanted", upstream.wanted)] {
+                samples.add(&[labels[0], labels[1], state], number(connections));
+            }
+            return;
+        }
+        Metric::UpstreamReconnects => upstream.reconnects,
+        Metric::UpstreamReplayed => upstream.replayed,
+        Metric::UpstreamFailed => upstream.failed,
+        Metric::UpstreamLosses => upstream.unflushed_losses,
+        // Every other metric was answered for the gateway, its pools or its consumers.
+        _ => return,
+    };
+    samples.add(&labels, Value::Count(count));
 }
 
 /// A delay holds whoever has one; a window holds those whose requests wait for it.

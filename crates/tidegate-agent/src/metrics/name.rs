@@ -70,6 +70,16 @@ pub enum Metric {
     Shares,
     /// Never held back.
     Protected,
+    /// Connections to an upstream.
+    UpstreamConnections,
+    /// Connections opened in place of lost ones.
+    UpstreamReconnects,
+    /// Requests sent again.
+    UpstreamReplayed,
+    /// Requests that the upstream was lost with.
+    UpstreamFailed,
+    /// Losses of what was answered and not flushed.
+    UpstreamLosses,
 }
 
 /// The kinds of metric in use.
@@ -142,7 +152,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 37] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -175,6 +185,11 @@ impl Metric {
         Self::Held,
         Self::Shares,
         Self::Protected,
+        Self::UpstreamConnections,
+        Self::UpstreamReconnects,
+        Self::UpstreamReplayed,
+        Self::UpstreamFailed,
+        Self::UpstreamLosses,
     ];
 
     /// Name, kind, unit, labels and help.
@@ -327,6 +342,41 @@ impl Metric {
             Self::Protected => {
                 ("tidegate_protected", None, Gauge, CONSUMER, "1 when no law holds the consumer back")
             }
+            Self::UpstreamConnections => (
+                "tidegate_upstream_connections",
+                None,
+                Gauge,
+                &["pool", "consumer", "state"][..],
+                "Connections to the consumer's upstream export that are up, and as many as are wanted",
+            ),
+            Self::UpstreamReconnects => (
+                "tidegate_upstream_reconnects",
+                None,
+                Counter,
+                CONSUMER,
+                "Connections to the upstream opened in place of lost ones",
+            ),
+            Self::UpstreamReplayed => (
+                "tidegate_upstream_replayed",
+                None,
+                Counter,
+                CONSUMER,
+                "Requests sent again after the connection was lost that had carried them",
+            ),
+            Self::UpstreamFailed => (
+                "tidegate_upstream_failed",
+                None,
+                Counter,
+                CONSUMER,
+                "Requests answered with EIO because their connection to the upstream was lost, or none was there",
+            ),
+            Self::UpstreamLosses => (
+                "tidegate_upstream_unflushed_losses",
+                None,
+                Counter,
+                CONSUMER,
+                "How often the upstream was lost with changes that it had answered and not flushed",
+            ),
         };
         Spec { stem, unit, help, kind, labels }
     }
