@@ -11,6 +11,8 @@ use tidegate_units::ResourceName;
 
 use crate::config::{Carrier, ClusterConfig, JoinError};
 use crate::file::SharedFile;
+use crate::nats::Nats;
+use crate::policy::{Board, PolicyWatch};
 use crate::shared::Shared;
 use crate::status::ClusterStatus;
 use crate::udp::Udp;
@@ -26,6 +28,7 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 /// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out at once.
 pub struct Cluster {
     shared: Arc<Shared>,
+    board: Option<Arc<Board>>,
     /// Behind a lock only so that the cluster may be shared between threads.
     ended: Mutex<Receiver<()>>,
 }
@@ -41,16 +44,22 @@ impl Cluster {
         let shared = Arc::new(Shared::new(&config)?);
         let (end, ended) = channel();
         let carried = Arc::clone(&shared);
+        let mut board = None;
         let run: Box<dyn FnOnce() + Send> = match config.carrier {
             Carrier::Udp(udp) => Box::new(move || Udp::new(carried, udp).run()),
             Carrier::File(file) => Box::new(move || SharedFile::new(carried, file).run()),
+            Carrier::Nats(nats) => {
+                let posted = Arc::default();
+                board = Some(Arc::clone(&posted));
+                Box::new(move || Nats::new(carried, nats, posted).run())
+            }
         };
         let watch = Watch { shared: Arc::clone(&shared), _end: end };
         thread::Builder::new().name("tidegate-cluster".to_owned()).spawn(move || {
             let _watch = watch;
             run();
         })?;
-        Ok(Self { shared, ended: Mutex::new(ended) })
+        Ok(Self { shared, board, ended: Mutex::new(ended) })
     }
 
     /// Tells the others what this host measured at a resource. Never waits: what was not sent yet is replaced. A host
@@ -64,6 +73,12 @@ impl Cluster {
     #[must_use]
     pub fn heard(&self, resource: &ResourceName) -> Vec<HeardReport> {
         self.shared.peers().reports(self.shared.now(), resource)
+    }
+
+    /// Sees policies change: where the carrier brings them, which is NATS only.
+    #[must_use]
+    pub fn policy(&self) -> Option<PolicyWatch> {
+        self.board.as_ref().map(|board| PolicyWatch::new(Arc::clone(board)))
     }
 
     /// How the exchange goes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::HostName;
 
-use crate::key::Key;
+use crate::key::{Key, Secret};
 use crate::name::ClusterName;
 use crate::peers::MOST_HOSTS;
 use crate::status::CarrierKind;
@@ -47,6 +47,7 @@ impl ClusterConfig {
         match &self.carrier {
             Carrier::Udp(udp) => udp.check(),
             Carrier::File(file) => file.check(),
+            Carrier::Nats(nats) => nats.check(),
         }
     }
 }
@@ -58,6 +59,8 @@ pub enum Carrier {
     Udp(UdpConfig),
     /// Blocks of a shared file or block device.
     File(FileConfig),
+    /// A NATS server, or several that form one.
+    Nats(NatsConfig),
 }
 
 impl Carrier {
@@ -67,6 +70,7 @@ impl Carrier {
         match self {
             Self::Udp(_) => CarrierKind::Udp,
             Self::File(_) => CarrierKind::File,
+            Self::Nats(_) => CarrierKind::Nats,
         }
     }
 }
@@ -145,6 +149,58 @@ impl FileConfig {
     }
 }
 
+/// A NATS server, or several that form one. Connections are not encrypted: keep them on a network that you trust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatsConfig {
+    /// Where to find it, for example `nats://10.0.0.5:4222`; of several the first that answers.
+    pub servers: Vec<String>,
+    /// What it asks for.
+    pub credentials: Credentials,
+    /// How many servers keep the policies, when their bucket is made: 1 to 5, and not more than there are.
+    pub replicas: u8,
+}
+
+/// What a NATS server asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nothing.
+    None,
+    /// A token.
+    Token(Secret),
+    /// A user's name and password.
+    User {
+        /// The name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+}
+
+impl NatsConfig {
+    fn check(&self) -> Result<(), JoinError> {
+        if self.servers.is_empty() {
+            return Err(JoinError::NoServer);
+        }
+        if !(1..=5).contains(&self.replicas) {
+            return Err(JoinError::Replicas(self.replicas));
+        }
+        for server in &self.servers {
+            let failed = |why: String| JoinError::Server { server: server.clone(), why };
+            let address: async_nats::ServerAddr =
+                server.parse().map_err(|error: std::io::Error| failed(error.to_string()))?;
+            if address.tls_required() || address.is_websocket() {
+                return Err(failed("only nats:// is supported".to_owned()));
+            }
+            if address.has_user_pass() {
+                return Err(failed(
+                    "write the password into the credentials, not into the address".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address that is not
 /// there yet, is no such error: the carrier tries again, and says so in its status.
 #[derive(Debug, Error)]
@@ -174,6 +230,20 @@ pub enum JoinError {
     /// The number of slots is out of its range.
     #[error("a shared file has 1 to {MOST_HOSTS} slots, not {0}")]
     Slots(u16),
+    /// No server was given.
+    #[error("NATS needs the address of a server, such as nats://10.0.0.5:4222")]
+    NoServer,
+    /// A server's address cannot be used.
+    #[error("{server}: {why}")]
+    Server {
+        /// The address.
+        server: String,
+        /// Why not.
+        why: String,
+    },
+    /// The number of replicas is out of its range.
+    #[error("the policies are kept by 1 to 5 servers, not {0}")]
+    Replicas(u8),
     /// The system has no randomness to give.
     #[error("the system gives no random numbers")]
     NoRandomness,

@@ -1,4 +1,4 @@
-//! The key that the hosts of a cluster share.
+//! The key that the hosts of a cluster share, and what else is not to be shown.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub struct Key(Arc<[u8]>);
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("cannot read the cluster's key from {path}")]
+    #[error("cannot read the secret in {path}: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -35,6 +35,9 @@ pub enum KeyError {
          make one with `head -c 32 /dev/urandom | base64`"
     )]
     Length(usize),
+    /// The file holds no password or token.
+    #[error("{path} holds no secret: one line of text, at most {LONGEST} bytes", path = .0.display())]
+    NoSecret(PathBuf),
 }
 
 impl Key {
@@ -56,20 +59,7 @@ impl Key {
     /// # Errors
     /// When the file cannot be read, or what it holds is too short or too long.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
-        let failed = |source| KeyError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.mode();
-        let mut bytes = Vec::new();
-        file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        let key = Self::new(bytes.trim_ascii())?;
-        if mode & OPEN_TO_OTHERS != 0 {
-            let path = path.display();
-            tracing::warn!(
-                "the cluster's key {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
-                mode & 0o777
-            );
-        }
-        Ok(key)
+        Self::new(read_secret(path)?.trim_ascii())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -81,6 +71,57 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }
+}
+
+/// A password or token. Its `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    /// Takes a secret as it stands.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Reads a secret from a file: all of it, without spaces and line ends around it. Warns as [`Key::from_file`] does.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is empty or too long, or is not text.
+    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+        let bytes = read_secret(path)?;
+        match std::str::from_utf8(bytes.trim_ascii()) {
+            Ok(text) if (1..=LONGEST).contains(&text.len()) => Ok(Self::new(text)),
+            _ => Err(KeyError::NoSecret(path.to_owned())),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+fn read_secret(path: &Path) -> Result<Vec<u8>, KeyError> {
+    let failed = |source| KeyError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode();
+    let mut bytes = Vec::new();
+    // Some more than the longest, so that a longer one shows even with a line end.
+    file.take(2 * LONGEST as u64).read_to_end(&mut bytes).map_err(failed)?;
+    if mode & OPEN_TO_OTHERS != 0 {
+        let path = path.display();
+        tracing::warn!(
+            "the secret {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
+            mode & 0o777
+        );
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

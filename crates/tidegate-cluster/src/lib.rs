@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | UDP, to a list of peers or a multicast group | a handful of hosts on one network | a shared key |
 //! | a shared file or block device | hosts that share nothing but the storage | who can write to it |
+//! | NATS | many hosts; brings policies, too ([`Cluster::policy`]) | who the server lets in |
 //!
 //! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier that fails
 //! stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
@@ -22,8 +23,10 @@ mod config;
 mod file;
 mod key;
 mod name;
+mod nats;
 mod notice;
 mod peers;
+mod policy;
 mod rejection;
 mod shared;
 mod status;
@@ -31,8 +34,10 @@ mod udp;
 mod wire;
 
 pub use cluster::Cluster;
-pub use config::{Carrier, ClusterConfig, FileConfig, JoinError, Reach, UdpConfig};
-pub use key::{Key, KeyError};
+pub use config::{Carrier, ClusterConfig, Credentials, FileConfig, JoinError, NatsConfig, Reach, UdpConfig};
+pub use key::{Key, KeyError, Secret};
 pub use name::{ClusterName, ClusterNameError};
+pub use nats::{PolicyError, policy_get, policy_put};
+pub use policy::{InvalidPolicy, Policies, Policy, PolicyRevision, PolicyWatch};
 pub use rejection::Rejected;
 pub use status::{CarrierKind, ClusterStatus, PeerStatus};

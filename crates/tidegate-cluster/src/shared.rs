@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use tidegate_control::HostReport;
 use tidegate_units::{HostName, Instant, ResourceName};
 
@@ -33,7 +33,9 @@ pub(crate) struct Shared {
     outbox: Mutex<Outbox>,
     peers: Mutex<Peers>,
     tally: Mutex<Tally>,
-    wake: OwnedFd,
+    /// A byte into the one end wakes the carrier, which waits at the other.
+    wake: UnixStream,
+    woken: UnixStream,
     stop: AtomicBool,
     /// Since when the carrier waits for a device, in nanoseconds; 0 while it does not.
     io_since: AtomicU64,
@@ -52,6 +54,9 @@ struct Tally {
 impl Shared {
     pub(crate) fn new(config: &ClusterConfig) -> Result<Self, JoinError> {
         let incarnation = Incarnation::random().ok_or(JoinError::NoRandomness)?;
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
         Ok(Self {
             cluster: config.name.clone(),
             host: config.host.clone(),
@@ -69,7 +74,8 @@ impl Shared {
                 rejected: Rejected::default(),
                 notices: Notices::default(),
             }),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
+            wake,
+            woken,
             stop: AtomicBool::new(false),
             io_since: AtomicU64::new(0),
         })
@@ -141,8 +147,8 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // A write fails only when the counter is at its limit: then the carrier is awake already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        // It fails when the carrier has left many of them unread: then one more changes nothing.
+        let _ = (&self.wake).write(&[1]);
     }
 
     // ── for the carrier ──
@@ -151,14 +157,14 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Readable when something was published, or the end has come.
-    pub(crate) fn woken(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+    /// Readable when something was published, or the end has come. Does not block.
+    pub(crate) const fn woken(&self) -> &UnixStream {
+        &self.woken
     }
 
     pub(crate) fn clear_wake(&self) {
-        // It fails when nothing is to be cleared.
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        let mut bytes = [0; 64];
+        while (&self.woken).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
     }
 
     pub(crate) fn has_news(&self) -> bool {

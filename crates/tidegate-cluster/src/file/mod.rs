@@ -133,7 +133,7 @@ impl SharedFile {
             (Some(_), Place::Held { .. }) => self.wait_to_read(now).min(self.wait_to_write(now)),
             (Some(_), _) => self.wait_to_read(now),
         };
-        let mut ready = [PollFd::from_borrowed_fd(self.shared.woken(), PollFlags::IN)];
+        let mut ready = [PollFd::new(self.shared.woken(), PollFlags::IN)];
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         // It fails when a signal comes, or memory is short: either way the next turn looks at everything.
         let _ = poll(&mut ready, Some(&timeout));

@@ -5,7 +5,6 @@ mod freshness;
 mod socket;
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,9 +82,9 @@ impl Udp {
     fn wait(&self) {
         let now = self.shared.now();
         let mut timeout = self.wait_to_send(now);
-        let mut ready = vec![PollFd::from_borrowed_fd(self.shared.woken(), PollFlags::IN)];
+        let mut ready = vec![PollFd::new(self.shared.woken(), PollFlags::IN)];
         match &self.socket {
-            Some(socket) => ready.push(PollFd::from_borrowed_fd(socket.socket.as_fd(), PollFlags::IN)),
+            Some(socket) => ready.push(PollFd::new(&socket.socket, PollFlags::IN)),
             None => timeout = timeout.min(self.wait_to_reopen(now)),
         }
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };

@@ -1,0 +1,222 @@
+//! Policies in a JetStream key-value bucket.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy};
+use futures_util::StreamExt as _;
+use thiserror::Error;
+use tidegate_units::ResourceName;
+
+use super::{Connect, connect, subject};
+use crate::config::NatsConfig;
+use crate::name::ClusterName;
+use crate::policy::{Board, InvalidPolicy, LONGEST, MOST_RESOURCES, Policy, PolicyRevision};
+
+/// So many earlier revisions of each policy are kept in the bucket.
+const HISTORY: i64 = 16;
+
+/// For a request to the server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a policy cannot be read or changed.
+#[derive(Debug, Error)]
+pub enum PolicyError {
+    /// The server cannot be reached, or does not let us in.
+    #[error("cannot connect to {servers}: {why}")]
+    Connect {
+        /// The servers that were tried.
+        servers: String,
+        /// Why not.
+        why: String,
+    },
+    /// The server has no place for policies.
+    #[error("cannot use the bucket `{bucket}` (is JetStream enabled on the server?): {why}")]
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// Why not.
+        why: String,
+    },
+    /// The policy was changed by someone else.
+    #[error(
+        "the policy of `{resource}` is at revision {found}, not at {expected}: somebody has changed it; look at it again"
+    )]
+    Conflict {
+        /// Of which resource.
+        resource: ResourceName,
+        /// The revision that was expected; 0: none at all.
+        expected: u64,
+        /// The revision that is there; 0: none at all.
+        found: u64,
+    },
+    /// What stands there is not a policy.
+    #[error("what stands there for `{resource}` (revision {revision}) is not a policy: {why}")]
+    Stored {
+        /// For which resource.
+        resource: ResourceName,
+        /// Its revision: what to expect when replacing it.
+        revision: u64,
+        /// What is wrong.
+        why: InvalidPolicy,
+    },
+    /// What was to be written is not a policy.
+    #[error("this is not a policy: {0}")]
+    Invalid(#[from] InvalidPolicy),
+    /// The server did not do it.
+    #[error("the server did not do it: {0}")]
+    Refused(String),
+    /// The system gives no runtime to wait with.
+    #[error("cannot start")]
+    System(#[from] std::io::Error),
+}
+
+/// The bucket of a cluster's policies, which is made when it is not there.
+///
+/// It is made as a stream, because `create_key_value` expects fields of the account that servers before 2.10 do not send.
+pub(crate) async fn open(client: &Client, cluster: &ClusterName, replicas: u8) -> Result<Store, PolicyError> {
+    let bucket = subject::bucket(cluster);
+    let failed =
+        |why: &dyn std::fmt::Display| PolicyError::Bucket { bucket: bucket.clone(), why: why.to_string() };
+    let mut context = async_nats::jetstream::new(client.clone());
+    context.set_timeout(PATIENCE);
+    let stream = Config {
+        name: format!("KV_{bucket}"),
+        subjects: vec![format!("$KV.{bucket}.>")],
+        max_messages_per_subject: HISTORY,
+        max_message_size: LONGEST as i32,
+        max_bytes: (LONGEST * MOST_RESOURCES) as i64,
+        num_replicas: replicas.into(),
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..Config::default()
+    };
+    context.get_or_create_stream(stream).await.map_err(|error| failed(&error))?;
+    context.get_key_value(&bucket).await.map_err(|error| failed(&error))
+}
+
+/// Brings every change of a policy to the board, beginning with what is there, until something fails.
+pub(crate) async fn follow(store: &Store, cluster: &ClusterName, board: &Board) -> String {
+    let mut entries = match store.watch_with_history(">").await {
+        Ok(entries) => entries,
+        Err(error) => return error.to_string(),
+    };
+    while let Some(entry) = entries.next().await {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return error.to_string(),
+        };
+        let Some(resource) = subject::resource_of(&entry.key) else {
+            tracing::warn!(
+                "cluster {cluster}: the key `{}` among the policies is not a resource's",
+                entry.key
+            );
+            continue;
+        };
+        let revision = entry.revision;
+        match entry.operation {
+            Operation::Delete | Operation::Purge => {
+                tracing::info!(
+                    "cluster {cluster}: the policy of `{resource}` was deleted (revision {revision})"
+                );
+                board.put(resource, None);
+            }
+            Operation::Put => match Policy::from_json(&entry.value) {
+                Ok(policy) => {
+                    if board.put(resource.clone(), Some(PolicyRevision { revision, policy })) {
+                        tracing::info!(
+                            "cluster {cluster}: the policy of `{resource}` is at revision {revision}"
+                        );
+                    } else {
+                        tracing::warn!(
+                            "cluster {cluster}: no policy of `{resource}`: there are {MOST_RESOURCES} already"
+                        );
+                    }
+                }
+                Err(why) => tracing::warn!(
+                    "cluster {cluster}: revision {revision} of the policy of `{resource}` is refused, the last good one \
+                     stays: {why}"
+                ),
+            },
+        }
+    }
+    "the server ended the watch".to_owned()
+}
+
+/// The policy of a resource; `None` when it has none. Waits for the server, some seconds at most.
+///
+/// # Errors
+/// When the server cannot be reached, has no JetStream, or what stands there is not a policy.
+pub fn policy_get(
+    nats: &NatsConfig,
+    cluster: &ClusterName,
+    resource: &ResourceName,
+) -> Result<Option<PolicyRevision>, PolicyError> {
+    with_store(nats, cluster, async |store| {
+        let Some((revision, value)) = entry(&store, resource).await? else { return Ok(None) };
+        match Policy::from_json(&value) {
+            Ok(policy) => Ok(Some(PolicyRevision { revision, policy })),
+            Err(why) => Err(PolicyError::Stored { resource: resource.clone(), revision, why }),
+        }
+    })
+}
+
+/// Sets the policy of a resource, if it is still at the expected revision; 0 means that there must be none. Returns the new
+/// revision. Waits for the server, some seconds at most.
+///
+/// # Errors
+/// When the policy does not hold together, somebody else has changed it, or the server cannot be reached or has no
+/// JetStream.
+pub fn policy_put(
+    nats: &NatsConfig,
+    cluster: &ClusterName,
+    resource: &ResourceName,
+    policy: &Policy,
+    expected_revision: u64,
+) -> Result<u64, PolicyError> {
+    let json = policy.to_json()?;
+    with_store(nats, cluster, async |store| {
+        let key = subject::token(resource.as_str());
+        let (lost, why) = if expected_revision == 0 {
+            match store.create(&key, json.into()).await {
+                Ok(revision) => return Ok(revision),
+                Err(error) => (error.kind() == CreateErrorKind::AlreadyExists, error.to_string()),
+            }
+        } else {
+            match store.update(&key, json.into(), expected_revision).await {
+                Ok(revision) => return Ok(revision),
+                Err(error) => (error.kind() == UpdateErrorKind::WrongLastRevision, error.to_string()),
+            }
+        };
+        if !lost {
+            return Err(PolicyError::Refused(why));
+        }
+        let found = entry(&store, resource).await?.map_or(0, |(revision, _)| revision);
+        Err(PolicyError::Conflict { resource: resource.clone(), expected: expected_revision, found })
+    })
+}
+
+async fn entry(store: &Store, resource: &ResourceName) -> Result<Option<(u64, Vec<u8>)>, PolicyError> {
+    let key = subject::token(resource.as_str());
+    let entry = store.entry(key).await.map_err(|error| PolicyError::Refused(error.to_string()))?;
+    Ok(entry
+        .filter(|entry| entry.operation == Operation::Put)
+        .map(|entry| (entry.revision, entry.value.to_vec())))
+}
+
+fn with_store<T>(
+    nats: &NatsConfig,
+    cluster: &ClusterName,
+    work: impl AsyncFnOnce(Store) -> Result<T, PolicyError>,
+) -> Result<T, PolicyError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = connect(nats, Connect::Once)
+            .await
+            .map_err(|why| PolicyError::Connect { servers: nats.servers.join(", "), why })?;
+        work(open(&client, cluster, nats.replicas).await?).await
+    })
+}

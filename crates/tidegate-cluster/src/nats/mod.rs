@@ -1,0 +1,299 @@
+//! The NATS carrier: statistics on core subjects, policies in a key-value bucket. The only part with a runtime in it.
+//!
+//! The client library would reconnect by itself, keep what was published meanwhile, and revive subscriptions, but not watches.
+//! A session here ends when its connection does, and the next one begins anew: there is then one state to be in, nothing stale
+//! is sent, and what was watched is watched again.
+
+mod bucket;
+mod subject;
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event, Message as Delivered, Subscriber};
+use futures_util::StreamExt as _;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
+
+pub use self::bucket::{PolicyError, policy_get, policy_put};
+use crate::config::{Credentials, NatsConfig};
+use crate::policy::Board;
+use crate::rejection::Rejection;
+use crate::shared::Shared;
+use crate::wire::Message;
+
+/// For a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Between attempts to connect: at first, doubled each time, and at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Between attempts to use the bucket.
+const BUCKET_AGAIN: Duration = Duration::from_secs(2);
+
+/// For the last message to leave.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Messages that wait to be read; beyond, the client drops them: they are replaced within an interval.
+const WAITING: usize = 4096;
+
+pub(crate) struct Nats {
+    shared: Arc<Shared>,
+    config: NatsConfig,
+    board: Arc<Board>,
+    sequence: Cell<u64>,
+    /// What the server complains of, and why policies are not followed, while the connection stands.
+    troubles: RefCell<[Option<String>; 2]>,
+}
+
+/// Where in the troubles.
+const SERVER: usize = 0;
+const POLICIES: usize = 1;
+
+/// What the client library tells of a connection.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Ended,
+    /// The server refused something, and goes on.
+    Complaint(String),
+}
+
+/// What the connection is for.
+#[derive(Debug)]
+pub(crate) enum Connect {
+    /// A few requests.
+    Once,
+    /// A session, which ends when this says so; pings so often.
+    Session { events: mpsc::Sender<Told>, ping: Duration },
+}
+
+/// # Errors
+/// Why not, for people.
+pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Client, String> {
+    let mut options = ConnectOptions::new()
+        .name("tidegate")
+        .no_echo()
+        .connection_timeout(CONNECT)
+        .request_timeout(Some(CONNECT))
+        .subscription_capacity(WAITING)
+        .max_reconnects(1);
+    options = match &config.credentials {
+        Credentials::None => options,
+        Credentials::Token(token) => options.token(token.as_str().to_owned()),
+        Credentials::User { user, password } => {
+            options.user_and_password(user.clone(), password.as_str().to_owned())
+        }
+    };
+    if let Connect::Session { events, ping } = purpose {
+        options = options.ping_interval(ping).event_callback(move |event| {
+            let events = events.clone();
+            async move {
+                let told = match event {
+                    Event::Disconnected | Event::Closed => Told::Ended,
+                    Event::ServerError(error) => Told::Complaint(error.to_string()),
+                    _ => return,
+                };
+                // The end is not lost among complaints: the library waits for its callback.
+                let _ = events.send(told).await;
+            }
+        });
+    }
+    match timeout(CONNECT, options.connect(&config.servers)).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT.as_secs())),
+    }
+}
+
+impl Nats {
+    pub(crate) fn new(shared: Arc<Shared>, config: NatsConfig, board: Arc<Board>) -> Self {
+        Self { shared, config, board, sequence: Cell::new(0), troubles: RefCell::default() }
+    }
+
+    /// Runs until it is told to stop, and then takes its leave.
+    pub(crate) fn run(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => {
+                if let Err(error) = runtime.block_on(self.live()) {
+                    self.shared.set_line(false, Some(format!("its runtime fails: {error}")));
+                }
+                // Whatever still resolves a name is not waited for.
+                runtime.shutdown_background();
+            }
+            Err(error) => self.shared.set_line(false, Some(format!("cannot start its runtime: {error}"))),
+        }
+    }
+
+    async fn live(&self) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let woken = UnixStream::from_std(shared.woken().try_clone()?)?;
+        let mut pause = BACK_OFF.0;
+        while !shared.stopped() {
+            let begun = shared.now();
+            let end = self.session(&woken).await;
+            if shared.stopped() {
+                break;
+            }
+            shared.set_line(false, Some(format!("{}: {end}", self.config.servers.join(", "))));
+            if shared.now().saturating_since(begun) > BACK_OFF.1 {
+                pause = BACK_OFF.0;
+            }
+            // Hosts that lost their server at the same time do not all come back at the same time.
+            self.rest(
+                &woken,
+                pause.mul_f64(0.5 + fraction(shared.incarnation.0 ^ u128::from(begun.as_nanos()))),
+            )
+            .await?;
+            pause = (pause * 2).min(BACK_OFF.1);
+        }
+        Ok(())
+    }
+
+    /// Waits, but not after the end has come.
+    async fn rest(&self, woken: &UnixStream, pause: Duration) -> std::io::Result<()> {
+        let until = Timer::now() + pause;
+        while !self.shared.stopped() {
+            tokio::select! {
+                () = sleep_until(until) => break,
+                ready = woken.readable() => {
+                    ready?;
+                    drain(woken);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection's life. Returns why it ended.
+    async fn session(&self, woken: &UnixStream) -> String {
+        let (sender, mut told) = mpsc::channel(16);
+        let ping = self.shared.interval.saturating_mul(5).max(Duration::from_secs(1));
+        let client = match connect(&self.config, Connect::Session { events: sender, ping }).await {
+            Ok(client) => client,
+            Err(why) => return why,
+        };
+        let all = subject::of_all_hosts(&self.shared.cluster);
+        let heard = match client.subscribe(all).await {
+            Ok(heard) => heard,
+            Err(error) => return error.to_string(),
+        };
+        self.troubles.take();
+        self.tell();
+        tokio::select! {
+            end = self.exchange(&client, heard, woken) => end,
+            end = self.listen(&mut told) => end,
+            never = self.follow_policies(&client) => match never {},
+        }
+    }
+
+    /// Returns when the connection has ended.
+    async fn listen(&self, told: &mut mpsc::Receiver<Told>) -> String {
+        while let Some(Told::Complaint(complaint)) = told.recv().await {
+            self.set_trouble(SERVER, Some(format!("it complains: {complaint}")));
+        }
+        "the connection has ended".to_owned()
+    }
+
+    /// Keeps the board as the bucket is. Without one the exchange goes on.
+    async fn follow_policies(&self, client: &Client) -> Infallible {
+        loop {
+            let why = match bucket::open(client, &self.shared.cluster, self.config.replicas).await {
+                Ok(store) => {
+                    self.set_trouble(POLICIES, None);
+                    bucket::follow(&store, &self.shared.cluster, &self.board).await
+                }
+                Err(error) => error.to_string(),
+            };
+            self.set_trouble(POLICIES, Some(format!("policies are not followed: {why}")));
+            sleep(BUCKET_AGAIN).await;
+        }
+    }
+
+    fn set_trouble(&self, which: usize, trouble: Option<String>) {
+        self.troubles.borrow_mut()[which] = trouble;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let troubles: Vec<_> = self.troubles.borrow().iter().flatten().cloned().collect();
+        self.shared.set_line(true, (!troubles.is_empty()).then(|| troubles.join("; ")));
+    }
+
+    async fn exchange(&self, client: &Client, mut heard: Subscriber, woken: &UnixStream) -> String {
+        let ours = subject::of_host(&self.shared.cluster, &self.shared.host);
+        let mut next = Timer::now();
+        loop {
+            if self.shared.stopped() {
+                let _ = timeout(GOODBYE, self.say(client, &ours, true)).await;
+                return String::new();
+            }
+            tokio::select! {
+                () = sleep_until(next) => {
+                    if let Err(why) = self.say(client, &ours, false).await {
+                        return why;
+                    }
+                    self.shared.peers().forget_old(self.shared.now());
+                    next = Timer::now() + self.shared.interval;
+                }
+                ready = woken.readable() => {
+                    if let Err(error) = ready {
+                        return error.to_string();
+                    }
+                    drain(woken);
+                    // The gap after the last message, or at once.
+                    let last = next - self.shared.interval;
+                    if self.shared.has_news() {
+                        next = next.min((last + self.shared.gap()).max(Timer::now()));
+                    }
+                }
+                message = heard.next() => match message {
+                    Some(message) => self.hear(&message),
+                    None => return "the subscription has ended".to_owned(),
+                }
+            }
+        }
+    }
+
+    async fn say(&self, client: &Client, subject: &str, leaving: bool) -> Result<(), String> {
+        self.sequence.set(self.sequence.get() + 1);
+        let message = self.shared.message(self.sequence.get(), self.shared.take_news(), leaving);
+        let mut bytes = Vec::new();
+        message.write(&self.shared.cluster, &mut bytes);
+        client.publish(subject.to_owned(), bytes.into()).await.map_err(|error| error.to_string())?;
+        client.flush().await.map_err(|error| error.to_string())?;
+        self.shared.count_sent();
+        Ok(())
+    }
+
+    fn hear(&self, delivered: &Delivered) {
+        let read = Message::read(&self.shared.cluster, &delivered.payload).and_then(|(message, rest)| {
+            if !rest.is_empty() {
+                return Err(Rejection::Malformed("something follows its end"));
+            }
+            // Where the server lets each host speak on its own subject only, nobody can speak for another one.
+            let host = subject::of_host(&self.shared.cluster, &message.sender.host);
+            if host != delivered.subject.as_str() {
+                return Err(Rejection::Malformed("its subject is another host's"));
+            }
+            Ok(message)
+        });
+        self.shared.hear(self.shared.now(), read, &delivered.subject);
+    }
+}
+
+/// Takes what woke us; the runtime learns by it that there is nothing more.
+fn drain(woken: &UnixStream) {
+    let mut bytes = [0; 64];
+    while woken.try_read(&mut bytes).is_ok_and(|read| read > 0) {}
+}
+
+/// A number from 0 to 1 that differs from host to host, and from time to time.
+fn fraction(seed: u128) -> f64 {
+    // Fibonacci hashing spreads what differs in the low bits over the high ones.
+    let mixed = (seed as u64 ^ (seed >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,367 @@
+//! Hosts that tell each other through a real `nats-server`.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use common::{
+    INTERVAL, cluster_name, config, free_addresses, host, join, mark_of, report, resource, shown, wait_for,
+    wait_until_all_hear_all,
+};
+use tempfile::TempDir;
+use tidegate_cluster::{
+    Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, Secret, policy_get, policy_put,
+};
+use tidegate_control::combine;
+use tidegate_units::{ConsumerName, Latency, Shares};
+
+/// A server of the test's own. Stopped, it keeps its port and its store.
+struct Server {
+    address: SocketAddr,
+    store: TempDir,
+    options: Vec<String>,
+    process: Option<Child>,
+}
+
+impl Server {
+    fn prepare(options: &[&str]) -> Self {
+        let [address] = free_addresses("127.0.0.1");
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Self { address, store: tempfile::tempdir().unwrap(), options, process: None }
+    }
+
+    fn start(options: &[&str]) -> Self {
+        let mut server = Self::prepare(options);
+        server.run();
+        server
+    }
+
+    fn with_jetstream() -> Self {
+        Self::start(&["--jetstream"])
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("nats-server");
+        command.args(["--addr", "127.0.0.1", "--port", &self.address.port().to_string(), "--store_dir"]);
+        command.arg(self.store.path()).args(&self.options).stderr(Stdio::null());
+        let started = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "`nats-server` is missing: `apt-get install nats-server`".to_owned(),
+            _ => error.to_string(),
+        });
+        self.process = Some(started.unwrap_or_else(|why| panic!("{why}")));
+        wait_for("the server listens", || std::net::TcpStream::connect(self.address).is_ok());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    fn config(&self) -> NatsConfig {
+        NatsConfig {
+            servers: vec![format!("nats://{}", self.address)],
+            credentials: Credentials::None,
+            replicas: 1,
+        }
+    }
+
+    fn carrier(&self) -> Carrier {
+        Carrier::Nats(self.config())
+    }
+
+    /// Speaks on a subject as anyone could.
+    fn say(&self, subject: &str, payload: &[u8]) {
+        block_on(async {
+            let client = async_nats::connect(self.address.to_string()).await.unwrap();
+            client.publish(subject.to_owned(), payload.to_vec().into()).await.unwrap();
+            client.flush().await.unwrap();
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn shares(of: &[(&str, u32)]) -> Policy {
+    let entry =
+        |&(name, shares): &(&str, u32)| (ConsumerName::new(name).unwrap(), Shares::new(shares).unwrap());
+    Policy { shares: of.iter().map(entry).collect(), ..Policy::default() }
+}
+
+#[track_caller]
+fn wait_for_reason(cluster: &Cluster, part: &str) {
+    wait_for(part, || cluster.status().reason.is_some_and(|reason| reason.contains(part)));
+}
+
+#[test]
+fn three_hosts_hear_each_other_whatever_their_names() {
+    let server = Server::with_jetstream();
+    let [a, b, c] = ["a.example.org", "b > *", "ç"].map(|name| join(name, server.carrier()));
+    let all = [("a.example.org", &a), ("b > *", &b), ("ç", &c)];
+    wait_until_all_hear_all(&all);
+    wait_for("all is well", || {
+        all.iter().all(|(_, cluster)| cluster.status().up && cluster.status().reason.is_none())
+    });
+    let vg0 = resource("vg0");
+    let together = combine(&host("a.example.org"), &report(10), &a.heard(&vg0), INTERVAL.saturating_mul(100));
+    assert_eq!((together.hosts, together.stale), (3, 0));
+    assert_eq!(a.status().rejected.total(), 0, "{}", shown(&a));
+    drop(c);
+    wait_for("c has left", || a.heard(&vg0).len() == 1 && b.heard(&vg0).len() == 1);
+}
+
+#[test]
+fn a_server_that_goes_stops_nothing_and_one_that_comes_back_is_found() {
+    let mut server = Server::prepare(&["--jetstream"]);
+    let [a, b] = ["a", "b"].map(|name| join(name, server.carrier()));
+    wait_for_reason(&a, "refused");
+    server.run();
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+
+    let vg0 = resource("vg0");
+    for round in 1..=2 {
+        server.kill();
+        wait_for("both see it", || !a.status().up && !b.status().up);
+        wait_for("the peer is stale", || {
+            a.publish(&vg0, report(round));
+            a.heard(&vg0)[0].age > Latency::from(INTERVAL.saturating_mul(3))
+        });
+        let alone = combine(&host("a"), &report(10), &a.heard(&vg0), INTERVAL);
+        assert_eq!((alone.hosts, alone.stale), (1, 1));
+        server.run();
+        let mark = 1_000_000 + round;
+        wait_for("both are heard again", || {
+            a.publish(&vg0, report(mark));
+            b.publish(&vg0, report(mark));
+            mark_of(&a, "b", &vg0) == Some(mark) && mark_of(&b, "a", &vg0) == Some(mark)
+        });
+    }
+    assert_eq!(a.status().rejected.total(), 0, "{}", shown(&a));
+}
+
+#[test]
+fn a_policy_is_set_seen_changed_and_deleted_and_survives_the_server() {
+    let mut server = Server::with_jetstream();
+    let [a, b] = ["a", "b"].map(|name| join(name, server.carrier()));
+    let (nats, cluster, vg0) = (server.config(), cluster_name(), resource("vg0/data base"));
+    let mut watches = [a.policy().unwrap(), b.policy().unwrap()];
+    assert_eq!(policy_get(&nats, &cluster, &vg0).unwrap(), None);
+
+    let first = shares(&[("database", 400), ("backup", 100)]);
+    let revision = policy_put(&nats, &cluster, &vg0, &first, 0).unwrap();
+    for watch in &mut watches {
+        wait_for("the policy is seen", || watch.changed().is_some());
+        assert_eq!(watch.current()[&vg0].policy, first);
+        assert_eq!(watch.current()[&vg0].revision, revision);
+    }
+    let stored = policy_get(&nats, &cluster, &vg0).unwrap().unwrap();
+    assert_eq!((stored.revision, stored.policy), (revision, first));
+
+    // Two change it at the same time: the second one is told.
+    let second = shares(&[("database", 100), ("backup", 100)]);
+    let newer = policy_put(&nats, &cluster, &vg0, &second, revision).unwrap();
+    for expected in [0, revision, newer + 7] {
+        let conflict = policy_put(&nats, &cluster, &vg0, &shares(&[]), expected).unwrap_err();
+        assert!(
+            matches!(conflict, PolicyError::Conflict { found, .. } if found == newer),
+            "expected {expected}: {conflict}"
+        );
+    }
+    wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == second));
+
+    // The server is killed and returns: policies stay in force meanwhile, and changes are seen again.
+    server.kill();
+    wait_for("both see it", || !a.status().up && !b.status().up);
+    assert_eq!(watches[0].current()[&vg0].policy, second);
+    assert!(matches!(policy_get(&nats, &cluster, &vg0), Err(PolicyError::Connect { .. })));
+    server.run();
+    let third = shares(&[("database", 1)]);
+    let newest = policy_put(&nats, &cluster, &vg0, &third, newer).unwrap();
+    wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == third));
+
+    // Something else writes what is no policy: the last good one stays. It can be replaced, knowing its revision.
+    let store =
+        |work: &dyn Fn(async_nats::jetstream::kv::Store) -> std::pin::Pin<Box<dyn Future<Output = ()>>>| {
+            block_on(async {
+                let client = async_nats::connect(server.address.to_string()).await.unwrap();
+                let context = async_nats::jetstream::new(client);
+                work(context.get_key_value("tidegate-test").await.unwrap()).await;
+            });
+        };
+    let key = "vg0=2Fdata=20base";
+    store(&|store| {
+        Box::pin(async move {
+            store.put(key, "{\"version\":1,\"shares\":{\"database\":0}}".into()).await.unwrap();
+        })
+    });
+    let bad = policy_get(&nats, &cluster, &vg0).unwrap_err();
+    assert!(matches!(&bad, PolicyError::Stored { revision, .. } if *revision == newest + 1), "{bad}");
+    assert_eq!(policy_put(&nats, &cluster, &vg0, &second, newest + 1).unwrap(), newest + 2);
+    wait_for("the good one is seen", || {
+        watches.iter().all(|watch| watch.current()[&vg0].revision == newest + 2)
+    });
+
+    store(&|store| {
+        Box::pin(async move {
+            store.delete(key).await.unwrap();
+        })
+    });
+    wait_for("it is gone", || watches.iter().all(|watch| watch.current().is_empty()));
+    assert_eq!(policy_get(&nats, &cluster, &vg0).unwrap(), None);
+    // And one can begin again.
+    policy_put(&nats, &cluster, &vg0, &first_again(), 0).unwrap();
+    wait_for("it is back", || watches.iter().all(|watch| watch.current().contains_key(&vg0)));
+
+    // Who joins later sees what is there.
+    let c = join("c", server.carrier());
+    let watch = c.policy().unwrap();
+    wait_for("it is seen", || watch.current().contains_key(&vg0));
+}
+
+fn first_again() -> Policy {
+    shares(&[("database", 400)])
+}
+
+#[test]
+fn a_refused_policy_leaves_the_last_good_one_in_force() {
+    let server = Server::with_jetstream();
+    let a = join("a", server.carrier());
+    let (nats, cluster, vg0, vg1) = (server.config(), cluster_name(), resource("vg0"), resource("vg1"));
+    let good = shares(&[("database", 7)]);
+    policy_put(&nats, &cluster, &vg0, &good, 0).unwrap();
+    let watch = a.policy().unwrap();
+    wait_for("the good one is seen", || watch.current().contains_key(&vg0));
+    block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let store = async_nats::jetstream::new(client).get_key_value("tidegate-test").await.unwrap();
+        for bad in ["{", "{\"version\":9}", "{\"version\":1,\"share\":{}}"] {
+            store.put("vg0", bad.into()).await.unwrap();
+        }
+        store.put("no=resource", "{\"version\":1}".into()).await.unwrap();
+    });
+    // They come in order: when the later one is there, the bad ones were seen.
+    policy_put(&nats, &cluster, &vg1, &good, 0).unwrap();
+    wait_for("the later one is seen", || watch.current().contains_key(&vg1));
+    assert_eq!(watch.current()[&vg0].policy, good);
+    assert_eq!(watch.current().len(), 2);
+
+    let contradiction = Policy { version: 2, ..Policy::default() };
+    let refused = policy_put(&nats, &cluster, &vg0, &contradiction, 1).unwrap_err();
+    assert!(matches!(refused, PolicyError::Invalid(_)), "{refused}");
+}
+
+#[test]
+fn without_jetstream_reports_are_exchanged_and_policies_are_missed() {
+    let server = Server::start(&[]);
+    let [a, b] = ["a", "b"].map(|name| join(name, server.carrier()));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    wait_for_reason(&a, "policies are not followed");
+    wait_for_reason(&a, "is JetStream enabled");
+    assert!(a.status().up);
+    let error = policy_get(&server.config(), &cluster_name(), &resource("vg0")).unwrap_err();
+    assert!(matches!(error, PolicyError::Bucket { .. }), "{error}");
+}
+
+#[test]
+fn credentials_are_asked_for() {
+    let server = Server::start(&["--user", "host", "--pass", "secret of hosts"]);
+    let with = |password: &str| {
+        let credentials = Credentials::User { user: "host".to_owned(), password: Secret::new(password) };
+        Carrier::Nats(NatsConfig { credentials, ..server.config() })
+    };
+    let none = join("none", server.carrier());
+    let wrong = join("wrong", with("guessed"));
+    wait_for_reason(&none, "authorization violation");
+    wait_for_reason(&wrong, "authorization violation");
+    let [a, b] = ["a", "b"].map(|name| join(name, with("secret of hosts")));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    assert!(!none.status().up && !wrong.status().up);
+    assert!(!format!("{:?}", with("secret of hosts")).contains("secret of hosts"));
+
+    let server = Server::start(&["--auth", "a token"]);
+    let with = |token: &str| {
+        Carrier::Nats(NatsConfig { credentials: Credentials::Token(Secret::new(token)), ..server.config() })
+    };
+    let [a, b] = ["a", "b"].map(|name| join(name, with("a token")));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    let wrong = join("wrong", with("another token"));
+    wait_for_reason(&wrong, "authorization violation");
+}
+
+#[test]
+fn what_is_not_a_hosts_message_is_told_apart() {
+    let server = Server::with_jetstream();
+    let a = join("a", server.carrier());
+    wait_for("a is up", || a.status().up);
+    // What b says, recorded.
+    let b = join("b", server.carrier());
+    let recorded = block_on(async {
+        use futures_util::StreamExt as _;
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        client.subscribe("tidegate.test.stats.b").await.unwrap().next().await.unwrap().payload.to_vec()
+    });
+    wait_for("b is heard", || a.status().peers.len() == 1);
+    let changed = |place: usize, byte: u8| {
+        let mut payload = recorded.clone();
+        payload[place] = byte;
+        payload
+    };
+    server.say("tidegate.test.stats.x", b"hello");
+    server.say("tidegate.test.stats.x", &[]);
+    server.say("tidegate.test.stats.c", &recorded);
+    server.say("tidegate.test.stats.b", &[recorded.as_slice(), b"more"].concat());
+    server.say("tidegate.test.stats.b", &changed(4, 0));
+    server.say("tidegate.test.stats.b", &changed(4, 9));
+    server.say("tidegate.test.stats.b", &recorded);
+    wait_for("all are counted", || a.status().rejected.total() >= 7);
+    let rejected = a.status().rejected;
+    assert_eq!((rejected.malformed, rejected.old_version, rejected.new_version), (4, 1, 1), "{}", shown(&a));
+    assert_eq!(rejected.replayed, 1);
+    drop(b);
+}
+
+#[test]
+fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
+    let server = Server::with_jetstream();
+    let vg0 = resource("vg0");
+    let [first, b] = ["a", "b"].map(|name| join(name, server.carrier()));
+    wait_until_all_hear_all(&[("a", &first), ("b", &b)]);
+    let second = join("a", server.carrier());
+    wait_for("all three say it", || {
+        first.publish(&vg0, report(1));
+        second.publish(&vg0, report(2));
+        [&first, &second, &b].iter().all(|cluster| cluster.status().duplicates == [host("a")])
+    });
+    assert_eq!(mark_of(&b, "a", &vg0), Some(1), "the one heard first counts");
+}
+
+#[test]
+fn addresses_that_cannot_be_used_are_refused() {
+    let refused = |server: &str| {
+        let nats =
+            NatsConfig { servers: vec![server.to_owned()], credentials: Credentials::None, replicas: 1 };
+        Cluster::join(config("a", Carrier::Nats(nats))).map(drop).unwrap_err().to_string()
+    };
+    assert!(
+        refused("tls://host:4222").contains("only nats:// is supported"),
+        "{}",
+        refused("tls://host:4222")
+    );
+    assert!(refused("nats://me:secret@host:4222").contains("into the credentials"));
+    assert!(refused("nats://ho st").starts_with("nats://ho st: "));
+    let none = NatsConfig { servers: vec![], credentials: Credentials::None, replicas: 1 };
+    assert!(matches!(Cluster::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
+}
