@@ -22,7 +22,7 @@ pub struct Key(Arc<[u8]>);
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("cannot read the secret in {path}: {source}", path = path.display())]
+    #[error("cannot read the cluster's key from {path}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -35,6 +35,19 @@ pub enum KeyError {
          make one with `head -c 32 /dev/urandom | base64`"
     )]
     Length(usize),
+}
+
+/// Why there is no password or token.
+#[derive(Debug, Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("cannot read the secret in {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// The file holds no password or token.
     #[error("{path} holds no secret: one line of text, at most {LONGEST} bytes", path = .0.display())]
     NoSecret(PathBuf),
@@ -59,7 +72,8 @@ impl Key {
     /// # Errors
     /// When the file cannot be read, or what it holds is too short or too long.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
-        Self::new(read_secret(path)?.trim_ascii())
+        let bytes = read_secret(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        Self::new(bytes.trim_ascii())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -88,11 +102,12 @@ impl Secret {
     ///
     /// # Errors
     /// When the file cannot be read, is empty or too long, or is not text.
-    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
-        let bytes = read_secret(path)?;
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let bytes =
+            read_secret(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
         match std::str::from_utf8(bytes.trim_ascii()) {
             Ok(text) if (1..=LONGEST).contains(&text.len()) => Ok(Self::new(text)),
-            _ => Err(KeyError::NoSecret(path.to_owned())),
+            _ => Err(SecretError::NoSecret(path.to_owned())),
         }
     }
 
@@ -107,13 +122,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-fn read_secret(path: &Path) -> Result<Vec<u8>, KeyError> {
-    let failed = |source| KeyError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode();
+fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode();
     let mut bytes = Vec::new();
     // Some more than the longest, so that a longer one shows even with a line end.
-    file.take(2 * LONGEST as u64).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(2 * LONGEST as u64).read_to_end(&mut bytes)?;
     if mode & OPEN_TO_OTHERS != 0 {
         let path = path.display();
         tracing::warn!(
@@ -133,6 +147,20 @@ mod tests {
         assert!(matches!(Key::new(b"fifteen bytes.."), Err(KeyError::Length(15))));
         let key = Key::new(b"a secret of sixteen bytes or so").unwrap();
         assert_eq!(format!("{key:?}"), "Key(..)");
+    }
+
+    #[test]
+    fn a_secret_is_one_line_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "token\n").unwrap();
+        let secret = Secret::from_file(&path).unwrap();
+        assert_eq!((secret.as_str(), format!("{secret:?}").as_str()), ("token", "Secret(..)"));
+        for bad in [b"\n".as_slice(), b"\xff"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(matches!(Secret::from_file(&path), Err(SecretError::NoSecret(_))));
+        }
+        assert!(matches!(Secret::from_file(folder.path()), Err(SecretError::Read { .. })));
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod wire;
 
 pub use cluster::Cluster;
 pub use config::{Carrier, ClusterConfig, Credentials, FileConfig, JoinError, NatsConfig, Reach, UdpConfig};
-pub use key::{Key, KeyError, Secret};
+pub use key::{Key, KeyError, Secret, SecretError};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
 pub use policy::{InvalidPolicy, Policies, Policy, PolicyRevision, PolicyWatch};
