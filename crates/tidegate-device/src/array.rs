@@ -20,6 +20,7 @@ use crate::disk::{DiskConfig, Spindle};
 use crate::io::{Completion, Io, IoKind};
 use crate::layout::{Layout, Part, Raid0, Raid5, RaidLevel, Update};
 use crate::mechanism::Extent;
+use crate::read_ahead::{ReadAhead, ReadAheadConfig, Verdict};
 
 /// Equal disks, striped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct ArrayConfig {
     /// The write-back cache; none: write-through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
+    /// Reading ahead; none: the disks read what is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ahead: Option<ReadAheadConfig>,
 }
 
 #[derive(Debug, Clone)]
@@ -45,6 +49,7 @@ pub(crate) struct Array {
     layout: Layout,
     disks: Vec<Spindle>,
     cache: Option<Cache>,
+    read_ahead: Option<ReadAhead>,
     /// What the disks are working on, by the tag under which they have it.
     jobs: BTreeMap<u64, Job>,
     next_tag: u64,
@@ -54,6 +59,8 @@ pub(crate) struct Array {
     flushes: VecDeque<(u64, u64)>,
     /// Answers of the cache on their way: when, and whose. Each takes equally long, so they stay in order.
     answers: VecDeque<(Instant, u64)>,
+    /// Likewise of what was read ahead.
+    hits: VecDeque<(Instant, u64)>,
 }
 
 /// What the disks are to do for somebody.
@@ -70,6 +77,8 @@ struct Job {
 enum Owner {
     /// The request with this id.
     Request(u64),
+    /// What was read ahead from this place on.
+    ReadAhead(u64),
     Destage(Run),
 }
 
@@ -106,15 +115,19 @@ impl Array {
             }
         };
         let cache = config.cache.as_ref().map(|cache| Cache::new(cache, grouping)).transpose()?;
+        let read_ahead =
+            config.read_ahead.as_ref().map(|config| ReadAhead::new(config, layout.capacity())).transpose()?;
         Ok(Self {
             layout,
             disks,
             cache,
+            read_ahead,
             jobs: BTreeMap::new(),
             next_tag: 0,
             waiting: VecDeque::new(),
             flushes: VecDeque::new(),
             answers: VecDeque::new(),
+            hits: VecDeque::new(),
         })
     }
 
@@ -147,13 +160,16 @@ impl Array {
     pub(crate) fn next_event(&self) -> Option<Instant> {
         let disks = self.disks.iter().filter_map(Spindle::next_event).min();
         let answer = self.answers.front().map(|(at, _)| *at);
-        [disks, answer].into_iter().flatten().min()
+        let hit = self.hits.front().map(|(at, _)| *at);
+        [disks, answer, hit].into_iter().flatten().min()
     }
 
     pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
-        if let Some((_, id)) = self.answers.pop_front_if(|(due, _)| *due == at) {
-            done.push_back(Completion { id, at });
-            return;
+        for answers in [&mut self.answers, &mut self.hits] {
+            if let Some((_, id)) = answers.pop_front_if(|(due, _)| *due == at) {
+                done.push_back(Completion { id, at });
+                return;
+            }
         }
         let due = self.disks.iter_mut().find(|disk| disk.next_event() == Some(at));
         if let Some(tag) = due.and_then(|disk| disk.step(at)) {
@@ -165,12 +181,23 @@ impl Array {
     fn read(&mut self, now: Instant, id: u64, io: Io) {
         let cache = self.cache.as_ref();
         let parts = self.layout.read(io, |side, blocks| cache.is_some_and(|cache| cache.holds(side, blocks)));
-        match cache {
-            Some(cache) if parts.is_empty() => self.answers.push_back((now + cache.overhead, id)),
-            _ => {
+        let cached = cache.filter(|_| parts.is_empty()).map(|cache| cache.overhead);
+        let (verdict, fetch) = self.read_ahead.as_mut().map_or((Verdict::Miss, Vec::new()), |ahead| {
+            let mut fetch = Vec::new();
+            (ahead.read(Some(id).filter(|_| cached.is_none()), io, &mut fetch), fetch)
+        });
+        match (cached, verdict, &self.read_ahead) {
+            (Some(overhead), _, _) => self.answers.push_back((now + overhead, id)),
+            (None, Verdict::Hit, Some(ahead)) => self.hits.push_back((now + ahead.overhead, id)),
+            (None, Verdict::Coming, _) => {}
+            (None, _, _) => {
                 let update = Update { reads: parts, writes: Vec::new() };
                 self.begin(now, Owner::Request(id), update);
             }
+        }
+        for io in fetch {
+            let update = Update { reads: self.layout.read(io, |_, _| false), writes: Vec::new() };
+            self.begin(now, Owner::ReadAhead(io.offset), update);
         }
     }
 
@@ -207,6 +234,12 @@ impl Array {
         }
         match self.jobs.remove(&tag).map(|job| job.owner) {
             Some(Owner::Request(id)) => done.push_back(Completion { id, at }),
+            Some(Owner::ReadAhead(offset)) => {
+                if let Some(ahead) = &mut self.read_ahead {
+                    let due = at + ahead.overhead;
+                    self.hits.extend(ahead.arrived(offset).into_iter().map(|id| (due, id)));
+                }
+            }
             Some(Owner::Destage(run)) => {
                 if let Some(cache) = &mut self.cache {
                     cache.finish(&run);

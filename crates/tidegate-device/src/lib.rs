@@ -43,6 +43,7 @@ mod io;
 mod layout;
 mod mechanism;
 pub mod preset;
+mod read_ahead;
 mod seek;
 
 pub use array::ArrayConfig;
@@ -54,4 +55,5 @@ pub use exponential::ExponentialConfig;
 pub use io::{Completion, Io, IoKind, SubmitError};
 pub use layout::RaidLevel;
 pub use preset::{Preset, UnknownPreset};
+pub use read_ahead::ReadAheadConfig;
 pub use seek::SeekConfig;

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{array, cache, disk, elevator, exponential, nearest, raid_5};
+use common::{array, cache, disk, elevator, exponential, nearest, raid_5, reading_ahead};
 use proptest::prelude::*;
 use tidegate_device::{
     CacheConfig, Completion, Device, DeviceConfig, Io, IoKind, Preset, QueueConfig, SubmitError,
@@ -41,8 +41,11 @@ fn op() -> impl Strategy<Value = Op> {
     // Few places, so that requests meet in the cache; odd sizes, and some beyond the end.
     let offset = prop_oneof![8 => 0_u64..400_000, 1 => any::<u64>()];
     let bytes = prop_oneof![8 => 0_u32..100_000, 1 => 0_u32..3_000_000];
+    // And some that follow one another.
+    let follows = (0_u64..12).prop_map(|number| Op::Submit(Io::read(number * 8_192, 8_192)));
     prop_oneof![
         8 => (kind, offset, bytes).prop_map(|(kind, offset, bytes)| Op::Submit(Io { kind, offset, bytes })),
+        4 => follows,
         4 => time.clone().prop_map(Op::Advance),
         2 => time.clone().prop_map(Op::Sleep),
         1 => time.prop_map(Op::ClockJumpsBack),
@@ -60,6 +63,8 @@ fn config() -> impl Strategy<Value = DeviceConfig> {
         Just(DeviceConfig::Array(array(None))),
         Just(DeviceConfig::Array(array(Some(cache(CACHE))))),
         Just(DeviceConfig::Array(raid_5(None))),
+        Just(DeviceConfig::Array(reading_ahead(array(None)))),
+        Just(DeviceConfig::Array(reading_ahead(raid_5(Some(cache(CACHE)))))),
         Just(DeviceConfig::Array(raid_5(Some(cache(CACHE))))),
         Just(DeviceConfig::Array(raid_5(Some(CacheConfig { nonvolatile: true, ..cache(CACHE) })))),
     ]
@@ -69,6 +74,7 @@ fn config() -> impl Strategy<Value = DeviceConfig> {
 fn least(config: &DeviceConfig, io: Io) -> Latency {
     match (config, io.kind) {
         (_, IoKind::Flush) | (DeviceConfig::Exponential(_), _) => Latency::ZERO,
+        (DeviceConfig::Array(array), IoKind::Read) if array.read_ahead.is_some() => Latency::from_micros(20),
         (DeviceConfig::Array(array), IoKind::Read | IoKind::Write { fua: false })
             if array.cache.is_some() =>
         {
@@ -260,7 +266,7 @@ fn a_document_selects_and_describes_a_model() {
         "what is usual goes without saying: {text}"
     );
     let nonvolatile = CacheConfig { nonvolatile: true, ..cache(CACHE) };
-    let with_parity = DeviceConfig::Array(raid_5(Some(nonvolatile)));
+    let with_parity = DeviceConfig::Array(reading_ahead(raid_5(Some(nonvolatile))));
     let text = toml::to_string(&with_parity).unwrap();
     assert!(text.contains("level = \"raid5\""), "{text}");
     assert_eq!(toml::from_str::<DeviceConfig>(&text).unwrap(), with_parity, "{text}");
@@ -289,6 +295,9 @@ fn parameters_that_mean_nothing_are_refused_by_name() {
     let mut two = raid_5(None);
     two.disks = 2;
     assert_eq!(refused(DeviceConfig::Array(two)), "disks must be at least 3 for RAID 5");
+    let mut hasty = reading_ahead(array(None));
+    hasty.read_ahead.as_mut().unwrap().after = 1;
+    assert_eq!(refused(DeviceConfig::Array(hasty)), "read-ahead.after must be at least 2");
     let no_sight = QueueConfig::ShortestSeek { depth: 0, max_age: Latency::ZERO };
     assert_eq!(
         refused(DeviceConfig::Disk(disk(no_sight))),

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_device::{
-    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, RaidLevel, SeekConfig,
+    ArrayConfig, CacheConfig, Device, DiskConfig, ExponentialConfig, Io, QueueConfig, RaidLevel,
+    ReadAheadConfig, SeekConfig,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
@@ -51,6 +52,16 @@ pub(crate) fn raid_5(cache: Option<CacheConfig>) -> ArrayConfig {
     ArrayConfig { disks: 4, level: RaidLevel::Raid5, ..array(cache) }
 }
 
+pub(crate) fn reading_ahead(array: ArrayConfig) -> ArrayConfig {
+    let read_ahead = ReadAheadConfig {
+        after: 2,
+        distance: Bytes::from_kib(64),
+        segment: Bytes::from_kib(8),
+        overhead: Latency::from_micros(20),
+    };
+    ArrayConfig { read_ahead: Some(read_ahead), ..array }
+}
+
 pub(crate) fn array(cache: Option<CacheConfig>) -> ArrayConfig {
     ArrayConfig {
         disks: 3,
@@ -58,6 +69,7 @@ pub(crate) fn array(cache: Option<CacheConfig>) -> ArrayConfig {
         stripe_unit: Bytes::from_kib(16),
         disk: disk(elevator()),
         cache,
+        read_ahead: None,
     }
 }
 
