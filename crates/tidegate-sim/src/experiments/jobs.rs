@@ -1,0 +1,75 @@
+//! What to simulate so that experiments can be judged.
+
+use super::{Experiment, RunResult, Trial};
+use crate::Scenario;
+
+/// One simulation.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// What is simulated.
+    pub scenario: &'a Scenario,
+    /// Under which seed.
+    pub seed: u64,
+}
+
+/// The simulations of some experiments. What several experiments have in common is simulated once.
+#[derive(Debug)]
+pub struct Jobs<'a> {
+    jobs: Vec<Job<'a>>,
+    seeds: Vec<u64>,
+    /// Of each experiment and each of its runs: where its job under the first seed is. The other seeds follow.
+    places: Vec<Vec<usize>>,
+}
+
+/// What to simulate for some experiments, each under seeds 1 to `seeds`.
+#[must_use]
+pub fn jobs(experiments: &[Experiment], seeds: u64) -> Jobs<'_> {
+    let seeds: Vec<u64> = (1..=seeds.max(1)).collect();
+    let mut scenarios: Vec<&Scenario> = Vec::new();
+    let mut place = |scenario| {
+        let known = scenarios.iter().position(|known| *known == scenario);
+        known.unwrap_or_else(|| {
+            scenarios.push(scenario);
+            scenarios.len() - 1
+        }) * seeds.len()
+    };
+    let places = experiments
+        .iter()
+        .map(|experiment| experiment.runs.iter().map(|run| place(&run.scenario)).collect())
+        .collect();
+    let jobs =
+        scenarios.iter().flat_map(|scenario| seeds.iter().map(|&seed| Job { scenario, seed })).collect();
+    Jobs { jobs, seeds, places }
+}
+
+impl<'a> Jobs<'a> {
+    /// The simulations. Their results belong in the same order.
+    #[must_use]
+    pub fn list(&self) -> &[Job<'a>] {
+        &self.jobs
+    }
+
+    /// The seeds.
+    #[must_use]
+    pub fn seeds(&self) -> &[u64] {
+        &self.seeds
+    }
+
+    /// What an experiment, by its position, has under each of the seeds. `results` are those of [`Jobs::list`].
+    #[must_use]
+    pub fn trials<'r>(
+        &self,
+        experiment: usize,
+        runs: &'r [super::Run],
+        results: &'r [RunResult],
+    ) -> Vec<Trial<'r>> {
+        let places = &self.places[experiment];
+        (0..self.seeds.len())
+            .map(|seed| {
+                Trial::new(
+                    runs.iter().zip(places).map(|(run, place)| (run.name.as_str(), &results[place + seed])),
+                )
+            })
+            .collect()
+    }
+}

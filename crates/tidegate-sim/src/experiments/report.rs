@@ -1,0 +1,228 @@
+//! The verdicts, as a document.
+
+use serde::{Deserialize, Serialize};
+use tidegate_control::{BetaScale, Law, Smoothing};
+
+use super::{Accepts, Experiment, Figure, Jobs, Quantity, RunResult, Trial};
+use crate::{Scenario, SignalSource};
+
+/// What came of all experiments that ran. Serialised, the document of `tidegate reproduce --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Whether every experiment agrees with its paper.
+    pub ok: bool,
+    /// The seeds.
+    pub seeds: Vec<u64>,
+    /// The experiments.
+    pub experiments: Vec<ExperimentReport>,
+}
+
+/// What came of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentReport {
+    /// Its name.
+    pub id: String,
+    /// Whether every quantity agrees.
+    pub ok: bool,
+    /// In a line.
+    pub title: String,
+    /// What the paper did and says.
+    pub paper: String,
+    /// What was done here.
+    pub setup: String,
+    /// What was simulated.
+    pub runs: Vec<RunReport>,
+    /// What was judged.
+    pub quantities: Vec<QuantityReport>,
+    /// What was measured without a verdict.
+    pub figures: Vec<FigureReport>,
+}
+
+/// A run and the law under which it stood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The experiment's name for it.
+    pub name: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// How long it lasts, in seconds.
+    pub duration_s: f64,
+    /// The laws of its hosts, each once; empty when nothing is regulated.
+    pub laws: Vec<LawReport>,
+}
+
+/// The parameters of a window law.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LawReport {
+    /// 𝓛, in milliseconds.
+    pub set_point_ms: f64,
+    /// K: β for each 100 shares, or for all shares of a host together where they count as parts of a whole.
+    pub k: f64,
+    /// What K is per.
+    pub k_per: String,
+    /// γ of eq. 2.
+    pub gamma: f64,
+    /// The weight of the past in eq. 1, per control interval: 0.002 is the paper's α read literally, 0.998 the other way
+    /// round. `None`: smoothed by elapsed time.
+    pub alpha_past_weight: Option<f64>,
+    /// The control interval in seconds.
+    pub interval_s: f64,
+    /// `w_min` and `w_max`.
+    pub window: (f64, f64),
+    /// Whose response times it steers by: `local` or `cluster`.
+    pub signal: String,
+}
+
+/// A quantity and its verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuantityReport {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty for a ratio.
+    pub unit: String,
+    /// The paper's figure, where it gives one.
+    pub paper: Option<f64>,
+    /// The mean over the seeds; `None` when some seed had nothing to measure.
+    pub ours: Option<f64>,
+    /// Which results agree, in words.
+    pub tolerance: String,
+    /// The same as an interval; `None`: open on that side.
+    pub accepts: (Option<f64>, Option<f64>),
+    /// Why these, stated before the first run.
+    pub reason: String,
+    /// Whether the mean agrees.
+    pub ok: bool,
+    /// Under how many of the seeds it agrees by itself.
+    pub seeds_ok: usize,
+    /// The value under each seed.
+    pub values: Vec<Option<f64>>,
+}
+
+/// A number without a verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FigureReport {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty for a ratio.
+    pub unit: String,
+    /// The paper's figure, where it gives one.
+    pub paper: Option<f64>,
+    /// The mean over the seeds; `None` when some seed had nothing to measure.
+    pub ours: Option<f64>,
+    /// The value under each seed.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Judges experiments by the results of their [`jobs`](super::jobs), which come in the order of [`Jobs::list`].
+///
+/// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees, and so does
+/// an experiment without quantities: what was not measured was not shown.
+#[must_use]
+pub fn judge(experiments: &[Experiment], jobs: &Jobs<'_>, results: &[RunResult]) -> Report {
+    let reports: Vec<_> = experiments
+        .iter()
+        .enumerate()
+        .map(|(place, experiment)| judge_one(experiment, &jobs.trials(place, &experiment.runs, results)))
+        .collect();
+    Report {
+        ok: !reports.is_empty() && reports.iter().all(|report| report.ok),
+        seeds: jobs.seeds().to_vec(),
+        experiments: reports,
+    }
+}
+
+fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport {
+    let quantities: Vec<_> = experiment.quantities.iter().map(|quantity| quantity.judge(trials)).collect();
+    ExperimentReport {
+        id: experiment.id.to_owned(),
+        ok: !quantities.is_empty() && quantities.iter().all(|quantity| quantity.ok),
+        title: experiment.title.to_owned(),
+        paper: experiment.paper.to_owned(),
+        setup: experiment.setup.to_owned(),
+        runs: experiment.runs.iter().map(|run| RunReport::of(&run.name, &run.scenario)).collect(),
+        quantities,
+        figures: experiment.figures.iter().map(|figure| figure.measure(trials)).collect(),
+    }
+}
+
+impl Quantity {
+    fn judge(&self, trials: &[Trial<'_>]) -> QuantityReport {
+        let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
+        let ours = mean(&values);
+        let agrees = |value: Option<f64>| value.is_some_and(|value| self.accepts.agrees(value));
+        QuantityReport {
+            name: self.name.clone(),
+            unit: self.unit.to_owned(),
+            paper: self.paper,
+            ours,
+            tolerance: self.accepts.to_string(),
+            accepts: Accepts::bounds(self.accepts),
+            reason: self.because.to_owned(),
+            ok: agrees(ours),
+            seeds_ok: values.iter().filter(|value| agrees(**value)).count(),
+            values,
+        }
+    }
+}
+
+impl Figure {
+    fn measure(&self, trials: &[Trial<'_>]) -> FigureReport {
+        let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
+        FigureReport {
+            name: self.name.clone(),
+            unit: self.unit.to_owned(),
+            paper: self.paper,
+            ours: mean(&values),
+            values,
+        }
+    }
+}
+
+impl RunReport {
+    fn of(name: &str, scenario: &Scenario) -> Self {
+        let mut laws: Vec<LawReport> = Vec::new();
+        for host in &scenario.hosts {
+            let Some(config) = &host.law else { continue };
+            let Law::Window(window) = config.law else { continue };
+            let law = LawReport {
+                set_point_ms: config.set_point().as_millis_f64(),
+                k: window.beta_gain,
+                k_per: match window.beta_scale {
+                    BetaScale::PerShare => "100 shares".to_owned(),
+                    BetaScale::Relative => "host".to_owned(),
+                },
+                gamma: window.gamma,
+                alpha_past_weight: match config.smoothing {
+                    Smoothing::PerInterval { past_weight } => Some(past_weight),
+                    Smoothing::TimeConstant(_) => None,
+                },
+                interval_s: config.interval.as_secs_f64(),
+                window: (window.least.get(), window.greatest.get()),
+                signal: match host.signal {
+                    SignalSource::Local => "local".to_owned(),
+                    SignalSource::Cluster => "cluster".to_owned(),
+                },
+            };
+            if !laws.contains(&law) {
+                laws.push(law);
+            }
+        }
+        Self {
+            name: name.to_owned(),
+            scenario: scenario.name.clone(),
+            duration_s: scenario.duration.as_secs_f64(),
+            laws,
+        }
+    }
+}
+
+/// A measurement that is no number is none.
+fn finite(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite())
+}
+
+/// Of all or of none: a mean over the seeds that happened to work would be a selection.
+fn mean(values: &[Option<f64>]) -> Option<f64> {
+    let all: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+}
