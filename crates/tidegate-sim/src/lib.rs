@@ -13,6 +13,7 @@
 
 mod engine;
 mod error;
+pub mod experiments;
 mod outcome;
 mod queue;
 mod random;

@@ -57,13 +57,17 @@ impl Accepts {
 impl fmt::Display for Accepts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Rounded, because a tenth is no tenth in binary.
-            Self::Near { value, within } => write!(f, "{value} ± {} %", (within * 1e4).round() / 1e2),
-            Self::AtLeast(least) => write!(f, "at least {least}"),
-            Self::AtMost(most) => write!(f, "at most {most}"),
-            Self::Between(least, most) => write!(f, "{least} to {most}"),
+            Self::Near { value, within } => write!(f, "{} ± {} %", rounded(*value), rounded(within * 100.0)),
+            Self::AtLeast(least) => write!(f, "at least {}", rounded(*least)),
+            Self::AtMost(most) => write!(f, "at most {}", rounded(*most)),
+            Self::Between(least, most) => write!(f, "{} to {}", rounded(*least), rounded(*most)),
         }
     }
+}
+
+/// To three places: a tenth is no tenth in binary, and a quotient has no end.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }
 
 #[cfg(test)]
@@ -92,6 +96,7 @@ mod tests {
     fn it_is_said_as_one_would_say_it() {
         assert_eq!(Accepts::near(0.5, 7.0).to_string(), "0.5 ± 7 %");
         assert_eq!(Accepts::near(1.0, 2.5).to_string(), "1 ± 2.5 %");
+        assert_eq!(Accepts::near(86.0 / 46.0, 10.0).to_string(), "1.87 ± 10 %");
         assert_eq!(Accepts::Between(1.5, 3.0).to_string(), "1.5 to 3");
     }
 }

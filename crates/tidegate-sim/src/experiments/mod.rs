@@ -10,6 +10,8 @@ mod jobs;
 mod parda;
 mod report;
 mod select;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::fmt;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_control::{BetaScale, Law, Smoothing};
 
 use super::{Accepts, Experiment, Figure, Jobs, Quantity, RunResult, Trial};
-use crate::{Scenario, SignalSource};
+use crate::Scenario;
+use crate::scenario::SignalSource;
 
 /// What came of all experiments that ran. Serialised, the document of `tidegate reproduce --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,8 @@
 
 use tidegate_units::{ConsumerName, HostName};
 
-use crate::{Outcome, Recorder, Row, Sample, Scenario, Scope};
+use crate::scenario::Scope;
+use crate::{Outcome, Recorder, Row, Sample, Scenario};
 
 /// A stretch of virtual time in seconds, within which something is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]

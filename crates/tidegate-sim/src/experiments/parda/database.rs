@@ -167,6 +167,12 @@ pub(super) fn fig15() -> Experiment {
                 move |trial| Some(full(FULL[0])(trial)? - full(FULL[1])(trial)?),
             ),
             Quantity::new(
+                "mean β, host 2 : host 1",
+                Accepts::Between(1.2, 4.0),
+                "still more for more shares, and no more than their ratio",
+                of("parda", |run| ratio(run.beta("host-2", SETTLED), run.beta("host-1", SETTLED))),
+            ),
+            Quantity::new(
                 "throughput of host 1 to a fifth of all",
                 Accepts::AtLeast(1.2),
                 "it picks up the slack: more than the fifth that 1:4 gives it, clearly",

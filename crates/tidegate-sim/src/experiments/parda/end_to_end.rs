@@ -3,8 +3,9 @@
 
 use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
 use super::{by_host, embedded, mean, of, ratio, uncontrolled, usual_plots};
+use crate::Scenario;
 use crate::experiments::RunResult;
-use crate::{Scenario, Scope};
+use crate::scenario::Scope;
 
 const SETTLED: Span = Span::new(100.0, 300.0);
 const SEVEN: &str = "within 7 %: the paper's own are off by 7, 1 and 8.6 %";

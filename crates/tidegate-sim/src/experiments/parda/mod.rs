@@ -62,7 +62,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 
 /// An embedded scenario: part of the program, so that a wrong one is a wrong program, which the tests show.
 fn embedded(text: &str) -> Scenario {
-    Scenario::parse(text).unwrap_or_else(|findings| panic!("an embedded scenario is wrong: {findings:?}"))
+    Scenario::parse("embedded", text).unwrap_or_else(|error| panic!("an embedded scenario is wrong: {error}"))
 }
 
 /// The same hosts left alone.
