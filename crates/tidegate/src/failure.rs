@@ -11,6 +11,7 @@ use tidegate_load::LoadError;
 use tidegate_sim::{InvalidScenario, ScenarioError};
 
 use crate::demo::DemoError;
+use crate::reproduce::ReproduceError;
 
 /// Exit status: it did not work.
 const FAILED: u8 = 1;
@@ -57,6 +58,9 @@ pub(crate) enum Failure {
     /// A simulation that could not go on.
     #[error(transparent)]
     Scenario(ScenarioError),
+    /// An experiment of a paper.
+    #[error(transparent)]
+    Reproduce(ReproduceError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -71,6 +75,16 @@ impl From<DemoError> for Failure {
             DemoError::Plan(error) => Self::Usage(error.to_string()),
             DemoError::Output(error) => Self::Output(error),
             other => Self::Demo(other),
+        }
+    }
+}
+
+impl From<ReproduceError> for Failure {
+    fn from(error: ReproduceError) -> Self {
+        match error {
+            ReproduceError::Unknown(error) => Self::Usage(error.to_string()),
+            ReproduceError::Output(error) => Self::Output(error),
+            other => Self::Reproduce(other),
         }
     }
 }

@@ -5,6 +5,8 @@ mod demo;
 mod failure;
 mod load;
 mod logging;
+mod page;
+mod reproduce;
 mod serve;
 mod sim;
 
@@ -35,6 +37,7 @@ enum Command {
     Check(check::Args),
     Load(load::Args),
     Sim(sim::Args),
+    Reproduce(reproduce::Args),
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
@@ -44,6 +47,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),
     }
 }
 

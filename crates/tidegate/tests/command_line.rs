@@ -130,3 +130,58 @@ fn help_and_version_are_no_failure() {
         assert!(!output.stdout.is_empty());
     }
 }
+
+#[test]
+fn reproduce_lists_what_there_is_and_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tidegate(&["reproduce", "--list"], folder.path());
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let said = text(&output.stdout);
+    assert!(said.lines().any(|line| line == "parda.fig8     Four hosts at 1:1:2:2"), "{said}");
+    for id in ["parda.fig2 ", "parda.threshold ", "parda.eq3 ", "parda.table7 ", "parda.per-vm "] {
+        assert!(said.contains(id), "{id} is missing: {said}");
+    }
+    let output = tidegate(&["reproduce", "--list", "--json", "fig8", "table3"], folder.path());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ids: Vec<_> = document["experiments"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert_eq!(ids, ["parda.table3", "parda.fig8"]);
+    assert!(document["experiments"][1]["quantities"][0]["reason"].is_string());
+}
+
+#[test]
+fn an_unknown_experiment_gets_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tidegate(&["reproduce", "parda.fig88"], folder.path());
+    assert_eq!((status(&output), text(&output.stdout)), (2, ""));
+    assert_eq!(
+        text(&output.stderr),
+        "tidegate: there is no experiment `parda.fig88`; did you mean `parda.fig8`?\n"
+    );
+}
+
+#[test]
+fn reproduce_judges_and_leaves_report_and_series() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["reproduce", "eq3", "--short", "--json", "--report", "r.html", "--out", "series"];
+    let output = tidegate(&arguments, folder.path());
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let experiment = &document["experiments"][0];
+    assert_eq!((&document["ok"], &experiment["ok"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&experiment["id"], &experiment["runs"][0]["laws"][0]["k"]),
+        (&"parda.eq3".into(), &1.0.into())
+    );
+    for quantity in experiment["quantities"].as_array().unwrap() {
+        for key in ["name", "paper", "ours", "tolerance", "ok", "reason"] {
+            assert!(quantity.get(key).is_some(), "{key}: {quantity}");
+        }
+        assert_eq!(quantity["values"].as_array().unwrap().len(), 2, "one for each seed");
+    }
+    let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.contains("1 of 1 experiments agree") && page.contains("<polyline"));
+    assert!(!page.contains("<script") && !page.contains("http"), "the page needs nothing else");
+    let series = fs::read_to_string(folder.path().join("series/parda.eq3.eq3.csv")).unwrap();
+    assert!(series.starts_with("time_s,host,consumer,window,beta,"));
+    assert_eq!(series.lines().count(), 1 + 4 * 400, "four machines for 400 s");
+}

@@ -30,11 +30,11 @@ use tidegate_units::Latency;
 
 use self::judge::Outcome;
 use self::plan::{Law, Plan, PlanError, Wanted};
-use self::plots::PlotError;
 use self::progress::{Event, Progress};
 use self::scenario::ScenarioError;
 use self::timeline::Timeline;
 use self::view::End;
+use crate::page::plot::PlotError;
 
 /// Where the report goes when nobody says otherwise.
 const REPORT: &str = "tidegate-demo.html";
@@ -203,7 +203,7 @@ fn follow(mut progress: Progress, events: &Receiver<Event>) -> io::Result<End> {
 fn conclude(args: &Args, timeline: &Timeline) -> Result<(), DemoError> {
     let outcome = judge::judge(timeline);
     if let Some(path) = args.report() {
-        let page = report::page(timeline, &outcome, &production::configuration(&timeline.plan))?;
+        let page = report::write(timeline, &outcome, &production::configuration(&timeline.plan))?;
         fs::write(path, page).map_err(|source| DemoError::Report { path: path.to_owned(), source })?;
     }
     let mut text = if args.json { serde_json::to_string_pretty(&outcome)? } else { result(&outcome) };

@@ -3,22 +3,18 @@
 //! Every colour is one of [`palette`]'s: in the dark the page's style sheet recolours them by value, so that one
 //! drawing serves both.
 
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use thiserror::Error;
 use tidegate_units::Latency;
 
 use super::plan::{PhaseName, WRITERS};
 use super::timeline::{Phase, Second, Timeline};
+use crate::page::plot::{Chart, GRID, INK, PlotError, svg, text};
 
 /// The drawing's colours, as they are on a light page.
 pub(crate) mod palette {
     use plotters::style::RGBColor;
 
-    pub(crate) const INK: RGBColor = RGBColor(0x33, 0x41, 0x55);
-    pub(crate) const GRID: RGBColor = RGBColor(0xE2, 0xE8, 0xF0);
     pub(crate) const BURST: RGBColor = RGBColor(0xF1, 0xF5, 0xF9);
     pub(crate) const ALONE: RGBColor = RGBColor(0x47, 0x73, 0xAA);
     pub(crate) const UNREGULATED: RGBColor = RGBColor(0xC8, 0x3E, 0x4D);
@@ -26,24 +22,10 @@ pub(crate) mod palette {
     pub(crate) const TARGET: RGBColor = RGBColor(0xB4, 0x53, 0x09);
     pub(crate) const SET_POINT: RGBColor = RGBColor(0x94, 0x8A, 0x7A);
 }
-use palette::{BURST, GRID, INK, SET_POINT, TARGET};
-
-const WIDTH: u32 = 1_040;
-const FONT: &str = "sans-serif";
+use palette::{BURST, SET_POINT, TARGET};
 
 /// How many targets an axis of response times shows at most: one terrible second must not flatten all others.
 pub(crate) const AXIS_TARGETS: f64 = 6.0;
-
-/// A plot that could not be drawn.
-#[derive(Debug, Error)]
-#[error("cannot draw a plot: {0}")]
-pub(crate) struct PlotError(String);
-
-impl PlotError {
-    fn new(error: impl std::fmt::Display) -> Self {
-        Self(error.to_string())
-    }
-}
 
 /// The colour of a phase, everywhere.
 pub(crate) fn phase_colour(name: PhaseName) -> RGBColor {
@@ -87,9 +69,6 @@ pub(crate) fn delay(timeline: &Timeline) -> Result<String, PlotError> {
     let value = |second: &Second| second.held.delay.map(Latency::as_millis_f64);
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// A plot over the time of the run: bursts shaded, phases in their colours and named.
 struct OverTime<'a> {
@@ -252,20 +231,6 @@ fn draw_spread(
         + Text::new("mean", (0, 10), centred);
     chart.draw_series([mean]).map_err(PlotError::new)?;
     Ok(())
-}
-
-fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<(), PlotError>) -> Result<String, PlotError> {
-    let mut svg = String::new();
-    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    draw(&area)?;
-    area.present().map_err(PlotError::new)?;
-    drop(area);
-    // Inside HTML the name space is understood; the width is the page's to choose.
-    Ok(svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1))
-}
-
-fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
-    (FONT, size).into_font().color(&colour)
 }
 
 /// Minutes and seconds.

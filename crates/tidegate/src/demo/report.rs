@@ -6,25 +6,23 @@ use plotters::style::RGBColor;
 
 use super::judge::Outcome;
 use super::plan::{Law, PhaseName, WRITERS};
-use super::plots::{self, PlotError, palette};
+use super::plots::{self, palette};
 use super::text;
 use super::timeline::{Phase, Timeline};
+use crate::page::plot::{self, PlotError};
+use crate::page::{self, dash, escape, swatch};
 
 /// Writes the page. `configuration` is what would regulate the same volumes outside the demonstration.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
-pub(crate) fn page(timeline: &Timeline, outcome: &Outcome, configuration: &str) -> Result<String, PlotError> {
+pub(crate) fn write(
+    timeline: &Timeline,
+    outcome: &Outcome,
+    configuration: &str,
+) -> Result<String, PlotError> {
     let mut out = String::with_capacity(128 * 1024);
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>Tidegate demonstration</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main>\n",
-        include_str!("report.css"),
-        recoloured(),
-    );
+    page::begin(&mut out, "Tidegate demonstration", &DARK);
     header(&mut out, outcome);
     goals(&mut out, outcome);
     table(&mut out, outcome);
@@ -45,7 +43,7 @@ pub(crate) fn page(timeline: &Timeline, outcome: &Outcome, configuration: &str) 
         escape(configuration),
     );
     method(&mut out, timeline);
-    out.push_str("</main>\n</body>\n</html>\n");
+    page::end(&mut out);
     Ok(out)
 }
 
@@ -199,52 +197,17 @@ fn legend(lines: &[(&str, RGBColor)]) -> String {
     out
 }
 
-fn swatch(colour: RGBColor) -> String {
-    format!(
-        "<svg class=\"key\" viewBox=\"0 0 12 12\"><circle cx=\"6\" cy=\"6\" r=\"5\" fill=\"{}\"/></svg>",
-        hex(colour)
-    )
-}
-
-fn dash(colour: RGBColor) -> String {
-    format!(
-        "<svg class=\"key\" viewBox=\"0 0 12 12\"><path d=\"M0 6h5m2 0h5\" stroke-width=\"3\" stroke=\"{}\"/></svg>",
-        hex(colour)
-    )
-}
-
-/// As plotters writes it, so that the style sheet finds it.
-fn hex(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02X}{green:02X}{blue:02X}")
-}
-
-/// Rules that recolour the drawings in the dark.
-fn recoloured() -> String {
-    const DARK: [(RGBColor, &str); 8] = [
-        (palette::INK, "#a9b4c4"),
-        (palette::GRID, "#2a3442"),
-        (palette::BURST, "#1a222d"),
-        (palette::ALONE, "#7aa7e0"),
-        (palette::UNREGULATED, "#f0717f"),
-        (palette::REGULATED, "#3ecf9f"),
-        (palette::TARGET, "#f0a54a"),
-        (palette::SET_POINT, "#8d8576"),
-    ];
-    let mut out = "@media (prefers-color-scheme: dark) {\n".to_owned();
-    for (light, dark) in DARK {
-        let light = hex(light);
-        let _ = writeln!(
-            out,
-            "svg [fill=\"{light}\"] {{ fill: {dark} }} svg [stroke=\"{light}\"] {{ stroke: {dark} }}"
-        );
-    }
-    out.push_str("}\n");
-    out
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
+/// What the drawings' colours become in the dark.
+const DARK: [(RGBColor, &str); 8] = [
+    plot::DARK[0],
+    plot::DARK[1],
+    (palette::BURST, "#1a222d"),
+    (palette::ALONE, "#7aa7e0"),
+    (palette::UNREGULATED, "#f0717f"),
+    (palette::REGULATED, "#3ecf9f"),
+    (palette::TARGET, "#f0a54a"),
+    (palette::SET_POINT, "#8d8576"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -254,7 +217,7 @@ mod tests {
 
     fn example_page() -> String {
         let timeline = example();
-        page(&timeline, &judge(&timeline), "[pool.sata]\nlaw = \"window\"\n").unwrap()
+        write(&timeline, &judge(&timeline), "[pool.sata]\nlaw = \"window\"\n").unwrap()
     }
 
     #[test]
@@ -294,7 +257,7 @@ mod tests {
     fn the_pid_law_shows_its_delay() {
         let mut timeline = example();
         timeline.plan.law = Law::Pid;
-        let page = page(&timeline, &judge(&timeline), "").unwrap();
+        let page = write(&timeline, &judge(&timeline), "").unwrap();
         assert!(page.contains("The delay: how long each request") && !page.contains("The window: how many"));
     }
 
@@ -303,7 +266,7 @@ mod tests {
         let mut timeline = example();
         timeline.phases[2].distribution.mean = tidegate_units::Latency::from_millis(99);
         timeline.phases[2].decisions[0].sentence = "<b>&\"".to_owned();
-        let page = page(&timeline, &judge(&timeline), "").unwrap();
+        let page = write(&timeline, &judge(&timeline), "").unwrap();
         assert!(page.contains("✗ missed"));
         assert!(page.contains("&lt;b&gt;&amp;&quot;") && !page.contains("<b>"));
     }

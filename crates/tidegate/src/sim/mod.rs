@@ -1,6 +1,6 @@
 //! `tidegate sim`.
 
-mod series;
+pub(crate) mod series;
 mod table;
 
 use std::fs;

@@ -25,18 +25,18 @@ pub(super) const COLUMNS: [&str; 14] = [
 ];
 
 /// A file that takes rows.
-pub(super) struct SeriesFile {
+pub(crate) struct SeriesFile {
     out: BufWriter<File>,
 }
 
 impl SeriesFile {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         writeln!(out, "{}", COLUMNS.join(","))?;
         Ok(Self { out })
     }
 
-    pub(super) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
+    pub(crate) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
         write!(self.out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
         for value in numbers(row) {
             match value {
@@ -47,7 +47,7 @@ impl SeriesFile {
         writeln!(self.out)
     }
 
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
 }

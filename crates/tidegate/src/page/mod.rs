@@ -1,0 +1,68 @@
+//! What the reports have in common: one HTML file each that needs nothing else, for light and dark, screen and paper.
+
+pub(crate) mod plot;
+
+use std::fmt::Write;
+
+use plotters::style::RGBColor;
+
+/// Begins a page. What follows goes into its `main`; [`end`] closes it.
+///
+/// `dark` says for each colour of the drawings what it becomes in the dark: drawings are recoloured by value, so that one
+/// of them serves both.
+pub(crate) fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main>\n",
+        escape(title),
+        include_str!("page.css"),
+        recoloured(dark),
+    );
+}
+
+/// Ends a page.
+pub(crate) fn end(out: &mut String) {
+    out.push_str("</main>\n</body>\n</html>\n");
+}
+
+fn recoloured(dark: &[(RGBColor, &str)]) -> String {
+    let mut out = "@media (prefers-color-scheme: dark) {\n".to_owned();
+    for (light, dark) in dark {
+        let light = hex(*light);
+        let _ = writeln!(
+            out,
+            "svg [fill=\"{light}\"] {{ fill: {dark} }} svg [stroke=\"{light}\"] {{ stroke: {dark} }}"
+        );
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// Text as text, whatever it contains.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The key of a line or an area.
+pub(crate) fn swatch(colour: RGBColor) -> String {
+    format!(
+        "<svg class=\"key\" viewBox=\"0 0 12 12\"><circle cx=\"6\" cy=\"6\" r=\"5\" fill=\"{}\"/></svg>",
+        hex(colour)
+    )
+}
+
+/// The key of a dashed line.
+pub(crate) fn dash(colour: RGBColor) -> String {
+    format!(
+        "<svg class=\"key\" viewBox=\"0 0 12 12\"><path d=\"M0 6h5m2 0h5\" stroke-width=\"3\" stroke=\"{}\"/></svg>",
+        hex(colour)
+    )
+}
+
+/// As plotters writes it, so that the style sheet finds it.
+fn hex(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}

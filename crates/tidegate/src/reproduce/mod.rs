@@ -1,0 +1,180 @@
+//! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
+//!
+//! What is simulated and how it is judged is `tidegate_sim::experiments`' business. Here it is run (`execute`), and
+//! shown: `text` on a terminal, `page` as a report.
+
+mod execute;
+mod page;
+mod text;
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use tidegate_sim::experiments::{
+    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, Trial, UnknownExperiment, catalogue, judge,
+    select,
+};
+use tidegate_sim::{Row, ScenarioError};
+
+use self::execute::Executor;
+use crate::page::plot::PlotError;
+use crate::sim::series::SeriesFile;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate reproduce --list
+  tidegate reproduce parda --report parda.html
+  tidegate reproduce parda.fig8 fig11 --json";
+
+/// Repeat the papers' experiments in the simulator and judge whether they agree
+///
+/// Each experiment has quantities with the paper's figure or claim beside ours, and a tolerance with its reason, which
+/// was written down before anything ran. Exit status 0 says that everything agrees, 1 that something differs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything]
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+
+    /// List the experiments and what each shows, and run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Two seeds instead of ten: shows that everything works, not how far results scatter
+    #[arg(long)]
+    short: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Leave the time series of the first seed in this folder, a CSV file for each run
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Why nothing came of it, or not what the papers say.
+#[derive(Debug, Error)]
+pub(crate) enum ReproduceError {
+    /// There is no such experiment.
+    #[error(transparent)]
+    Unknown(#[from] UnknownExperiment),
+    /// A run could not be simulated.
+    #[error("cannot simulate `{scenario}`: {source}")]
+    Simulate {
+        /// The scenario's name.
+        scenario: String,
+        /// Why.
+        source: ScenarioError,
+    },
+    /// It ran, and differs.
+    #[error("{} of {all} experiments differ from the paper: {}", .differ.len(), .differ.join(", "))]
+    Differs {
+        /// Which.
+        differ: Vec<String>,
+        /// Of how many.
+        all: usize,
+    },
+    /// The report could not be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Nobody takes the result.
+    #[error("cannot write the result: {0}")]
+    Output(#[source] io::Error),
+}
+
+/// Runs what was asked for, and says what came of it.
+///
+/// # Errors
+/// When it could not be run or shown, and when it ran and differs from the paper.
+pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
+    let experiments = select(catalogue(), &args.experiments)?;
+    if args.list {
+        let list = if args.json { text::list_json(&experiments) } else { text::list(&experiments) };
+        return print(&list);
+    }
+    let jobs = experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
+    let results = Executor::new(io::stderr().is_terminal()).run(&jobs)?;
+    let report = judge(&experiments, &jobs, &results);
+    let first: Vec<Trial<'_>> = experiments
+        .iter()
+        .enumerate()
+        .filter_map(|(place, experiment)| jobs.trials(place, &experiment.runs, &results).into_iter().next())
+        .collect();
+    if let Some(folder) = &args.out {
+        leave(folder, &experiments, &first)?;
+    }
+    if let Some(path) = &args.report {
+        write(path, &page::write(&experiments, &report, &first)?)?;
+    }
+    if args.json {
+        let json =
+            serde_json::to_string_pretty(&report).map_err(|error| ReproduceError::Output(error.into()))?;
+        print(&format!("{json}\n"))?;
+    } else {
+        print(&text::table(&report))?;
+        if let Some(path) = &args.report {
+            print(&format!("Report: {}\n", path.display()))?;
+        }
+    }
+    verdict(&report)
+}
+
+fn verdict(report: &Report) -> Result<(), ReproduceError> {
+    if report.ok {
+        return Ok(());
+    }
+    let differ = report.experiments.iter().filter(|one| !one.ok).map(|one| one.id.clone()).collect();
+    Err(ReproduceError::Differs { differ, all: report.experiments.len() })
+}
+
+/// The time series of each run, named after experiment and run.
+fn leave(folder: &Path, experiments: &[Experiment], first: &[Trial<'_>]) -> Result<(), ReproduceError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReproduceError::Write { path, source }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for (experiment, trial) in experiments.iter().zip(first) {
+        for (name, run) in trial.runs() {
+            let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+            let path = folder.join(format!("{}.{name}.csv", experiment.id));
+            series(&path, run).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+fn series(path: &Path, run: &RunResult) -> io::Result<()> {
+    let mut file = SeriesFile::create(path)?;
+    for track in &run.tracks {
+        for &(time_s, sample) in &track.samples {
+            file.write(&Row { time_s, host: &track.host, consumer: &track.consumer, sample })?;
+        }
+    }
+    file.finish()
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ReproduceError> {
+    fs::write(path, text).map_err(|source| ReproduceError::Write { path: path.to_owned(), source })
+}
+
+fn print(text: &str) -> Result<(), ReproduceError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(ReproduceError::Output)
+}
