@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{
-    CHILD, INTERVAL, host, join, mark_of, report, resource, shown, test_process, wait_for,
-    wait_until_all_hear_all,
+    CHILD, INTERVAL, assert_bursts_go_together, host, join, mark_of, report, resource, shown, test_process,
+    wait_for, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, FileConfig};
@@ -303,4 +303,12 @@ fn a_file_that_goes_away_stops_nothing_and_is_used_when_it_returns() {
     a.publish(&resource("vg0"), report(1));
     fs::rename(&away, &mount).unwrap();
     wait_for("the carrier is up", || a.status().up);
+}
+
+#[test]
+fn bursts_of_reports_go_together() {
+    let folder = on_disk();
+    let path = folder.path().join("hosts");
+    let [a, b, _c] = hear_each_other(&path);
+    assert_bursts_go_together(&a, "a", &b);
 }

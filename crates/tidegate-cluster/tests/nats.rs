@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use common::{
-    INTERVAL, cluster_name, config, free_addresses, host, join, mark_of, report, resource, shown, wait_for,
-    wait_until_all_hear_all,
+    INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, mark_of, report,
+    resource, shown, wait_for, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
 use tidegate_cluster::{
@@ -364,4 +364,12 @@ fn addresses_that_cannot_be_used_are_refused() {
     assert!(refused("nats://ho st").starts_with("nats://ho st: "));
     let none = NatsConfig { servers: vec![], credentials: Credentials::None, replicas: 1 };
     assert!(matches!(Cluster::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
+}
+
+#[test]
+fn bursts_of_reports_go_together() {
+    let server = Server::with_jetstream();
+    let [a, b] = ["a", "b"].map(|name| join(name, server.carrier()));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    assert_bursts_go_together(&a, "a", &b);
 }

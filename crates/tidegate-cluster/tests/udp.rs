@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use common::{
-    CHILD, INTERVAL, cluster_name, config, free_addresses, host, join, key, mark_of, report, resource, shown,
-    test_process, udp, wait_for, wait_until_all_hear_all,
+    CHILD, INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, key,
+    mark_of, report, resource, shown, test_process, udp, wait_for, wait_until_all_hear_all,
 };
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, JoinError, Key, Reach, UdpConfig};
 use tidegate_control::combine;
@@ -373,4 +373,12 @@ fn the_status_is_a_document() {
         "duplicates": [], "unpublished": 0,
     });
     assert_eq!(status, expected);
+}
+
+#[test]
+fn bursts_of_reports_go_together() {
+    let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
+    let (a, b) = (join("a", udp(a_at, &[b_at])), join("b", udp(b_at, &[a_at])));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    assert_bursts_go_together(&a, "a", &b);
 }

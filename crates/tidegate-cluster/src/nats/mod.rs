@@ -225,8 +225,11 @@ impl Nats {
 
     async fn exchange(&self, client: &Client, mut heard: Subscriber, woken: &UnixStream) -> String {
         let ours = subject::of_host(&self.shared.cluster, &self.shared.host);
-        let mut next = Timer::now();
+        let mut said: Option<Timer> = None;
         loop {
+            // News after the gap, a sign of life after an interval.
+            let pause = if self.shared.has_news() { self.shared.gap() } else { self.shared.interval };
+            let next = said.map_or_else(Timer::now, |said| said + pause);
             if self.shared.stopped() {
                 let _ = timeout(GOODBYE, self.say(client, &ours, true)).await;
                 return String::new();
@@ -237,18 +240,13 @@ impl Nats {
                         return why;
                     }
                     self.shared.peers().forget_old(self.shared.now());
-                    next = Timer::now() + self.shared.interval;
+                    said = Some(Timer::now());
                 }
                 ready = woken.readable() => {
                     if let Err(error) = ready {
                         return error.to_string();
                     }
                     drain(woken);
-                    // The gap after the last message, or at once.
-                    let last = next - self.shared.interval;
-                    if self.shared.has_news() {
-                        next = next.min((last + self.shared.gap()).max(Timer::now()));
-                    }
                 }
                 message = heard.next() => match message {
                     Some(message) => self.hear(&message),
