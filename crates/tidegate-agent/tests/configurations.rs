@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tidegate_agent::config::{Config, ConfigError, Severity};
-use tidegate_control::{Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
+use tidegate_control::{KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
@@ -80,6 +80,7 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
     assert_eq!(windowed.limits, PoolLimits::default());
     assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
+    assert_eq!(averaged.law.as_ref().unwrap().knee, Some(KneeConfig::default()));
     assert_eq!(shared.law, Some(default(shared, Law::Window(WindowConfig::across_hosts()), 25)));
     assert_eq!(config.cluster.as_ref().unwrap().pools(), std::slice::from_ref(&shared.name));
     // What is written as a default is what nothing gives.
@@ -124,7 +125,7 @@ fn the_document_states_the_defaults_of_the_complete_example() {
     for (key, value) in
         complete.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "))
     {
-        if !WITHOUT_DEFAULT.contains(&key) {
+        if !WITHOUT_DEFAULT.contains(&key) && value != "\"auto\"" {
             let row = format!("| `{key}` | ");
             let rows: Vec<_> = document.lines().filter(|line| line.starts_with(&row)).collect();
             let stated = rows.iter().any(|row| row.contains(&format!(" | `{value}` | ")));
@@ -163,6 +164,31 @@ fn an_exponential_server_is_a_backend_too() {
 }
 
 #[test]
+fn an_automatic_set_point_is_under_the_whole_target() {
+    let config = with("pool.p.set_point", "'auto'").unwrap();
+    let law = config.gateway.pools[0].law.clone().unwrap();
+    assert_eq!((law.set_point(), law.knee), (Latency::from_millis(15), Some(KneeConfig::default())));
+    let places = [
+        ("fraction = 0.5", true),
+        ("fraction = 0.49", false),
+        ("fraction = 1.0", false),
+        ("floor = '15ms'", true),
+        ("floor = '15001us'", false),
+        ("floor = '0ms'", false),
+        ("half_life = '1min'", true),
+        ("half_life = '59s'", false),
+    ];
+    for (keys, valid) in places {
+        let set_point = format!("'auto'\npool.p.knee = {{ {keys} }}");
+        assert_eq!(with("pool.p.set_point", &set_point).is_ok(), valid, "{keys}");
+    }
+    let said = with("pool.p.set_point", "'auto'\npool.p.export.e.protected = true").unwrap_err().to_string();
+    assert!(said.contains("a promise to protected exports"), "{said}");
+    let said = with("pool.p.set_point", "'auto'\npool.p.law = 'pid'").unwrap_err().to_string();
+    assert!(said.contains("only the window law's set point"), "{said}");
+}
+
+#[test]
 fn the_boundary_between_valid_and_invalid() {
     let boundaries = [
         ("pool.p.depth", "1", "0"),
@@ -170,6 +196,7 @@ fn the_boundary_between_valid_and_invalid() {
         ("pool.p.target", "'2ns'", "'0ns'"),
         ("pool.p.set_point", "1", "1.0000001"),
         ("pool.p.set_point", "0.0001", "0.0"),
+        ("pool.p.set_point", "'auto'", "'automatic'"),
         ("pool.p.past_weight", "0", "-0.001"),
         ("pool.p.past_weight", "0.999", "1.0"),
         ("pool.p.interval", "'10ms'", "'9999us'"),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, Smoothing, WindowConfig,
-    WindowConfigError,
+    KneeConfig, KneeConfigError, Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
+    Smoothing, WindowConfig, WindowConfigError,
 };
 use tidegate_units::{Iops, Latency, ResourceName, Window};
 
@@ -21,12 +21,16 @@ pub const POOL_KEYS: &[&str] = &[
     "normalise",
     "idle_half_life",
     "dry_run",
+    "knee",
     "window",
     "pid",
 ];
 
 /// The keys of the table `window`.
 pub const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greatest"];
+
+/// The keys of the table `knee`.
+pub const KNEE_KEYS: &[&str] = &["fraction", "floor", "half_life"];
 
 /// The keys of the table `pid`.
 pub const PID_KEYS: &[&str] =
@@ -96,9 +100,7 @@ fn loop_config(
     let target = pool.parsed::<Latency>("target", report);
     let mut config =
         LoopConfig::new(name.clone(), target.as_ref().map_or(Latency::ZERO, |target| target.value), law);
-    if let Some(ratio) = pool.number("set_point", report) {
-        config.set_point_ratio = ratio.value;
-    }
+    let understood = set_point(pool, &mut config, report);
     if let Some(interval) = pool.parsed::<Latency>("interval", report) {
         config.interval = interval.value.to_duration();
         if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&config.interval) {
@@ -111,7 +113,7 @@ fn loop_config(
     smoothing(pool, &mut config, report);
     config.normalise = pool.flag("normalise", report);
     config.dry_run = pool.flag("dry_run", report);
-    target?;
+    target.and(understood)?;
     match config.validate() {
         Ok(()) => Some(config),
         // Said above, with its bounds.
@@ -122,6 +124,47 @@ fn loop_config(
             None
         }
     }
+}
+
+/// A part of the target, or `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
+/// `None` when it cannot be understood, which is then reported.
+fn set_point(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) -> Option<()> {
+    let knee = knee(pool, report);
+    if let Some(value) = pool.value("set_point")
+        && let Some(text) = value.get_ref().as_str()
+    {
+        if text != "auto" {
+            let text = text.escape_debug();
+            report.error(
+                &value.span(),
+                format!("`set_point` must be a number or `\"auto\"`, not `\"{text}\"`"),
+            );
+            return None;
+        }
+        config.set_point_ratio = 1.0;
+        config.knee = Some(knee);
+        return Some(());
+    }
+    if let Some(ratio) = pool.number("set_point", report) {
+        config.set_point_ratio = ratio.value;
+    }
+    no_effect(pool, &["knee"], "only `set_point = \"auto\"` looks for the knee", report);
+    Some(())
+}
+
+fn knee(pool: &Section<'_>, report: &mut Report<'_>) -> KneeConfig {
+    let mut config = KneeConfig::default();
+    let Some(section) = pool.table("knee", KNEE_KEYS, report) else { return config };
+    if let Some(fraction) = section.number("fraction", report) {
+        config.fraction = fraction.value;
+    }
+    if let Some(floor) = section.parsed::<Latency>("floor", report) {
+        config.floor = floor.value;
+    }
+    if let Some(half_life) = section.parsed::<Latency>("half_life", report) {
+        config.half_life = half_life.value.to_duration();
+    }
+    config
 }
 
 fn smoothing(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) {
@@ -196,6 +239,10 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Interval => &[&["interval"]],
         LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
+        LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
+        LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
+        LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],
+        LoopConfigError::Knee(KneeConfigError::HalfLife(_)) => &[&["knee", "half_life"]],
         LoopConfigError::Window(WindowConfigError::Gamma(_)) => &[&["window", "gamma"]],
         LoopConfigError::Window(WindowConfigError::BetaGain(_)) => &[&["window", "beta_gain"]],
         LoopConfigError::Window(WindowConfigError::Bounds { .. }) => {

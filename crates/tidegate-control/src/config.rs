@@ -6,6 +6,7 @@ use thiserror::Error;
 use tidegate_units::{Latency, ResourceName};
 
 use crate::decision::LawKind;
+use crate::knee::{KneeConfig, KneeConfigError};
 use crate::pid::{PidConfig, PidConfigError};
 use crate::window::{WindowConfig, WindowConfigError};
 
@@ -19,6 +20,9 @@ pub struct LoopConfig {
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
     /// point is above it half of the time.
     pub set_point_ratio: f64,
+    /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law only, and
+    /// without effect while there are protected consumers: their target is a promise. Default off.
+    pub knee: Option<KneeConfig>,
     /// How often the loop is stepped. Default 250 ms.
     pub interval: Duration,
     /// Which law, and its parameters.
@@ -87,6 +91,7 @@ impl LoopConfig {
             resource,
             target,
             set_point_ratio: 0.8,
+            knee: None,
             interval: Duration::from_millis(250),
             law,
             smoothing: Smoothing::default(),
@@ -96,7 +101,7 @@ impl LoopConfig {
         }
     }
 
-    /// What the law steers to.
+    /// What the law steers to, or the ceiling of that when it is chosen automatically.
     #[must_use]
     pub fn set_point(&self) -> Latency {
         self.target.scale(self.set_point_ratio)
@@ -129,6 +134,12 @@ impl LoopConfig {
             Law::Window(window) => window.validate()?,
             Law::Pid(pid) => pid.validate()?,
         }
+        if let Some(knee) = &self.knee {
+            if self.law.kind() != LawKind::Window {
+                return Err(LoopConfigError::AutomaticNeedsWindow);
+            }
+            knee.validate(self.set_point())?;
+        }
         Ok(())
     }
 }
@@ -151,6 +162,12 @@ pub enum LoopConfigError {
     /// The weight of the past is out of range: with 1 nothing new would ever count.
     #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
     PastWeight(f64),
+    /// The set point is to be chosen automatically, for a law that keeps a promise.
+    #[error("only the window law's set point can be chosen automatically")]
+    AutomaticNeedsWindow,
+    /// A parameter of the automatic choice.
+    #[error(transparent)]
+    Knee(#[from] KneeConfigError),
     /// A parameter of the window law.
     #[error(transparent)]
     Window(#[from] WindowConfigError),

@@ -12,11 +12,15 @@ use crate::hosts::{ClusterSignal, HostReport};
 use crate::normalise::SizeModel;
 use crate::observation::{ConsumerObservation, Observation, Operations};
 use crate::pid::Pid;
+use crate::set_point::{Interval, SetPoint};
 use crate::window::{WindowLaw, active_share};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not wake up
 /// with hours of integral, nor with everything released.
 const GREATEST_ELAPSED: u32 = 10;
+
+/// A window that is used to this part counts as full: requests between two that leave it are on their way.
+const FULL: f64 = 0.7;
 
 /// Regulates one resource. Pure: the same observations at the same times give the same decisions.
 ///
@@ -37,6 +41,7 @@ pub struct ControlLoop {
     last: Option<Instant>,
     /// How much time the next sample of the moving average stands for.
     since_sample: Duration,
+    set_point: SetPoint,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +103,7 @@ impl ControlLoop {
         config.validate()?;
         Ok(Self {
             law: LawState::new(config.law)?,
+            set_point: SetPoint::new(&config),
             config,
             ewma: Ewma::default(),
             signal: None,
@@ -132,6 +138,7 @@ impl ControlLoop {
                 self.law = LawState::new(config.law)?;
             }
         }
+        self.set_point.reconfigure(&config);
         self.config = config;
         Ok(())
     }
@@ -162,7 +169,7 @@ impl ControlLoop {
             oldest: heard.oldest,
             window,
             active_shares: active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>(),
-            set_point: None,
+            set_point: self.set_point.published(),
         }
     }
 
@@ -177,7 +184,7 @@ impl ControlLoop {
                 (signal, Heard::of(consumers, signal))
             }
         };
-        let set_point = self.config.set_point();
+        let (set_point, choice) = self.set_point.in_force(signal, observation.cluster.as_ref());
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
 
         let measured = match input {
@@ -185,12 +192,15 @@ impl ControlLoop {
             Input::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
             Input::Overload { .. } | Input::Unknown | Input::Idle | Input::NoTime => None,
         };
+        let full = self.is_full(consumers, elapsed);
+        let interval = Interval { elapsed, signal, input, measured, full };
+        self.set_point.learn(&interval, observation.cluster.as_ref());
         let fed = self.estimate(input, signal, measured, elapsed);
         let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
         let (action, step) = match (input, fed) {
             (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.law.unchanged()),
             (_, Some(estimate)) if somebody_to_hold => {
-                (Action::Regulate, self.regulate(estimate, elapsed, consumers))
+                (Action::Regulate, self.regulate(estimate, set_point, elapsed, consumers))
             }
             _ => {
                 let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
@@ -212,6 +222,7 @@ impl ControlLoop {
             measured,
             estimate: fed.or_else(|| self.ewma.get()),
             set_point,
+            choice,
             action,
             beta: step.beta,
             raw: step.raw,
@@ -308,10 +319,10 @@ impl ControlLoop {
     fn regulate(
         &mut self,
         estimate: Latency,
+        set_point: Latency,
         elapsed: Duration,
         consumers: &[ConsumerObservation],
     ) -> LawStep {
-        let set_point = self.config.set_point();
         match &mut self.law {
             LawState::Window(law) => {
                 let demand =
@@ -340,6 +351,17 @@ impl ControlLoop {
                 }
             }
         }
+    }
+
+    /// Whether requests waited while the window was full, by Little's law for those at the resource.
+    fn is_full(&self, consumers: &[ConsumerObservation], elapsed: Duration) -> bool {
+        let LawState::Window(law) = &self.law else { return false };
+        let waited: f64 = throttled(consumers)
+            .flat_map(|consumer| [&consumer.reads, &consumer.writes])
+            .map(|operations| operations.total_latency.as_secs_f64())
+            .sum();
+        throttled(consumers).any(|consumer| consumer.queued > 0)
+            && waited >= FULL * law.window().get() * elapsed.as_secs_f64()
     }
 
     /// What is in force for whom, and how many feel it.

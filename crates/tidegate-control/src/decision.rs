@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Latency, ResourceName, Window};
 
+use crate::choice::SetPointChoice;
 use crate::hosts::ClusterSignal;
 
 /// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
@@ -34,8 +35,10 @@ pub struct Decision {
     /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when that
     /// is greater and nothing completes. `None` before the first sample, and after a long idle time.
     pub estimate: Option<Latency>,
-    /// What the law steers to: the target times the set point ratio.
+    /// What the law steers to: the target times the set point ratio, or what was chosen automatically.
     pub set_point: Latency,
+    /// Why, when it was chosen automatically.
+    pub choice: Option<SetPointChoice>,
     /// What was done with the command.
     pub action: Action,
     /// β of the window law, by the shares that were at work. `None` when that law did not decide.
@@ -150,6 +153,9 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
         self.write_reason(f)?;
+        if let Some(choice) = &self.choice {
+            write!(f, " ({choice})")?;
+        }
         f.write_str(": ")?;
         self.write_action(f)
     }

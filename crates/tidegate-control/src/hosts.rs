@@ -52,7 +52,7 @@ pub struct HostReport {
     pub window: Option<Window>,
     /// The sum of its shares, those of idle consumers scaled (eq. 4), for people to see.
     pub active_shares: f64,
-    /// The set point that this host chose, if it chooses one: see [`ClusterSignal::set_point`].
+    /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
     pub set_point: Option<Latency>,
 }
 
@@ -102,6 +102,8 @@ pub struct ClusterSignal {
     pub oldest: Option<Latency>,
     /// The host whose choice of a set point all follow: of those heard the first by name.
     pub leader: HostName,
+    /// Whether that is this host.
+    pub leads: bool,
     /// The leader's set point; `None` when it does not choose one.
     pub set_point: Option<Latency>,
 }
@@ -109,7 +111,7 @@ pub struct ClusterSignal {
 /// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own name does
 /// not count, nor does a second one under the same name. `interval` is the control interval.
 ///
-/// With three live reports or more the result is the same whichever of the hosts asks.
+/// With three live reports or more the result is the same whichever of the hosts asks, but for who leads.
 #[must_use]
 pub fn combine(
     name: &HostName,
@@ -147,6 +149,7 @@ pub fn combine(
         outstanding: heard.iter().any(|report| report.outstanding),
         oldest: heard.iter().filter_map(|report| report.oldest).max(),
         leader: leader.clone(),
+        leads: leader == name,
         set_point: choice.set_point,
     }
 }
@@ -292,6 +295,7 @@ mod tests {
             [heard("z", 0, choosing(40)), heard("a", 0, choosing(20)), heard("A", 7_000, choosing(10))];
         let signal = together(&choosing(30), &peers);
         assert_eq!((signal.leader.as_str(), signal.set_point), ("a", Some(Latency::from_millis(20))));
+        assert!(!signal.leads && together(&choosing(30), &[heard("z", 0, choosing(40))]).leads);
     }
 
     #[test]
@@ -349,7 +353,8 @@ mod tests {
             };
             prop_assume!(completing(asked_by(0).signal) != 2);
             for at in 1..named.len() {
-                let (first, other) = (asked_by(0), asked_by(at));
+                let first = ClusterSignal { leads: false, ..asked_by(0) };
+                let other = ClusterSignal { leads: false, ..asked_by(at) };
                 prop_assert_eq!(first, other);
             }
         }

@@ -13,29 +13,38 @@
 //! Where several hosts share a resource, each makes a [`HostReport`] of its observation before it decides
 //! ([`ControlLoop::report`]), tells the others, and puts what [`combine`] makes of all reports into the observation.
 //!
+//! What the laws steer to is configured ([`LoopConfig::set_point`]), or, of the window law, found: the least response time
+//! at which the resource gives nearly all it can ([`KneeConfig`]), with the reason in the decision ([`SetPointChoice`]).
+//!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
 //! [`Ewma`] and [`SizeModel`].
 
 #![forbid(unsafe_code)]
 
+mod choice;
 mod command;
 mod config;
 mod control_loop;
+mod curve;
 mod decision;
 mod ewma;
 mod hosts;
+mod knee;
 mod normalise;
 mod observation;
 mod pid;
+mod set_point;
 mod version;
 mod window;
 
+pub use choice::{Direction, SetPointChoice, SetPointReason};
 pub use command::{Commands, ConsumerCommand};
 pub use config::{Law, LoopConfig, LoopConfigError, Smoothing};
 pub use control_loop::ControlLoop;
 pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 pub use ewma::Ewma;
 pub use hosts::{ClusterSignal, HeardReport, HostReport, combine};
+pub use knee::{KneeConfig, KneeConfigError};
 pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_control::{
     Action, BetaScale, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, Input,
-    Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Signal, Smoothing,
-    WindowConfig, combine,
+    KneeConfig, Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Signal,
+    Smoothing, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
 
@@ -101,13 +101,16 @@ prop_compose! {
         target in 1u64..1_000,
         normalise: bool,
         dry_run: bool,
+        automatic: bool,
         smoothing in prop_oneof![
             Just(Smoothing::default()),
             Just(Smoothing::TimeConstant(Duration::ZERO)),
             (0.0..1.0).prop_map(|past_weight| Smoothing::PerInterval { past_weight }),
         ],
     ) -> LoopConfig {
+        let knee = (automatic && matches!(law, Law::Window(_))).then(KneeConfig::default);
         LoopConfig {
+            knee,
             normalise,
             dry_run,
             smoothing,
@@ -126,6 +129,7 @@ prop_compose! {
         total in number(),
         outstanding: bool,
         oldest in proptest::option::of(number()),
+        set_point in proptest::option::of(number()),
     ) -> HeardReport {
         let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
         HeardReport {
@@ -140,7 +144,7 @@ prop_compose! {
                 oldest: oldest.map(Latency::from_nanos),
                 window: None,
                 active_shares: 0.0,
-                set_point: None,
+                set_point: set_point.map(Latency::from_nanos),
             },
         }
     }
@@ -186,6 +190,9 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
         }
         other => panic!("a law says what is not its own: {other:?}"),
     }
+    let (ceiling, floor) = (config.set_point(), config.knee.map(|knee| knee.floor));
+    assert!(decision.set_point <= ceiling && decision.set_point >= floor.unwrap_or(ceiling), "{decision}");
+    assert_eq!(decision.choice.is_some(), config.knee.is_some());
     let half_lives = decision.elapsed.as_secs_f64() / config.idle_half_life.as_secs_f64();
     assert!(decision.elapsed <= Latency::from(config.interval * 10) && half_lives >= 0.0);
     assert_eq!(decision.input == Input::NoTime, decision.elapsed == Latency::ZERO);

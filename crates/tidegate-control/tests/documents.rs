@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use tidegate_control::{
-    Action, Bound, ClusterSignal, ConsumerObservation, Decision, Input, LawKind, Observation, Operations,
-    Output, Outstanding, Signal,
+    Action, Bound, ClusterSignal, ConsumerObservation, Decision, Direction, Input, LawKind, Observation,
+    Operations, Output, Outstanding, SetPointChoice, SetPointReason, Signal,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -15,15 +15,31 @@ const OBSERVATION_2: &str = concat!(
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
     r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2}],"cluster":{"hosts":3,"stale":1,"#,
     r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
-    r#""outstanding":true,"oldest":null,"leader":"a","set_point":null}}"#
+    r#""outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
 
 const DECISION_2: &str = concat!(
     r#"{"version":2,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
     r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
-    r#""estimate":23100000,"set_point":12000000,"action":"regulate","beta":0.1,"raw":{"window":0.125},"#,
+    r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"raw":{"window":0.125},"#,
     r#""bounded":{"window":0.25},"bound":"least","held":12,"throttled":12,"dry_run":false}"#
 );
+
+const CHOICE_2: &str = concat!(
+    r#"{"reason":"knee","ceiling":100000000,"fraction":0.95,"knee":26000000,"most":3180.0,"#,
+    r#""most_at":41000000}"#
+);
+
+fn choice(reason: SetPointReason) -> SetPointChoice {
+    SetPointChoice {
+        reason,
+        ceiling: Latency::from_millis(100),
+        fraction: 0.95,
+        knee: Some(Latency::from_millis(26)),
+        most: Some(Iops::new(3_180.0)),
+        most_at: Some(Latency::from_millis(41)),
+    }
+}
 
 fn observation() -> Observation {
     let consumer = ConsumerObservation {
@@ -55,6 +71,7 @@ fn cluster() -> ClusterSignal {
         outstanding: true,
         oldest: None,
         leader: HostName::new("a").unwrap(),
+        leads: false,
         set_point: None,
     }
 }
@@ -72,6 +89,7 @@ fn decision() -> Decision {
         measured: Some(Latency::from_millis(25)),
         estimate: Some(Latency::from_micros(23_100)),
         set_point: Latency::from_millis(12),
+        choice: None,
         action: Action::Regulate,
         beta: Some(0.1),
         raw: Output::Window(Window::new(0.125)),
@@ -110,6 +128,21 @@ fn version_2_of_a_decision() {
         ),
         (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
         (serde_json::to_string(&LawKind::Pid).unwrap(), r#""pid""#),
+        (serde_json::to_string(&choice(SetPointReason::Knee)).unwrap(), CHOICE_2),
+        (
+            serde_json::to_string(&[
+                SetPointReason::Unknown,
+                SetPointReason::Promise,
+                SetPointReason::Ceiling,
+                SetPointReason::Floor,
+                SetPointReason::Exploring(Direction::Down),
+                SetPointReason::Following { host: HostName::new("a").unwrap() },
+                SetPointReason::NoChoice { host: HostName::new("a").unwrap() },
+                SetPointReason::Kept,
+            ])
+            .unwrap(),
+            r#"["unknown","promise","ceiling","floor",{"exploring":"down"},{"following":{"host":"a"}},{"no_choice":{"host":"a"}},"kept"]"#,
+        ),
     ];
     for (written, pinned) in spelled {
         assert_eq!(written, pinned);
@@ -202,11 +235,46 @@ fn a_decision_reads_as_a_sentence() {
             "sata: response time 23.1ms against 12.0ms: nothing held",
         ),
         (
+            Decision {
+                signal: Signal::Everything,
+                choice: Some(choice(SetPointReason::Knee)),
+                held: 0,
+                ..decision()
+            },
+            "sata: response time 23.1ms against 12.0ms (the knee: 95 % of the most seen (3180 IO/s at 41.0ms) is \
+             reached at 26.0ms): nothing held",
+        ),
+        (
             Decision { input: Input::NoTime, throttled: 0, held: 0, ..decision() },
             "sata: the clock did not advance: nobody to hold",
         ),
     ];
     for (decision, sentence) in cases {
         assert_eq!(decision.to_string(), sentence);
+    }
+}
+
+#[test]
+fn a_choice_reads_as_a_clause() {
+    let host = HostName::new("a").unwrap();
+    let unknown = SetPointChoice { knee: None, ..choice(SetPointReason::Exploring(Direction::Up)) };
+    let cases = [
+        (choice(SetPointReason::Unknown), "the ceiling, because the knee is not known yet"),
+        (choice(SetPointReason::Promise), "the ceiling, because a promise is not chosen"),
+        (choice(SetPointReason::Following { host: host.clone() }), "chosen by a"),
+        (choice(SetPointReason::NoChoice { host }), "the ceiling, because a chooses none"),
+        (choice(SetPointReason::Kept), "as the host that led before chose"),
+        (
+            choice(SetPointReason::Ceiling),
+            "the ceiling: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms",
+        ),
+        (
+            choice(SetPointReason::Exploring(Direction::Down)),
+            "to see whether less will do: 95 % of the most seen (3180 IO/s at 41.0ms) is reached at 26.0ms or sooner",
+        ),
+        (unknown, "to see whether more gives more"),
+    ];
+    for (choice, clause) in cases {
+        assert_eq!(choice.to_string(), clause);
     }
 }

@@ -255,6 +255,7 @@ mod tests {
         ("### `carrier`", cluster::CARRIER_KEYS),
         ("## `[pool.NAME]`", pool::KEYS),
         ("### `backend`", backend::KEYS),
+        ("### `[pool.NAME.knee]`", law::KNEE_KEYS),
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),

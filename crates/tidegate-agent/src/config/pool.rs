@@ -22,6 +22,7 @@ pub(super) const KEYS: &[&str] = &[
     "normalise",
     "idle_half_life",
     "dry_run",
+    "knee",
     "window",
     "pid",
     "limits",
@@ -68,6 +69,16 @@ pub(super) fn read(
             section.span(),
             format!("the law of {} has nobody to hold back", section.what()),
             "every export is protected",
+        );
+    }
+    if law.as_ref().is_some_and(|law| law.knee.is_some())
+        && exports.iter().any(|export| export.config.protected)
+    {
+        let place = section.value("set_point").map_or_else(|| section.span().clone(), |value| value.span());
+        context.report.error_with_help(
+            &place,
+            "a promise to protected exports cannot be chosen automatically",
+            "protect no export of this pool, or say `set_point = 0.8`",
         );
     }
     if let Some(backend) = &backend {

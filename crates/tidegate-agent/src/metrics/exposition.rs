@@ -108,6 +108,7 @@ impl Exposition {
     fn pool_samples<'a>(&'a self, metric: Metric, pool: &'a PoolSnapshot, samples: &mut Samples<'a>) {
         let name = pool.name.as_str();
         let decision = pool.decision.as_ref();
+        let choice = decision.and_then(|decision| decision.choice.as_ref());
         let value = match metric {
             Metric::PoolSessions => Some(number(pool.sessions)),
             Metric::PoolInFlight => Some(number(pool.in_flight)),
@@ -126,6 +127,11 @@ impl Exposition {
                 None
             }
             Metric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
+            Metric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
+            Metric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),
+            Metric::PoolMost => {
+                choice.and_then(|choice| choice.most).map(|most| Value::Number(most.per_second()))
+            }
             Metric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
             Metric::PoolHeld => decision.map(|decision| Value::Number(f64::from(decision.held))),
             Metric::PoolThrottled => decision.map(|decision| Value::Number(f64::from(decision.throttled))),

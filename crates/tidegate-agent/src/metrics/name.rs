@@ -36,6 +36,12 @@ pub enum Metric {
     PoolHosts,
     /// What the law steers to.
     PoolSetPoint,
+    /// The most that an automatic set point may be.
+    PoolSetPointCeiling,
+    /// Where the array's curve is known to bend.
+    PoolKnee,
+    /// The most that the array is known to give.
+    PoolMost,
     /// What the law compares with the set point.
     PoolEstimate,
     /// Consumers held back.
@@ -152,7 +158,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -168,6 +174,9 @@ impl Metric {
         Self::PoolBeta,
         Self::PoolHosts,
         Self::PoolSetPoint,
+        Self::PoolSetPointCeiling,
+        Self::PoolKnee,
+        Self::PoolMost,
         Self::PoolEstimate,
         Self::PoolHeld,
         Self::PoolThrottled,
@@ -274,6 +283,27 @@ impl Metric {
                 Gauge,
                 POOL,
                 "The response time that the law steers to",
+            ),
+            Self::PoolSetPointCeiling => (
+                "tidegate_pool_set_point_ceiling",
+                Some(Unit::Seconds),
+                Gauge,
+                POOL,
+                "The most that the set point may be; only while it is chosen automatically",
+            ),
+            Self::PoolKnee => (
+                "tidegate_pool_knee",
+                Some(Unit::Seconds),
+                Gauge,
+                POOL,
+                "The least response time known to give the wanted part of the most; only with an automatic set point",
+            ),
+            Self::PoolMost => (
+                "tidegate_pool_most_iops",
+                None,
+                Gauge,
+                POOL,
+                "The most requests per second that the pool's resource is known to give; only with an automatic set point",
             ),
             Self::PoolEstimate => (
                 "tidegate_pool_estimate",

@@ -25,6 +25,7 @@ pub(super) const KEYS: &[&str] = &[
     "normalise",
     "idle_half_life",
     "dry_run",
+    "knee",
     "window",
     "pid",
     "beta_scale",

@@ -22,6 +22,7 @@ pub const TABLES: &[Table] = &[
     Table { name: "change", keys: array::CHANGE_KEYS },
     Table { name: "disk", keys: array::DISK_KEYS },
     Table { name: "host", keys: host::KEYS },
+    Table { name: "knee", keys: law::KNEE_KEYS },
     Table { name: "window", keys: law::WINDOW_KEYS },
     Table { name: "pid", keys: law::PID_KEYS },
     Table { name: "batch", keys: host::BATCH_KEYS },
