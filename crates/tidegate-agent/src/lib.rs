@@ -9,5 +9,6 @@ mod cluster;
 pub mod config;
 mod journal;
 pub mod metrics;
+mod policy;
 pub mod serve;
 pub mod summary;

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
-use tidegate_cluster::{Cluster, JoinError, KeyError};
-use tidegate_gateway::{Gateway, GatewayError, GatewaySnapshot, Peers, StartError};
+use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
+use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Peers, StartError};
 use tidegate_units::ResourceName;
 
 use crate::cluster::PoolPeers;
-use crate::config::{ClusterPlan, Config, ConfigError};
+use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
+use crate::policy;
 use crate::summary::Summary;
 
 /// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
@@ -27,12 +28,17 @@ const TICK: Duration = Duration::from_millis(250);
 /// Things that wait for the service's thread. More scrapes than that are refused.
 const MOST_EVENTS: usize = 64;
 
+/// How long a policy may stay as it is before its watch is asked once more.
+const UNCHANGED: Duration = Duration::from_secs(3_600);
+
 /// Something the service is asked to do.
 #[derive(Debug)]
 pub(crate) enum Event {
     Reload,
     Stop,
     Scrape(Scrape),
+    /// The cluster's policies have changed.
+    Policies(Policies),
 }
 
 /// Why the service did not start, or ended otherwise than on request.
@@ -44,9 +50,9 @@ pub enum ServeError {
     /// The gateway does not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The key of the cluster cannot be read.
+    /// A secret of the cluster cannot be read.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Credential(#[from] CredentialError),
     /// This host cannot take part in its cluster.
     #[error("cannot join the cluster: {0}")]
     Join(#[from] JoinError),
@@ -56,6 +62,9 @@ pub enum ServeError {
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
+    /// Policies cannot be followed.
+    #[error("cannot follow the cluster's policies: {0}")]
+    Policies(io::Error),
     /// A pool failed. The service ends, so that whoever supervises it starts it anew.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
@@ -73,6 +82,9 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     // Before anything is served: a signal must find its handler from the first connection on.
     receive_signals(sender.clone()).map_err(ServeError::Signals)?;
     let cluster = config.cluster.as_ref().map(join).transpose()?;
+    if let Some(watch) = cluster.as_ref().and_then(|cluster| cluster.policy()) {
+        follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
+    }
     let gateway = Gateway::start_among(config.gateway.clone(), |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
@@ -85,8 +97,16 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
     let journal = Journal::default();
-    Service { path: path.to_owned(), config, gateway, cluster, journal, reloads: ReloadCounts::default() }
-        .run(&events)
+    Service {
+        path: path.to_owned(),
+        config,
+        gateway,
+        cluster,
+        policies: Policies::default(),
+        journal,
+        reloads: ReloadCounts::default(),
+    }
+    .run(&events)
 }
 
 fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
@@ -117,6 +137,8 @@ struct Service {
     config: Config,
     gateway: Gateway,
     cluster: Option<Arc<Cluster>>,
+    /// Those of the cluster that are in force.
+    policies: Policies,
     journal: Journal,
     reloads: ReloadCounts,
 }
@@ -128,6 +150,7 @@ impl Service {
             match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
+                Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.look()?;
@@ -175,6 +198,19 @@ impl Service {
         }
     }
 
+    /// Puts the cluster's policies into force. One that does not fit this host's configuration changes nothing here.
+    fn adopt(&mut self, policies: Policies) {
+        match self.gateway.apply(in_force(&self.config, &policies)) {
+            Ok(()) => {
+                self.policies = policies;
+                tracing::info!("the cluster's policies are in force");
+            }
+            Err(why) => {
+                tracing::error!("the cluster's policies are not put into force, what was goes on: {why}");
+            }
+        }
+    }
+
     fn try_reload(&mut self) -> Result<(), String> {
         let config = Config::load(&self.path).map_err(|error| error.to_string())?;
         let fixed = [
@@ -185,7 +221,7 @@ impl Service {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        self.gateway.apply(config.gateway.clone()).map_err(|error| error.to_string())?;
+        self.gateway.apply(in_force(&config, &self.policies)).map_err(|error| error.to_string())?;
         self.config = config;
         Ok(())
     }
@@ -199,6 +235,26 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// The configuration of a host under the cluster's policies.
+fn in_force(config: &Config, policies: &Policies) -> GatewayConfig {
+    let members = config.cluster.as_ref().map_or(&[][..], ClusterPlan::pools);
+    policy::in_force(&config.gateway, members, policies)
+}
+
+/// Tells the service of every change of the policies, for as long as there is one to tell.
+fn follow_policies(mut watch: PolicyWatch, events: SyncSender<Event>) -> io::Result<()> {
+    let body = move || {
+        loop {
+            if let Some(policies) = watch.wait(UNCHANGED)
+                && events.send(Event::Policies(policies)).is_err()
+            {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("policies".to_owned()).spawn(body).map(drop)
 }
 
 fn receive_signals(events: SyncSender<Event>) -> io::Result<()> {

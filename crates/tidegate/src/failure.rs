@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
-use tidegate_agent::config::ConfigError;
+use tidegate_agent::config::{ConfigError, CredentialError};
 use tidegate_agent::serve::ServeError;
+use tidegate_cluster::PolicyError;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
 use tidegate_sim::{InvalidScenario, ScenarioError};
@@ -41,6 +42,12 @@ pub(crate) enum Failure {
         /// The first error.
         first: String,
     },
+    /// The password of the cluster's server.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// The cluster's policies.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// The demonstration.
     #[error(transparent)]
     Demo(DemoError),
@@ -94,6 +101,7 @@ impl Failure {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
+            Self::Policy(PolicyError::Invalid(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             // Whoever closed the pipe has read enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,

@@ -6,6 +6,7 @@ mod failure;
 mod load;
 mod logging;
 mod page;
+mod policy;
 mod reproduce;
 mod serve;
 mod sim;
@@ -38,6 +39,7 @@ enum Command {
     Load(load::Args),
     Sim(sim::Args),
     Reproduce(reproduce::Args),
+    Policy(policy::Args),
 }
 
 fn run(command: &Command) -> Result<(), Failure> {
@@ -48,6 +50,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),
+        Command::Policy(args) => policy::run(args),
     }
 }
 

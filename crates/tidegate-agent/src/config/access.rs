@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use tidegate_cluster::{Key, KeyError};
+use tidegate_cluster::{Key, KeyError, Secret, SecretError};
 use tidegate_config::{Given, Report};
 
 use super::PathUse;
@@ -19,7 +19,10 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             PathUse::Export { file, read_only } => (file, export(&file.value, *read_only)),
             PathUse::DataFile(file) => (file, data_file(&file.value).map(|()| None)),
             PathUse::Socket(file) => (file, socket(&file.value).map(|()| None)),
-            PathUse::Key(file) => (file, key(&file.value).map(|()| None)),
+            PathUse::Key(file) => (file, Key::from_file(&file.value).map(|_| None).map_err(Problem::from)),
+            PathUse::Secret(file) => {
+                (file, Secret::from_file(&file.value).map(|_| None).map_err(Problem::from))
+            }
         };
         match outcome {
             Ok(Some(volume)) => volumes.push((file, volume)),
@@ -115,11 +118,21 @@ fn socket(path: &Path) -> Result<(), Problem> {
     }
 }
 
-fn key(path: &Path) -> Result<(), Problem> {
-    match Key::from_file(path) {
-        Ok(_) => Ok(()),
-        Err(KeyError::Read { source, .. }) => Err(source.into()),
-        Err(error @ KeyError::Length(_)) => Err(Problem { what: error.to_string(), help: None }),
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Read { source, .. } => source.into(),
+            other @ KeyError::Length(_) => Self { what: other.to_string(), help: None },
+        }
+    }
+}
+
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::Read { source, .. } => source.into(),
+            SecretError::NoSecret(_) => "holds no secret: one line of text is needed".into(),
+        }
     }
 }
 

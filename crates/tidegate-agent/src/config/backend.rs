@@ -102,20 +102,20 @@ fn exponential(section: &Section<'_>, report: &mut Report<'_>) -> Option<Exponen
             server.missing(key, example, report);
         }
     }
-    let rate = positive("rate", Iops::ZERO, &server, report);
+    let rate = positive("rate", &Iops::ZERO, &server, report);
     let servers = server.whole("servers", 1..=1024, report).map_or(1, |servers| servers.value as u32);
-    let capacity = positive("capacity", Bytes::ZERO, &server, report);
+    let capacity = positive("capacity", &Bytes::ZERO, &server, report);
     Some(ExponentialConfig { rate: rate?, servers, capacity: capacity? })
 }
 
 fn positive<T: FromStr<Err: Display> + PartialOrd>(
     key: &str,
-    zero: T,
+    zero: &T,
     section: &Section<'_>,
     report: &mut Report<'_>,
 ) -> Option<T> {
     let given = section.parsed::<T>(key, report)?;
-    if given.value > zero {
+    if given.value > *zero {
         return Some(given.value);
     }
     report.error(&given.span, format!("`{key}` must be more than nothing"));

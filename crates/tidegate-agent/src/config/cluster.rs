@@ -5,7 +5,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_cluster::{Carrier, ClusterConfig, ClusterName, FileConfig, Key, KeyError, Reach, UdpConfig};
+use thiserror::Error;
+use tidegate_cluster::{
+    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Key, KeyError, NatsConfig, Reach, Secret,
+    SecretError, UdpConfig,
+};
 use tidegate_config::{Given, Report, Section};
 use tidegate_units::{HostName, ResourceName};
 
@@ -13,12 +17,30 @@ use super::{Context, PathUse};
 
 pub(super) const KEYS: &[&str] = &["name", "host", "carrier"];
 
-pub(super) const CARRIER_KEYS: &[&str] =
-    &["kind", "listen", "peers", "group", "interface", "hops", "key_file", "path", "slots", "slot"];
+pub(super) const CARRIER_KEYS: &[&str] = &[
+    "kind",
+    "listen",
+    "peers",
+    "group",
+    "interface",
+    "hops",
+    "key_file",
+    "path",
+    "slots",
+    "slot",
+    "servers",
+    "token_file",
+    "user",
+    "password_file",
+    "replicas",
+];
 
-/// The keys that belong to one kind of carrier only.
-const UDP_ONLY: &[&str] = &["listen", "peers", "group", "interface", "hops", "key_file"];
-const FILE_ONLY: &[&str] = &["path", "slots", "slot"];
+/// Each kind of carrier with the keys that belong to it only.
+const OWN_KEYS: &[(&str, &[&str])] = &[
+    ("udp", &["listen", "peers", "group", "interface", "hops", "key_file"]),
+    ("file", &["path", "slots", "slot"]),
+    ("nats", &["servers", "token_file", "user", "password_file", "replicas"]),
+];
 
 /// Room for a rack of hypervisors; a quarter of a megabyte.
 const DEFAULT_SLOTS: u16 = 64;
@@ -36,24 +58,65 @@ pub struct ClusterPlan {
     pools: Vec<ResourceName>,
 }
 
+/// A secret that joining needs cannot be had.
+#[derive(Debug, Error)]
+pub enum CredentialError {
+    /// The key of the hosts.
+    #[error("{0}{cause}", cause = cause(.0))]
+    Key(#[from] KeyError),
+    /// The password or token for the server.
+    #[error("{0}{cause}", cause = cause(.0))]
+    Secret(#[from] SecretError),
+}
+
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map(|source| format!(": {source}")).unwrap_or_default()
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum CarrierPlan {
     Udp { listen: SocketAddr, reach: Reach, key_file: PathBuf },
     File(FileConfig),
+    Nats { servers: Vec<String>, credentials: CredentialsPlan, replicas: u8 },
+}
+
+/// What a NATS server asks for, secrets still in their files.
+#[derive(Debug, Clone, PartialEq)]
+enum CredentialsPlan {
+    None,
+    Token(PathBuf),
+    User { user: String, password_file: PathBuf },
+}
+
+impl CredentialsPlan {
+    fn read(&self) -> Result<Credentials, SecretError> {
+        Ok(match self {
+            Self::None => Credentials::None,
+            Self::Token(file) => Credentials::Token(Secret::from_file(file)?),
+            Self::User { user, password_file } => {
+                Credentials::User { user: user.clone(), password: Secret::from_file(password_file)? }
+            }
+        })
+    }
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
     Udp,
     File,
+    Nats,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 3] = [("udp", Self::Udp), ("file", Self::File), ("nats", Self::Nats)];
 }
 
 impl ClusterPlan {
-    /// What it takes to join: reads the key.
+    /// What it takes to join: reads the key or password.
     ///
     /// # Errors
-    /// When the key cannot be read, or is none.
-    pub fn config(&self) -> Result<ClusterConfig, KeyError> {
+    /// When that cannot be read, or is none.
+    pub fn config(&self) -> Result<ClusterConfig, CredentialError> {
         let carrier = match &self.carrier {
             CarrierPlan::Udp { listen, reach, key_file } => Carrier::Udp(UdpConfig {
                 listen: *listen,
@@ -61,9 +124,25 @@ impl ClusterPlan {
                 key: Key::from_file(key_file)?,
             }),
             CarrierPlan::File(file) => Carrier::File(file.clone()),
+            CarrierPlan::Nats { servers, credentials, replicas } => Carrier::Nats(NatsConfig {
+                servers: servers.clone(),
+                credentials: credentials.read()?,
+                replicas: *replicas,
+            }),
         };
         let (name, host) = (self.name.clone(), self.host.clone());
         Ok(ClusterConfig { name, host, interval: self.interval, carrier })
+    }
+
+    /// Where the cluster's policies are kept; `None` where the carrier brings none.
+    ///
+    /// # Errors
+    /// When the password cannot be read.
+    pub fn policies(&self) -> Result<Option<NatsConfig>, CredentialError> {
+        Ok(match self.config()?.carrier {
+            Carrier::Nats(nats) => Some(nats),
+            Carrier::Udp(_) | Carrier::File(_) => None,
+        })
     }
 
     /// The cluster's name.
@@ -169,17 +248,17 @@ fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPl
     if !section.has("kind") {
         section.missing("kind", "\"udp\"", &mut context.report);
     }
-    let kinds = [("udp", Kind::Udp), ("file", Kind::File)];
-    let kind = section.choice("kind", &kinds, &mut context.report)?.value;
-    for (name, other) in [("udp", UDP_ONLY), ("file", FILE_ONLY)] {
-        let own = matches!((kind, name), (Kind::Udp, "udp") | (Kind::File, "file"));
-        for span in other.iter().filter(|_| !own).filter_map(|key| Some((*key, section.key_span(key)?))) {
-            context.report.error(&span.1, format!("`{}` is only for `kind = \"{name}\"`", span.0));
+    let kind = section.choice("kind", &Kind::ALL, &mut context.report)?;
+    let chosen = section.text("kind", &mut context.report)?.value;
+    for (name, keys) in OWN_KEYS.iter().filter(|(name, _)| *name != chosen) {
+        for (key, span) in keys.iter().filter_map(|key| Some((key, section.key_span(key)?))) {
+            context.report.error(&span, format!("`{key}` is only for `kind = \"{name}\"`"));
         }
     }
-    match kind {
+    match kind.value {
         Kind::Udp => udp(&section, context),
         Kind::File => file(&section, context),
+        Kind::Nats => nats(&section, context),
     }
 }
 
@@ -204,11 +283,7 @@ fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> 
         }
     }
     let listen = section.parsed::<SocketAddr>("listen", &mut context.report);
-    let key_file = section.text("key_file", &mut context.report).map(|given| {
-        let path = context.path(given.value, &given.span);
-        context.touched.push(PathUse::Key(Given { value: path.clone(), span: given.span }));
-        path
-    });
+    let key_file = secret(section, "key_file", PathUse::Key, context);
     let reach = reach(section, &mut context.report);
     Some(CarrierPlan::Udp { listen: listen?.value, reach: reach?, key_file: key_file? })
 }
@@ -244,4 +319,41 @@ fn reach(section: &Section<'_>, report: &mut Report<'_>) -> Option<Reach> {
             Some(Reach::Multicast { group: group?.value, interface, hops })
         }
     }
+}
+
+fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
+    if !section.has("servers") {
+        section.missing("servers", "[\"nats://10.0.0.5:4222\"]", &mut context.report);
+    }
+    let servers = section.list::<String>("servers", "names no server", &mut context.report);
+    let token = secret(section, "token_file", PathUse::Secret, context);
+    let user = section.text("user", &mut context.report).map(|given| given.value.to_owned());
+    let password = secret(section, "password_file", PathUse::Secret, context);
+    let credentials = match (token, user, password) {
+        (None, None, None) => CredentialsPlan::None,
+        (Some(token), None, None) => CredentialsPlan::Token(token),
+        (None, Some(user), Some(password_file)) => CredentialsPlan::User { user, password_file },
+        _ => {
+            let message = "credentials are `token_file`, or `user` and `password_file`";
+            context.report.error(section.span(), message);
+            return None;
+        }
+    };
+    let replicas = section.whole("replicas", 1..=5, &mut context.report);
+    let replicas = replicas.and_then(|given| u8::try_from(given.value).ok()).unwrap_or(1);
+    let servers = servers?.into_iter().map(|given| given.value).collect();
+    Some(CarrierPlan::Nats { servers, credentials, replicas })
+}
+
+/// A file with a secret, which is looked at when files are.
+fn secret(
+    section: &Section<'_>,
+    key: &str,
+    path_use: fn(Given<PathBuf>) -> PathUse,
+    context: &mut Context<'_>,
+) -> Option<PathBuf> {
+    let given = section.text(key, &mut context.report)?;
+    let path = context.path(given.value, &given.span);
+    context.touched.push(path_use(Given { value: path.clone(), span: given.span }));
+    Some(path)
 }

@@ -24,8 +24,8 @@ use thiserror::Error;
 use tidegate_gateway::{Endpoint, GatewayConfig, PoolConfig};
 use tidegate_units::{ConsumerName, Latency};
 
-pub use cluster::ClusterPlan;
 use cluster::Member;
+pub use cluster::{ClusterPlan, CredentialError};
 use listen::{Listen, MetricsAddress};
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
@@ -126,6 +126,7 @@ enum PathUse {
     DataFile(Given<PathBuf>),
     Socket(Given<PathBuf>),
     Key(Given<PathBuf>),
+    Secret(Given<PathBuf>),
 }
 
 impl Context<'_> {

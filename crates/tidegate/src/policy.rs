@@ -1,0 +1,167 @@
+//! `tidegate policy`: what a cluster's administrator wants of a resource, on all of its hosts.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+use tidegate_agent::config::Config;
+use tidegate_cluster::{ClusterName, NatsConfig, Policy, PolicyRevision, policy_get, policy_put};
+use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
+
+use crate::failure::Failure;
+
+/// Show or change what a cluster wants of a resource: target, shares, limits, in force on all hosts
+///
+/// Policies are kept by the NATS server of `[cluster]`. A change is a compare-and-set: when somebody else has changed the
+/// policy meanwhile, it is refused and nothing happens.
+#[derive(Parser)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the policy of a pool, with its revision
+    Get(Get),
+    /// Change what is named of the policy of a pool; the rest stays
+    Set(Set),
+}
+
+/// Of which pool, in which cluster.
+#[derive(Parser)]
+struct Place {
+    /// The configuration of a host of the cluster
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// The pool
+    pool: ResourceName,
+}
+
+#[derive(Parser)]
+struct Get {
+    #[command(flatten)]
+    place: Place,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Parser)]
+struct Set {
+    #[command(flatten)]
+    place: Place,
+    /// The response time to keep
+    #[arg(long, value_name = "TIME")]
+    target: Option<Latency>,
+    /// What a consumer is entitled to, relative to the others; may be repeated
+    #[arg(long, value_name = "CONSUMER=SHARES")]
+    shares: Vec<Named<u32>>,
+    /// The most that a consumer gets; may be repeated
+    #[arg(long, value_name = "CONSUMER=IO/s")]
+    limit: Vec<Named<Iops>>,
+    /// Begin with an empty policy: what is not named here is as each host's own configuration has it
+    #[arg(long)]
+    replace: bool,
+    /// Only if the policy is at this revision; 0: only if there is none
+    #[arg(long, value_name = "REVISION")]
+    expect: Option<u64>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A consumer, and something of it.
+#[derive(Debug, Clone)]
+struct Named<T> {
+    consumer: ConsumerName,
+    value: T,
+}
+
+impl<T: FromStr<Err: ToString>> FromStr for Named<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A name may contain `=`, a value does not.
+        let (consumer, value) = text.rsplit_once('=').ok_or("write CONSUMER=VALUE")?;
+        let consumer = consumer.parse().map_err(|error: tidegate_units::NameError| error.to_string())?;
+        let value = value.parse().map_err(|error: T::Err| error.to_string())?;
+        Ok(Self { consumer, value })
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::Get(get) => show(&get.place, get.json),
+        Command::Set(set) => change(set),
+    }
+}
+
+/// Where the policies are kept.
+fn store(place: &Place) -> Result<(NatsConfig, ClusterName), Failure> {
+    let config = Config::load(&place.config)?;
+    let file = place.config.display();
+    let plan = config
+        .cluster
+        .ok_or_else(|| Failure::Usage(format!("{file} has no `[cluster]`, and so no policies")))?;
+    let nats = plan.policies()?.ok_or_else(|| {
+        Failure::Usage(format!("the cluster of {file} has no policies: only the carrier `nats` brings them"))
+    })?;
+    Ok((nats, plan.name().clone()))
+}
+
+fn show(place: &Place, json: bool) -> Result<(), Failure> {
+    let (nats, cluster) = store(place)?;
+    match policy_get(&nats, &cluster, &place.pool)? {
+        Some(revision) => print(&revision, json),
+        None if json => Ok(writeln!(io::stdout(), "null")?),
+        None => Ok(writeln!(io::stdout(), "pool {} has no policy", place.pool)?),
+    }
+}
+
+fn change(set: &Set) -> Result<(), Failure> {
+    let (nats, cluster) = store(&set.place)?;
+    let found = policy_get(&nats, &cluster, &set.place.pool)?;
+    let revision = set.expect.unwrap_or_else(|| found.as_ref().map_or(0, |found| found.revision));
+    let mut policy = found.filter(|_| !set.replace).map(|found| found.policy).unwrap_or_default();
+    policy.target = set.target.or(policy.target);
+    for Named { consumer, value } in &set.shares {
+        let shares = Shares::try_from(*value).map_err(|error| Failure::Usage(error.to_string()))?;
+        policy.shares.insert(consumer.clone(), shares);
+    }
+    policy.limits.extend(set.limit.iter().map(|limit| (limit.consumer.clone(), limit.value)));
+    let revision = policy_put(&nats, &cluster, &set.place.pool, &policy, revision)?;
+    print(&PolicyRevision { revision, policy }, set.json)
+}
+
+fn print(revision: &PolicyRevision, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        revision: u64,
+        policy: &'a Policy,
+    }
+
+    let PolicyRevision { revision, policy } = revision;
+    let document = Document { revision: *revision, policy };
+    let mut out = io::stdout();
+    if json {
+        serde_json::to_writer(&mut out, &document).map_err(io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    writeln!(out, "revision {revision}")?;
+    if let Some(target) = policy.target {
+        writeln!(out, "  target {target}")?;
+    }
+    for (consumer, shares) in &policy.shares {
+        writeln!(out, "  {consumer}: {shares} shares")?;
+    }
+    for (consumer, rate) in &policy.reservations {
+        writeln!(out, "  {consumer}: at least {rate}")?;
+    }
+    for (consumer, rate) in &policy.limits {
+        writeln!(out, "  {consumer}: at most {rate}")?;
+    }
+    Ok(())
+}
