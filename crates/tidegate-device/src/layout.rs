@@ -134,8 +134,8 @@ impl Raid0 {
     }
 }
 
-/// Left-asymmetric: the parity moves from the last disk downwards, the data fill the rest of the row from the first disk
-/// on. So EMC draws it for the CLARiiON (CX500i configuration guide, figure 2-2).
+/// Left-asymmetric: the parity moves from the last disk downwards, the data fill the rest of the row from the first
+/// disk on. So EMC draws it for the CLARiiON (CX500i configuration guide, figure 2-2).
 #[derive(Debug, Clone)]
 pub(crate) struct Raid5 {
     pub(crate) disks: u64,

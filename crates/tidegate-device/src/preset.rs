@@ -71,7 +71,7 @@
 //! | cache | non-volatile | the CLARiiON mirrors its write cache and keeps it powered; a host's flush does not reach the disks |
 //! | low, high | 0.6, 0.8 | the CLARiiON's defaults (Best practices for performance and availability, release 30); flushing in proportion between them is this crate's |
 //! | overhead of the cache, of a hit in what was read ahead | 0.5 ms, 0.2 ms | assumption: a write crosses to the other controller and back |
-//! | reading ahead | 1 MiB in pieces of 64 KiB, after four requests in a row | assumption. Workloads that are 70 % random hardly set it off: figure 6 changes by less than 0.5 % |
+//! | reading ahead | 1 MiB in pieces of 64 KiB, after four requests in a row | assumption. Workloads that are 70 % random hardly set it off: figure 6 changes by less than 1 % |
 //! | age | 0.5 s | assumption: as for `sata-stripe` |
 //! | reordering | nearest first among 5 | **fitted** to §4.1's four disks. Order and number decide how much faster the middle is: 4 give 904 against 792 requests per second, 8 give 978 against 771, and serving in one direction gives no difference at all |
 //! | cache | 64 MiB | **fitted** to figure 6: with 256 MiB one host is faster than three, because so much of what it writes at random into 16 GiB meets in a row |
@@ -89,14 +89,16 @@
 //! | figure 7: three of them 16 instead of 32 | 85 and 42; 375 ms | 155 and 74; 209 ms |
 //! | figure 5: 8 outstanding, all mixes | 8 to 177 MB/s; greatest latency at random writes of 128 KiB, least at sequential reads of 4 KiB | 5 to 935 MB/s; 17 ms at the same, 0.2 ms at the same |
 //!
+//! Not compared: table 1, whose figures depend on what Filebench's OLTP profile asks for.
+//!
 //! What does not fit:
-//! * Figure 7's five disks do 1.8 times in the model what they do in the paper, where each completes only 190 disk I/Os per
+//! * Figure 7's five disks do 1.8 times in the model what they do in the paper, where each completes only 190 I/Os per
 //!   second. The text does not say that these are the disks of the other group, nor where on its 400 GB the
 //!   virtual disks lie (far apart, they take the model down to 1.6 times). The ratios hold: half the
 //!   window, half the throughput, and with less load four fifths of the latency.
-//! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no link: its sequential
-//!   reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of
-//!   4 KiB, is lower than the paper's, whose cache must have held more of what was written.
+//! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no link: its
+//!   sequential reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of 4 KiB, is lower than the
+//!   paper's, whose cache must have held more of what was written.
 
 use std::fmt;
 use std::str::FromStr;
