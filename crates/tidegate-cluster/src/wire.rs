@@ -7,7 +7,7 @@
 //! host: u8 length, text · incarnation u128 · sequence u64 · interval u32 (ms) · flags u8 (1: leaving)
 //! reports: u8 count, then each:
 //!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64 · total latency u64 (ns)
-//!     active shares f64 · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)]
+//!     active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)]
 //! ```
 //!
 //! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in every version,
@@ -15,7 +15,7 @@
 //! trust: each number has a range, unknown flags and leftovers are refused. A sender brings its numbers into their range.
 
 use tidegate_control::{HostReport, Signal};
-use tidegate_units::{HostName, Latency, ResourceName, Window};
+use tidegate_units::{HostName, Iops, Latency, ResourceName, Window};
 
 use crate::name::{ClusterName, Incarnation};
 use crate::rejection::Rejection;
@@ -29,7 +29,7 @@ const MAGIC: [u8; 4] = *b"TGHR";
 pub(crate) const MOST_RESOURCES: usize = 64;
 
 /// A report and its resource need at most so many bytes.
-pub(crate) const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 4 * 8 + 3 * 8;
+pub(crate) const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8;
 
 const HOUR: u64 = 3_600 * 1_000_000_000;
 /// Nobody waits longer for a request, in nanoseconds: a day.
@@ -41,6 +41,7 @@ const MOST_COMPLETED: u64 = 1_000_000_000_000;
 const GREATEST_WINDOW: f64 = 1e9;
 /// A million consumers with the most shares.
 const MOST_SHARES: f64 = 1e12;
+const MOST_IOPS: f64 = 1e12;
 
 const LEAVING: u8 = 1;
 
@@ -176,6 +177,7 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
     out.extend(completed.to_le_bytes());
     out.extend(report.total_latency.as_nanos().min(most_total(completed)).to_le_bytes());
     out.extend(within(report.active_shares, MOST_SHARES).to_le_bytes());
+    out.extend(within(report.reserved.per_second(), MOST_IOPS).to_le_bytes());
     if let Some(oldest) = report.oldest {
         out.extend(oldest.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
     }
@@ -203,6 +205,7 @@ fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
     }
     let total_latency = input.nanos(most_total(completed), "the sum of response times")?;
     let active_shares = input.number(MOST_SHARES, "the active shares")?;
+    let reserved = input.number(MOST_IOPS, "the rate reserved")?;
     let oldest =
         is(HAS_OLDEST).then(|| input.nanos(LONGEST_LATENCY, "the age of the oldest request")).transpose()?;
     let window = is(HAS_WINDOW).then(|| input.number(GREATEST_WINDOW, "the window")).transpose()?;
@@ -216,6 +219,7 @@ fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
         oldest,
         window: window.map(Window::new),
         active_shares,
+        reserved: Iops::new(reserved),
         set_point,
     };
     Ok(NumberedReport { resource, number, report })
@@ -290,6 +294,7 @@ pub(crate) mod tests {
             oldest: Some(Latency::from_millis(7)),
             window: Some(Window::new(12.5)),
             active_shares: 250.0,
+            reserved: Iops::new(80.0),
             set_point: None,
         }
     }
@@ -347,6 +352,7 @@ pub(crate) mod tests {
                 "2800000000000000",
                 "002a751500000000",
                 "0000000000406f40",
+                "0000000000005440",
                 "c0cf6a0000000000",
                 "0000000000002940"
             )
@@ -375,8 +381,10 @@ pub(crate) mod tests {
             (report + 16, (40 * LONGEST_LATENCY + 1).to_le_bytes()),
             (report + 24, f64::NAN.to_le_bytes()),
             (report + 24, (-1.0f64).to_le_bytes()),
-            (report + 32, (LONGEST_LATENCY + 1).to_le_bytes()),
-            (report + 40, f64::INFINITY.to_le_bytes()),
+            (report + 32, f64::NAN.to_le_bytes()),
+            (report + 32, (2.0 * MOST_IOPS).to_le_bytes()),
+            (report + 40, (LONGEST_LATENCY + 1).to_le_bytes()),
+            (report + 48, f64::INFINITY.to_le_bytes()),
         ] {
             let mut changed = written(&message);
             changed[place..place + 8].copy_from_slice(&bytes);
@@ -394,11 +402,11 @@ pub(crate) mod tests {
         let latency = || any::<u64>().prop_map(Latency::from_nanos);
         (
             ("[a-z]{1,255}", any::<u64>(), latency(), any::<bool>(), any::<u64>(), latency()),
-            (any::<bool>(), prop::option::of(latency()), prop::option::of(any::<f64>()), any::<f64>()),
+            (any::<bool>(), prop::option::of(latency()), prop::option::of(any::<f64>()), any::<[f64; 2]>()),
             prop::option::of(latency()),
         )
             .prop_map(|((name, number, interval, protected, completed, total), rest, set_point)| {
-                let (outstanding, oldest, window, active_shares) = rest;
+                let (outstanding, oldest, window, [active_shares, reserved]) = rest;
                 let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
                 NumberedReport {
                     resource: ResourceName::new(&name).unwrap(),
@@ -412,6 +420,7 @@ pub(crate) mod tests {
                         oldest,
                         window: window.map(Window::new),
                         active_shares,
+                        reserved: Iops::new(reserved),
                         set_point,
                     },
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_units::{Bytes, Instant, Latency};
+use tidegate_units::{Bytes, Instant, Iops, Latency, Window};
 
 use crate::command::{Commands, ConsumerCommand};
 use crate::config::{Law, LoopConfig, LoopConfigError, Smoothing};
@@ -11,7 +11,8 @@ use crate::ewma::Ewma;
 use crate::hosts::{ClusterSignal, HostReport};
 use crate::normalise::SizeModel;
 use crate::observation::{ConsumerObservation, Observation, Operations};
-use crate::pid::Pid;
+use crate::pid::{Pid, PidConfig};
+use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
 use crate::window::{WindowLaw, active_share};
 
@@ -38,6 +39,7 @@ pub struct ControlLoop {
     /// Whose average it is.
     signal: Option<Signal>,
     sizes: SizeModel,
+    reservations: Reservations,
     last: Option<Instant>,
     /// How much time the next sample of the moving average stands for.
     since_sample: Duration,
@@ -74,6 +76,14 @@ impl LawState {
         LawStep { beta: None, raw: output, bounded: output, bound: None }
     }
 
+    /// The greatest window, where there is one.
+    fn greatest_window(&self) -> Option<Window> {
+        match self {
+            Self::Window(law) => Some(law.config().greatest),
+            Self::Pid(_) => None,
+        }
+    }
+
     fn relax(&mut self, remaining: f64) {
         match self {
             Self::Window(law) => {
@@ -108,6 +118,7 @@ impl ControlLoop {
             ewma: Ewma::default(),
             signal: None,
             sizes: SizeModel::default(),
+            reservations: Reservations::default(),
             last: None,
             since_sample: Duration::ZERO,
         })
@@ -169,6 +180,7 @@ impl ControlLoop {
             oldest: heard.oldest,
             window,
             active_shares: active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>(),
+            reserved: reserved_rate(throttled(consumers)),
             set_point: self.set_point.published(),
         }
     }
@@ -196,11 +208,18 @@ impl ControlLoop {
         let interval = Interval { elapsed, signal, input, measured, full };
         self.set_point.learn(&interval, observation.cluster.as_ref());
         let fed = self.estimate(input, signal, measured, elapsed);
+        let around = Surroundings {
+            everywhere: observation.cluster.as_ref().map(|cluster| cluster.reserved),
+            greatest: self.law.greatest_window(),
+            capacity: capacity(observation, elapsed),
+        };
+        let estimate = fed.or_else(|| self.ewma.get());
+        let reserved = self.reservations.observe(throttled(consumers), elapsed, estimate, &around);
         let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
         let (action, step) = match (input, fed) {
             (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.law.unchanged()),
             (_, Some(estimate)) if somebody_to_hold => {
-                (Action::Regulate, self.regulate(estimate, set_point, elapsed, consumers))
+                (Action::Regulate, self.regulate(estimate, set_point, elapsed, consumers, reserved.as_ref()))
             }
             _ => {
                 let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
@@ -220,7 +239,7 @@ impl ControlLoop {
             cluster: observation.cluster.clone(),
             input,
             measured,
-            estimate: fed.or_else(|| self.ewma.get()),
+            estimate,
             set_point,
             choice,
             action,
@@ -228,6 +247,7 @@ impl ControlLoop {
             raw: step.raw,
             bounded: step.bounded,
             bound: step.bound,
+            reserved,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             dry_run: self.config.dry_run,
@@ -322,6 +342,7 @@ impl ControlLoop {
         set_point: Latency,
         elapsed: Duration,
         consumers: &[ConsumerObservation],
+        reserved: Option<&Reserved>,
     ) -> LawStep {
         match &mut self.law {
             LawState::Window(law) => {
@@ -330,16 +351,17 @@ impl ControlLoop {
                 let beta = law.beta(demand);
                 let intervals = elapsed.as_secs_f64() / self.config.interval.as_secs_f64();
                 let step = law.step(estimate, set_point, beta, intervals);
+                let raised = reserved.is_some_and(|reserved| law.raise_to(reserved.window));
                 LawStep {
                     beta: Some(beta),
                     raw: Output::Window(step.raw),
-                    bounded: Output::Window(step.window),
-                    bound: step.bound,
+                    bounded: Output::Window(law.window()),
+                    bound: if raised { Some(Bound::Reservation) } else { step.bound },
                 }
             }
             LawState::Pid(law) => {
                 let greatest = throttled(consumers)
-                    .map(|consumer| law.config().greatest_for(consumer.mean_outstanding))
+                    .map(|consumer| greatest_delay(law.config(), consumer))
                     .max()
                     .unwrap_or(Latency::ZERO);
                 let step = law.step(estimate, set_point, elapsed, greatest);
@@ -376,7 +398,7 @@ impl ControlLoop {
                     None
                 }
                 LawState::Pid(law) => {
-                    let delay = law.delay().min(law.config().greatest_for(consumer.mean_outstanding));
+                    let delay = law.delay().min(greatest_delay(law.config(), consumer));
                     let delay = (delay > Latency::ZERO).then_some(delay);
                     held += u32::from(delay.is_some());
                     delay
@@ -387,6 +409,18 @@ impl ControlLoop {
         commands.spacing = spacing(throttled(consumers).zip(&commands.consumers));
         (commands, held)
     }
+}
+
+/// The longest delay that leaves a consumer its floor rate and its reservation. By Little's law one with q requests
+/// outstanding gets through q/(d + R) of them per second under a delay d, when the resource takes R for each.
+fn greatest_delay(config: &PidConfig, consumer: &ConsumerObservation) -> Latency {
+    let floor = config.greatest_for(consumer.mean_outstanding);
+    let Some(reserved) = consumer.reservation.filter(|&rate| rate > Iops::ZERO) else { return floor };
+    let kinds = || [&consumer.reads, &consumer.writes].into_iter().filter(|kind| kind.count > 0);
+    let total: f64 = kinds().map(|kind| kind.total_latency.as_secs_f64()).sum();
+    let count: f64 = kinds().map(|kind| kind.count as f64).sum();
+    let seconds = consumer.mean_outstanding.get() / reserved.per_second();
+    floor.min(Latency::from_secs_f64(seconds - total / count.max(1.0)))
 }
 
 /// How far apart the requests of delayed consumers go. Held for the same time, those that came together would go
@@ -461,6 +495,20 @@ impl Heard {
     fn mean(&self) -> Latency {
         let mean = self.total_nanos / u128::from(self.count.max(1));
         Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+}
+
+/// What the resource completes per second, as far as it is known: of other hosts only if their signal is everything.
+fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
+    match &observation.cluster {
+        Some(cluster) => (cluster.signal == Signal::Everything).then_some(cluster.iops),
+        None if elapsed.is_zero() => None,
+        None => {
+            let completed: f64 = operations(&observation.consumers, Signal::Everything)
+                .map(|operations| operations.count as f64)
+                .sum();
+            Some(Iops::new(completed / elapsed.as_secs_f64()))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use tidegate_units::{Instant, Latency, ResourceName, Window};
 
 use crate::choice::SetPointChoice;
 use crate::hosts::ClusterSignal;
+use crate::reservation::{Reserved, Shortage};
 
 /// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct Decision {
     pub bounded: Output,
     /// The bound that made the difference.
     pub bound: Option<Bound>,
+    /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or before
+    /// anything completed.
+    pub reserved: Option<Reserved>,
     /// How many consumers are held back: delayed, or waiting behind the window.
     pub held: u32,
     /// How many consumers may be held back.
@@ -145,8 +149,12 @@ pub enum Bound {
     Least,
     /// The greatest output that the configuration allows.
     Greatest,
-    /// A longer delay would take the throttled below their floor rate (Little's law).
+    /// A longer delay would take the throttled below their floor rate, or below what is reserved for them (Little's
+    /// law).
     FloorRate,
+    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time may then
+    /// stay above the set point.
+    Reservation,
 }
 
 impl fmt::Display for Decision {
@@ -157,7 +165,8 @@ impl fmt::Display for Decision {
             write!(f, " ({choice})")?;
         }
         f.write_str(": ")?;
-        self.write_action(f)
+        self.write_action(f)?;
+        self.write_reservations(f)
     }
 }
 
@@ -224,8 +233,29 @@ impl Decision {
             (Output::Window(_), Some(Bound::Least)) => f.write_str(", the least that is allowed"),
             (Output::Delay(_), Some(Bound::Greatest)) => f.write_str(", the longest that is allowed"),
             (Output::Delay(_), Some(Bound::FloorRate)) => f.write_str(", down to their floor rate"),
+            (Output::Window(_), Some(Bound::Reservation)) => {
+                f.write_str(", the least that keeps reservations")
+            }
             // The open end of a range is no news to who is held.
             _ => Ok(()),
+        }
+    }
+
+    /// What reservations take, where they decided, or are missed.
+    fn write_reservations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(reserved) = &self.reserved else { return Ok(()) };
+        let Reserved { rate, everywhere, latency, window, missed } = reserved;
+        match missed {
+            None if self.bound == Some(Bound::Reservation) => write!(f, " ({rate} at {latency})"),
+            None => Ok(()),
+            Some(Shortage::Window) => {
+                write!(f, "; reservations are missed: {rate} at {latency} take a window of {window}, ")?;
+                f.write_str("more than is allowed")
+            }
+            Some(Shortage::Storage) => {
+                write!(f, "; reservations are missed: the storage completes less than {everywhere}")?;
+                f.write_str(if everywhere > rate { " for all hosts" } else { "" })
+            }
         }
     }
 }

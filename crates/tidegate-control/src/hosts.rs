@@ -52,6 +52,8 @@ pub struct HostReport {
     pub window: Option<Window>,
     /// The sum of its shares, those of idle consumers scaled (eq. 4), for people to see.
     pub active_shares: f64,
+    /// Σr of its active consumers with reservations, in requests per second.
+    pub reserved: Iops,
     /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
     pub set_point: Option<Latency>,
 }
@@ -96,6 +98,8 @@ pub struct ClusterSignal {
     pub mean: Option<Latency>,
     /// What the resource completes per second for all hosts of the signal together.
     pub iops: Iops,
+    /// Σr over all hosts that were heard in time: kept only while it is below what the resource completes.
+    pub reserved: Iops,
     /// Whether any request of the signal is outstanding on any host.
     pub outstanding: bool,
     /// How long the oldest of them has been at the resource.
@@ -146,6 +150,7 @@ pub fn combine(
         completed: heard.iter().fold(0, |sum, report| sum.saturating_add(report.completed)),
         mean: believed.mean,
         iops: Iops::new(heard.iter().map(|report| report.iops()).sum()),
+        reserved: Iops::new(live.iter().map(|(_, report)| report.reserved.per_second()).sum()),
         outstanding: heard.iter().any(|report| report.outstanding),
         oldest: heard.iter().filter_map(|report| report.oldest).max(),
         leader: leader.clone(),
@@ -225,6 +230,7 @@ mod tests {
             oldest: None,
             window: None,
             active_shares: 100.0,
+            reserved: Iops::ZERO,
             set_point: None,
         }
     }
@@ -317,6 +323,7 @@ mod tests {
                 oldest,
                 window: None,
                 active_shares,
+                reserved: Iops::ZERO,
                 set_point: None,
             },
         )

@@ -1,7 +1,7 @@
 //! What a sensor reports to the loop.
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
+use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
 use crate::hosts::ClusterSignal;
 
@@ -42,6 +42,9 @@ pub struct ConsumerObservation {
     pub name: ConsumerName,
     /// What it is entitled to, relative to the others.
     pub shares: Shares,
+    /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it means for a
+    /// protected consumer is nothing, since that is never held.
+    pub reservation: Option<Iops>,
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
     /// Its reads at the resource.
@@ -62,6 +65,7 @@ impl ConsumerObservation {
         Self {
             name,
             shares,
+            reservation: None,
             protected,
             reads: Operations::default(),
             writes: Operations::default(),

@@ -199,6 +199,17 @@ impl WindowLaw {
         WindowStep { raw: Window::new(raw), window: self.window(), bound }
     }
 
+    /// Widens the window to `floor`, as far as w_max allows, and says whether that changed it. The next step goes on
+    /// from there.
+    pub fn raise_to(&mut self, floor: Window) -> bool {
+        let floor = floor.get().min(self.config.greatest.get());
+        let below = self.window < floor;
+        if below {
+            self.window = floor;
+        }
+        below
+    }
+
     /// Lets go by degrees: what is left of the ratio between the window and the greatest one is `remaining` of
     /// it on a logarithmic scale. By ratio and not by difference, because half of the way from 2 to 64 in one
     /// step would be a release at once.

@@ -10,7 +10,7 @@ use tidegate_control::{
     KneeConfig, Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Signal,
     Smoothing, WindowConfig, combine,
 };
-use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 #[derive(Debug, Clone)]
 enum Operation {
@@ -50,6 +50,7 @@ prop_compose! {
     fn consumer()(
         name in 0u32..20,
         shares in prop_oneof![Just(1), 1u32..=1_000_000, Just(1_000_000)],
+        reservation in proptest::option::of(prop_oneof![Just(0.0), 0.1..1e4, any::<f64>()]),
         protected: bool,
         reads in quiet(),
         writes in quiet(),
@@ -59,6 +60,7 @@ prop_compose! {
         ConsumerObservation {
             name: ConsumerName::new(&format!("consumer-{name}")).unwrap(),
             shares: Shares::new(shares).unwrap(),
+            reservation: reservation.map(Iops::new),
             protected,
             reads,
             writes,
@@ -144,6 +146,7 @@ prop_compose! {
                 oldest: oldest.map(Latency::from_nanos),
                 window: None,
                 active_shares: 0.0,
+                reserved: Iops::ZERO,
                 set_point: set_point.map(Latency::from_nanos),
             },
         }
@@ -196,6 +199,11 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
     let half_lives = decision.elapsed.as_secs_f64() / config.idle_half_life.as_secs_f64();
     assert!(decision.elapsed <= Latency::from(config.interval * 10) && half_lives >= 0.0);
     assert_eq!(decision.input == Input::NoTime, decision.elapsed == Latency::ZERO);
+    if let (Some(reserved), Output::Window(window), Action::Regulate, Law::Window(law)) =
+        (&decision.reserved, decision.bounded, decision.action, &config.law)
+    {
+        assert!(window >= reserved.window || window == law.greatest, "{decision:?}");
+    }
     assert!(!decision.to_string().is_empty());
     // No number in it that JSON cannot say: infinities and NaN would come back as an error.
     let text = serde_json::to_string(decision).unwrap();

@@ -5,24 +5,24 @@
 
 use tidegate_control::{
     Action, Bound, ClusterSignal, ConsumerObservation, Decision, Direction, Input, LawKind, Observation,
-    Operations, Output, Outstanding, SetPointChoice, SetPointReason, Signal,
+    Operations, Output, Outstanding, Reserved, SetPointChoice, SetPointReason, Shortage, Signal,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 const OBSERVATION_2: &str = concat!(
-    r#"{"version":2,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"#,
+    r#"{"version":2,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"reservation":200.0,"#,
     r#""protected":true,"reads":{"count":16,"bytes":65536,"total_latency":192000000,"in_flight":1,"#,
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
     r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2}],"cluster":{"hosts":3,"stale":1,"#,
     r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
-    r#""outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
+    r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
 
 const DECISION_2: &str = concat!(
     r#"{"version":2,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
     r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
     r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"raw":{"window":0.125},"#,
-    r#""bounded":{"window":0.25},"bound":"least","held":12,"throttled":12,"dry_run":false}"#
+    r#""bounded":{"window":0.25},"bound":"least","reserved":null,"held":12,"throttled":12,"dry_run":false}"#
 );
 
 const CHOICE_2: &str = concat!(
@@ -50,6 +50,7 @@ fn observation() -> Observation {
             in_flight: 1,
             oldest_in_flight: Some(Latency::from_millis(4)),
         },
+        reservation: Some(Iops::new(200.0)),
         mean_outstanding: Outstanding::new(0.75),
         queued: 2,
         ..ConsumerObservation::idle(ConsumerName::new("database").unwrap(), Shares::DEFAULT, true)
@@ -68,11 +69,22 @@ fn cluster() -> ClusterSignal {
         completed: 64,
         mean: Some(Latency::from_millis(25)),
         iops: Iops::new(256.0),
+        reserved: Iops::new(350.0),
         outstanding: true,
         oldest: None,
         leader: HostName::new("a").unwrap(),
         leads: false,
         set_point: None,
+    }
+}
+
+fn reserved(missed: Option<Shortage>) -> Reserved {
+    Reserved {
+        rate: Iops::new(200.0),
+        everywhere: Iops::new(350.0),
+        latency: Latency::from_millis(20),
+        window: Window::new(4.2),
+        missed,
     }
 }
 
@@ -95,6 +107,7 @@ fn decision() -> Decision {
         raw: Output::Window(Window::new(0.125)),
         bounded: Output::Window(Window::new(0.25)),
         bound: Some(Bound::Least),
+        reserved: None,
         held: 12,
         throttled: 12,
         dry_run: false,
@@ -123,9 +136,14 @@ fn version_2_of_a_decision() {
         ),
         (serde_json::to_string(&[Action::Hold, Action::Relax]).unwrap(), r#"["hold","relax"]"#),
         (
-            serde_json::to_string(&[Bound::Greatest, Bound::FloorRate]).unwrap(),
-            r#"["greatest","floor_rate"]"#,
+            serde_json::to_string(&[Bound::Greatest, Bound::FloorRate, Bound::Reservation]).unwrap(),
+            r#"["greatest","floor_rate","reservation"]"#,
         ),
+        (
+            serde_json::to_string(&reserved(Some(Shortage::Window))).unwrap(),
+            r#"{"rate":200.0,"everywhere":350.0,"latency":20000000,"window":4.2,"missed":"window"}"#,
+        ),
+        (serde_json::to_string(&Shortage::Storage).unwrap(), r#""storage""#),
         (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
         (serde_json::to_string(&LawKind::Pid).unwrap(), r#""pid""#),
         (serde_json::to_string(&choice(SetPointReason::Knee)).unwrap(), CHOICE_2),
@@ -189,6 +207,36 @@ fn a_decision_reads_as_a_sentence() {
             },
             "sata: no protected read completes, the oldest waits 1.20s against 12.0ms: the others held by up to \
              180ms per request (12 of 12 held)",
+        ),
+        (
+            Decision {
+                bounded: Output::Window(Window::new(4.2)),
+                bound: Some(Bound::Reservation),
+                reserved: Some(reserved(None)),
+                ..decision()
+            },
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 4.20 (12 of 12 held), the least \
+             that keeps reservations (200 IO/s at 20.0ms)",
+        ),
+        (
+            Decision {
+                bounded: window,
+                bound: Some(Bound::Greatest),
+                reserved: Some(reserved(Some(Shortage::Window))),
+                ..decision()
+            },
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
+             reservations are missed: 200 IO/s at 20.0ms take a window of 4.20, more than is allowed",
+        ),
+        (
+            Decision {
+                bounded: window,
+                bound: None,
+                reserved: Some(reserved(Some(Shortage::Storage))),
+                ..decision()
+            },
+            "sata: protected reads 23.1ms against 12.0ms: the others held to a window of 2.30 (12 of 12 held); \
+             reservations are missed: the storage completes less than 350 IO/s for all hosts",
         ),
         (
             Decision {

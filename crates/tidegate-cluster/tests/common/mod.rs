@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
 use tidegate_control::{HostReport, Signal};
-use tidegate_units::{HostName, Latency, ResourceName};
+use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 /// Long enough for a machine that is busy with other things; a condition is usually true after some intervals.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,6 +48,7 @@ pub fn report(completed: u64) -> HostReport {
         oldest: None,
         window: None,
         active_shares: 100.0,
+        reserved: Iops::ZERO,
         set_point: None,
     }
 }
