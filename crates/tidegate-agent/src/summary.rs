@@ -6,6 +6,7 @@ use serde::Serialize;
 use tidegate_control::{Law, LawKind, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
+use tidegate_sched::Beyond;
 use tidegate_units::{ByteRate, Bytes, Iops, Latency};
 
 use crate::config::Config;
@@ -51,10 +52,15 @@ struct Export {
     shares: u32,
     protected: bool,
     read_only: bool,
+    #[serde(rename = "reservation_iops", skip_serializing_if = "Option::is_none")]
+    reservation: Option<Iops>,
     #[serde(rename = "limit_iops", skip_serializing_if = "Option::is_none")]
     limit_iops: Option<Iops>,
     #[serde(rename = "limit_bytes_per_second", skip_serializing_if = "Option::is_none")]
     limit_bytes: Option<ByteRate>,
+    /// What is beyond the limit may go while nobody else waits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    limit_soft: bool,
 }
 
 fn seconds<S: serde::Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
@@ -144,8 +150,10 @@ fn export(export: &ExportConfig) -> Export {
         shares: export.shares.get(),
         protected: export.protected,
         read_only: export.read_only,
+        reservation: export.reservation,
         limit_iops: iops,
         limit_bytes: bytes_per_s,
+        limit_soft: export.limit.is_some_and(|limit| limit.beyond == Beyond::Surplus),
     }
 }
 
@@ -198,11 +206,17 @@ impl fmt::Display for Export {
         } else {
             write!(f, ", {} shares", self.shares)?;
         }
+        if let Some(iops) = self.reservation {
+            write!(f, ", at least {iops}")?;
+        }
         if let Some(iops) = self.limit_iops {
             write!(f, ", at most {iops}")?;
         }
         if let Some(rate) = self.limit_bytes {
             write!(f, ", at most {rate}")?;
+        }
+        if self.limit_soft {
+            f.write_str(" while others wait")?;
         }
         if self.read_only { f.write_str(", read-only") } else { Ok(()) }
     }
@@ -230,7 +244,7 @@ mod tests {
         limit = { iops = '500 IO/s', bandwidth = '20MiB/s' }
         [pool.toy]
         backend = { kind = 'emulated', preset = 'sata-stripe' }
-        export.scratch = { size = '4GiB', shares = 7 }
+        export.scratch = { size = '4GiB', shares = 7, reservation = '50 IO/s', limit = { iops = '90 IO/s', soft = true } }
         [pool.far]
         backend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }
         export.vm1 = { upstream = 'lun 1' }
@@ -254,7 +268,7 @@ mod tests {
              database  /dev/vg0/database, protected\n  \
              b         /dev/vg0/b, 100 shares, at most 500 IO/s, at most 20 MiB/s, read-only\n\
              pool toy: emulated sata-stripe, up to 1 GiB in memory, depth 32; no law, shares and limits only\n  \
-             scratch  4 GiB, 7 shares\n\
+             scratch  4 GiB, 7 shares, at least 50 IO/s, at most 90 IO/s while others wait\n\
              pool far: NBD server at tcp:10.0.0.1:10809, up to 4 connections each, asked when the service starts, \
              depth 32; no law, shares and limits only\n  \
              vm1  upstream export \"lun 1\", 100 shares\n  \

@@ -114,6 +114,7 @@ const WITHOUT_DEFAULT: &[&str] = &[
     "size",
     "upstream",
     "limit",
+    "reservation",
     "description",
 ];
 

@@ -3,14 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
-use tidegate_control::{ControlLoop, Decision, Input, Law, LoopConfig, Observation, WindowConfig, combine};
-use tidegate_gateway::{
-    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, UpstreamSnapshot,
+use tidegate_control::{
+    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Reserved, Shortage, WindowConfig, combine,
 };
-use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_gateway::{
+    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, ReservedSnapshot,
+    UpstreamSnapshot,
+};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
 
@@ -36,6 +40,12 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
             replayed: 6,
             failed: 7,
             unflushed_losses: 1,
+        }),
+        reserved: Some(ReservedSnapshot {
+            rate: Iops::new(200.0),
+            backlogged: Duration::from_secs(8),
+            served_ios: 1_500.5,
+            missed: Duration::from_secs(2),
         }),
         name: ConsumerName::new(name).unwrap(),
         shares: Shares::DEFAULT,
@@ -65,6 +75,13 @@ fn decision(dry_run: bool) -> Decision {
     observation.cluster = Some(combine(&host, &report, &[], control.config().interval));
     let (_, mut decision) = control.step(Instant::ZERO, &observation);
     decision.beta = Some(0.1);
+    decision.reserved = Some(Reserved {
+        rate: Iops::new(200.0),
+        everywhere: Iops::new(300.0),
+        latency: Latency::from_millis(20),
+        window: Window::new(4.2),
+        missed: Some(Shortage::Storage),
+    });
     (decision.estimate, decision.held, decision.throttled) = (Some(Latency::from_millis(20)), 1, 2);
     decision
 }

@@ -18,7 +18,7 @@ use tidegate_cluster::{
     Carrier, Cluster, ClusterConfig, ClusterName, Credentials, FileConfig, Key, NatsConfig, Reach, UdpConfig,
 };
 use tidegate_control::{HostReport, Signal};
-use tidegate_units::{HostName, Latency, ResourceName};
+use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
 const MEASURED: Duration = Duration::from_secs(20);
 
@@ -67,6 +67,7 @@ fn publish_for(interval: Duration, clusters: &[Cluster], resource: &ResourceName
             oldest: None,
             window: None,
             active_shares: 100.0,
+            reserved: Iops::ZERO,
             set_point: None,
         };
         cluster.publish(resource, report);

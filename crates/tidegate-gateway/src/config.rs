@@ -12,7 +12,7 @@ use tidegate_control::LoopConfig;
 use tidegate_device::DeviceConfig;
 use tidegate_nbd::ExportName;
 use tidegate_sched::Limit;
-use tidegate_units::{Bytes, ConsumerName, ResourceName, Shares};
+use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName, Shares};
 
 /// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
 pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
@@ -252,6 +252,8 @@ pub struct ExportConfig {
     pub shares: Shares,
     /// Never held back by a law: its reads are what the law keeps fast.
     pub protected: bool,
+    /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
+    pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
     pub limit: Option<Limit>,
 }
@@ -267,6 +269,7 @@ impl ExportConfig {
             read_only: false,
             shares: Shares::DEFAULT,
             protected: false,
+            reservation: None,
             limit: None,
         }
     }

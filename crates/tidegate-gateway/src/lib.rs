@@ -43,7 +43,8 @@ pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
 pub use histogram::Histogram;
 pub use peers::Peers;
 pub use stats::{
-    ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS, UpstreamSnapshot,
+    ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS, ReservedSnapshot,
+    UpstreamSnapshot,
 };
 pub use upstream::{Mismatch, UpstreamError};
 

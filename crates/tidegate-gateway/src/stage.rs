@@ -8,12 +8,12 @@ use tidegate_control::{
     combine,
 };
 use tidegate_nbd::Operation;
-use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_sched::{Capacity, CostModel, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Window};
 
 use crate::config::{ExportConfig, PoolConfig};
 use crate::peers::Peers;
-use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS};
+use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot};
 
 /// Requests that one consumer may have queued, those of vanished sessions included. At this bound its sessions
 /// are no longer read from.
@@ -39,6 +39,8 @@ pub(crate) struct Consumer {
     /// Queued or at the backend, and not cancelled: what the client has outstanding.
     outstanding: Integral,
     interval: [Operations; 2],
+    /// Requests and bytes that completed in the last interval in which any did.
+    sizes: (u64, Bytes),
     pub(crate) reads: OpSnapshot,
     pub(crate) writes: OpSnapshot,
     pub(crate) flushes: u64,
@@ -112,9 +114,9 @@ impl Stage {
     pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> Consumer {
         let flow = self.scheduler.add_flow(
             &FlowConfig {
-                reservation: None,
                 weight: config.shares,
                 exempt: config.protected,
+                reservation: config.reservation,
                 limit: config.limit,
                 delay: Latency::ZERO,
                 // The worker counts requests against MAX_QUEUED, and payload against the pool's memory.
@@ -130,6 +132,7 @@ impl Stage {
             in_flight: 0,
             outstanding: Integral { since: now, changed: now, ..Integral::default() },
             interval: [Operations::default(); 2],
+            sizes: (0, Bytes::ZERO),
             reads: OpSnapshot::default(),
             writes: OpSnapshot::default(),
             flushes: 0,
@@ -155,6 +158,7 @@ impl Stage {
     ) {
         let flow = consumer.flow;
         self.scheduler.set_weight(flow, config.shares).expect(OURS);
+        self.scheduler.set_reservation(flow, config.reservation, now).expect(OURS);
         self.scheduler.set_limit(flow, config.limit, now).expect(OURS);
         self.scheduler.set_exempt(flow, config.protected, now).expect(OURS);
         if config.protected {
@@ -217,6 +221,25 @@ impl Stage {
     /// The next request to dispatch, or when to ask again.
     pub(crate) fn pull(&mut self, now: Instant) -> Pull<usize> {
         self.scheduler.pull(now)
+    }
+
+    /// What a consumer has to show now.
+    pub(crate) fn snapshot(
+        &self,
+        consumer: &Consumer,
+        sessions: usize,
+        removed: bool,
+        now: Instant,
+    ) -> ConsumerSnapshot {
+        let rate = consumer.config.reservation;
+        let service = self.scheduler.status(consumer.flow, now).and_then(|status| status.reserved);
+        let reserved = rate.zip(service).map(|(rate, service)| ReservedSnapshot {
+            rate,
+            backlogged: service.backlogged,
+            served_ios: service.served_ios(),
+            missed: service.missed,
+        });
+        consumer.snapshot(sessions, removed, reserved)
     }
 
     /// A pulled request goes to the backend.
@@ -391,7 +414,12 @@ impl Consumer {
         self.in_flight
     }
 
-    pub(crate) fn snapshot(&self, sessions: usize, removed: bool) -> ConsumerSnapshot {
+    fn snapshot(
+        &self,
+        sessions: usize,
+        removed: bool,
+        reserved: Option<ReservedSnapshot>,
+    ) -> ConsumerSnapshot {
         ConsumerSnapshot {
             name: self.config.name.clone(),
             shares: self.config.shares,
@@ -406,6 +434,7 @@ impl Consumer {
             flushes: self.flushes,
             trims: self.trims,
             errors: self.errors,
+            reserved,
             upstream: None,
         }
     }
@@ -418,9 +447,16 @@ impl Consumer {
             Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..report }
         };
         let (reads, writes) = (report(reads, oldest[0]), report(writes, oldest[1]));
+        let requests = reads.count + writes.count;
+        if requests > 0 {
+            self.sizes = (requests, Bytes::new(reads.bytes.get() + writes.bytes.get()));
+        }
+        let (requests, bytes) = self.sizes;
+        let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
         ConsumerObservation {
             name: self.config.name.clone(),
             shares: self.config.shares,
+            reservation: self.config.reservation.map(in_requests),
             protected: self.config.protected,
             reads,
             writes,

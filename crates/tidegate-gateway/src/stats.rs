@@ -1,8 +1,10 @@
 //! What a gateway tells about itself: snapshots for metrics, dashboards and the demonstration.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tidegate_control::Decision;
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
+use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::histogram::Histogram;
 
@@ -76,8 +78,23 @@ pub struct ConsumerSnapshot {
     pub trims: u64,
     /// Requests answered with an error, of any kind.
     pub errors: u64,
+    /// What it got under its reservation, where it has one.
+    pub reserved: Option<ReservedSnapshot>,
     /// The connections to its upstream export, where it has one.
     pub upstream: Option<UpstreamSnapshot>,
+}
+
+/// What a consumer got under its reservation, since it has one. I/Os are those of [`tidegate_sched::CostModel`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ReservedSnapshot {
+    /// The reservation, in I/Os per second.
+    pub rate: Iops,
+    /// For how long it had requests waiting for their turn.
+    pub backlogged: Duration,
+    /// What was dispatched for it, in I/Os.
+    pub served_ios: f64,
+    /// How much of `backlogged` it got less than its reservation, judged by the second.
+    pub missed: Duration,
 }
 
 /// The connections to one upstream export. Counters count since the gateway's start.

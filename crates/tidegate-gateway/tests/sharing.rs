@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{MIB, POLL, Served, emulated_pool};
-use tidegate_control::{Law, LoopConfig, PidConfig, WindowConfig};
+use tidegate_control::{Bound, Law, LoopConfig, PidConfig, WindowConfig};
 use tidegate_gateway::{ConsumerSnapshot, PoolSnapshot};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{Iops, Latency, Shares};
@@ -132,6 +132,42 @@ fn a_limit_holds_on_an_idle_device() {
     });
     let rate = seen.answered[0] as f64 / seen.seconds;
     assert!(rate > 160.0, "{rate} IO/s of 200 that the limit allows");
+}
+
+/// By shares the reserved one would get a hundredth. The window law has the device to itself with a set point far below
+/// what the reservation takes, so that both parts are needed: the scheduler's order and the floor of the window.
+#[test]
+fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
+    let served = Served::start(|_| {
+        let mut pool = emulated_pool(&["reserved", "heavy"], 16 * MIB, 1_000.0);
+        pool.exports[0].shares = Shares::new(1).unwrap();
+        pool.exports[0].reservation = Some(Iops::new(300.0));
+        pool.exports[1].shares = Shares::new(100).unwrap();
+        let law = Law::Window(WindowConfig::default());
+        pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_millis(2), law));
+        vec![pool]
+    });
+    let _clients: Vec<Fio> =
+        ["reserved", "heavy"].iter().map(|export| Fio::start(&served.uri(export), "randread", 32)).collect();
+    // The law needs some intervals to find the floor.
+    served.wait_until(|pool| pool.decision.as_ref().is_some_and(|it| it.bound == Some(Bound::Reservation)));
+    let seen = Backlogged::watch(&served, 2_000, |pool| {
+        assert!(pool.in_flight <= 32, "{} in flight", pool.in_flight);
+    });
+    let [reserved, heavy] = seen.answered[..] else { panic!("two exports") };
+    let rate = reserved as f64 / seen.seconds;
+    assert!(rate > 240.0, "{rate} IO/s of 300 reserved, beside {heavy}: {:?}", served.pool().decision);
+    let total = (reserved + heavy) as f64;
+    assert!(reserved as f64 > 0.2 * total, "{reserved} of {total}; by shares it would be a hundredth");
+
+    // Without it, shares are what counts again.
+    let mut config = served.config.clone();
+    config.pools[0].exports[0].reservation = None;
+    served.gateway.apply(config).unwrap();
+    let by_shares = Backlogged::watch(&served, 600, |_| {});
+    let [without, heavy] = by_shares.answered[..] else { panic!("two exports") };
+    assert!(without * 10 < heavy, "{without} beside {heavy}");
+    assert!(served.pool().consumers[0].reserved.is_none());
 }
 
 /// The main job, in small: three writers bury a reader; a law digs it out, whichever law it is.

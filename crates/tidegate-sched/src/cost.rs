@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_units::Bytes;
+use tidegate_units::{Bytes, Iops};
 
 /// Binary digits behind the point of a [`Cost`].
 pub(crate) const COST_BITS: u32 = 16;
@@ -70,6 +70,15 @@ impl CostModel {
         }
         Cost(((bytes << COST_BITS) / self.bytes_per_io).min(Cost::MAX.0))
     }
+
+    /// A rate of I/Os of average size, such as a reservation, in requests per second of someone who sends so many
+    /// `requests` of so many `bytes` in all: who sends large ones needs fewer of them. Without any, each counts as one
+    /// I/O. Never too little, because the cost of the mean size is at most the mean cost.
+    #[must_use]
+    pub fn in_requests(self, rate: Iops, requests: u64, bytes: Bytes) -> Iops {
+        let mean = bytes.get().checked_div(requests).unwrap_or(0);
+        Iops::new(rate.per_second() / self.cost(u32::try_from(mean).unwrap_or(u32::MAX)).as_ios())
+    }
 }
 
 impl Default for CostModel {
@@ -97,6 +106,16 @@ mod tests {
         assert_eq!(CostModel::new(Bytes::new(1)).cost(u32::MAX), Cost::MAX);
         assert_eq!(CostModel::new(Bytes::ZERO).cost(2), Cost::from_ios(2));
         assert_eq!(Cost::from_ios(u32::MAX), Cost::MAX);
+    }
+
+    #[test]
+    fn a_reservation_is_fewer_requests_for_who_sends_large_ones() {
+        let model = CostModel::default();
+        let requests =
+            |count, kib| model.in_requests(Iops::new(160.0), count, Bytes::from_kib(kib)).per_second();
+        assert_eq!(requests(0, 0), 160.0);
+        assert_eq!(requests(10, 40), 160.0);
+        assert_eq!(requests(10, 10_240), 10.0);
     }
 
     proptest! {

@@ -36,24 +36,68 @@ pub(crate) struct Reservation {
     since: Option<Instant>,
     backlogged: Duration,
     served: u64,
+    missed: Duration,
+    /// The cost of the request dispatched last.
+    last_cost: u64,
+    /// `backlogged` and `served` when they were last compared.
+    judged: (Duration, u64),
 }
+
+/// So much time with requests waiting is judged at once: shorter stretches hold too few requests, in longer ones a bad
+/// second goes unseen.
+const JUDGED: Duration = Duration::from_secs(1);
 
 impl Reservation {
     /// `None` for a rate of nothing.
     pub(crate) fn new(rate: Iops) -> Option<Self> {
         let interval = interval(rate)?;
-        Some(Self { interval, tag: 0, since: None, backlogged: Duration::ZERO, served: 0 })
+        Some(Self {
+            interval,
+            tag: 0,
+            since: None,
+            backlogged: Duration::ZERO,
+            served: 0,
+            missed: Duration::ZERO,
+            last_cost: 0,
+            judged: (Duration::ZERO, 0),
+        })
     }
 
-    pub(crate) fn service(&self, now: Instant) -> ReservedService {
-        let current = self.since.map_or(Duration::ZERO, |since| now.saturating_since(since));
-        ReservedService { backlogged: self.backlogged + current, served: self.served }
+    pub(crate) fn service(mut self, now: Instant) -> ReservedService {
+        self.judge(now);
+        ReservedService { backlogged: self.backlogged_until(now), missed: self.missed, served: self.served }
+    }
+
+    fn backlogged_until(&self, now: Instant) -> Duration {
+        self.backlogged + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
+    }
+
+    /// Counts the time since the last comparison as missed when the flow got less than 99 % of what is reserved, and
+    /// that by more than one request.
+    fn judge(&mut self, now: Instant) {
+        let backlogged = self.backlogged_until(now);
+        let stretch = backlogged - self.judged.0;
+        if stretch < JUDGED {
+            return;
+        }
+        let reserved = (stretch.as_nanos() << (TAG_BITS + COST_BITS)) / u128::from(self.interval);
+        let enough = (reserved - reserved / 100).saturating_sub(u128::from(self.last_cost));
+        if u128::from(self.served - self.judged.1) < enough {
+            self.missed += stretch;
+        }
+        self.judged = (backlogged, self.served);
+    }
+
+    fn dispatched(&mut self, cost: Cost, now: Instant) {
+        self.served = self.served.saturating_add(cost.raw());
+        self.last_cost = cost.raw();
+        self.judge(now);
     }
 
     /// A request went by shares. The tag stays: the next request is due when this one would have been,
     /// so that what the flow gets by shares is not taken from its reservation (mClock: R tags go back by 1/r).
-    pub(crate) fn shared(&mut self, cost: Cost) {
-        self.served = self.served.saturating_add(cost.raw());
+    pub(crate) fn shared(&mut self, cost: Cost, now: Instant) {
+        self.dispatched(cost, now);
     }
 
     fn key(&self) -> u64 {
@@ -83,6 +127,9 @@ fn interval(rate: Iops) -> Option<u64> {
 pub struct ReservedService {
     /// For how long it had eligible requests waiting.
     pub backlogged: Duration,
+    /// How much of that time counts as missed. It is judged a second at a time, by whether the flow got 99 % of its
+    /// reservation, give or take one request.
+    pub missed: Duration,
     served: u64,
 }
 
@@ -146,6 +193,9 @@ impl Reservations {
 
     /// Another rate. No tag lies further ahead than one I/O at that rate.
     pub(crate) fn set(&mut self, slot: u32, flow: &mut Reservation, rate: Iops, now: Instant) {
+        // What was before is judged by what was reserved then, or not at all.
+        flow.judge(now);
+        flow.judged = (flow.backlogged_until(now), flow.served);
         if let Some(interval) = interval(rate) {
             flow.interval = interval;
         }
@@ -157,9 +207,9 @@ impl Reservations {
     }
 
     /// A request of the flow went because it was due; whether or not it has another.
-    pub(crate) fn reserved(&mut self, slot: u32, flow: &mut Reservation, cost: Cost) {
+    pub(crate) fn reserved(&mut self, slot: u32, flow: &mut Reservation, cost: Cost, now: Instant) {
         self.owed = self.owed.saturating_add_unsigned(cost.raw());
-        flow.served = flow.served.saturating_add(cost.raw());
+        flow.dispatched(cost, now);
         flow.tag += flow.steps(cost);
         self.heads.set(slot, flow.key());
     }

@@ -396,6 +396,23 @@ fn reservations_beyond_the_capacity_degrade_together_and_leave_a_part_to_the_oth
     assert!((got[3] / got[2] - 3.0).abs() < 0.1, "by shares: {got:?}");
 }
 
+#[test]
+fn seconds_in_which_a_reservation_was_missed_are_counted() {
+    let mut bench = Bench::new(4, 1_000.0, &[flow(1, 500.0), flow(1_000, 0.0)]);
+    let missed = |bench: &Bench| {
+        let status = bench.scheduler.status(bench.clients[0].id, at(bench.now)).unwrap();
+        status.reserved.unwrap().missed.as_secs_f64()
+    };
+    bench.run(20.0);
+    assert!(missed(&bench) < 0.1, "{}", missed(&bench));
+    bench.capacity = 400.0;
+    bench.run(20.0);
+    assert!((18.0..=21.5).contains(&missed(&bench)), "{}", missed(&bench));
+    bench.capacity = 1_000.0;
+    bench.run(20.0);
+    assert!(missed(&bench) <= 22.5, "{}", missed(&bench));
+}
+
 /// A minute of demand that could not be met is not a minute of priority afterwards: at most a second's worth is.
 #[test]
 fn what_could_not_be_kept_is_forgiven_beyond_a_second() {
@@ -484,6 +501,7 @@ fn tells_what_was_served_while_backlogged() {
     let service = bench.scheduler.status(bench.clients[0].id, at(bench.now)).unwrap().reserved.unwrap();
     assert!((9.99..=10.01).contains(&service.backlogged.as_secs_f64()), "{service:?}");
     assert!((service.served_ios() - 2_500.0).abs() < 15.0, "{service:?}");
+    assert_eq!(service.missed, Duration::ZERO);
     bench.clients[0].active = false;
     bench.run(10.0);
     let after = bench.scheduler.status(bench.clients[0].id, at(bench.now)).unwrap().reserved.unwrap();

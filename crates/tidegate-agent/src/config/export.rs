@@ -10,9 +10,9 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
 use super::{Context, PathUse, upstream};
 
 pub(super) const KEYS: &[&str] =
-    &["path", "size", "upstream", "shares", "protected", "limit", "read_only", "description"];
+    &["path", "size", "upstream", "shares", "protected", "reservation", "limit", "read_only", "description"];
 
-pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst"];
+pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
 
 /// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by more
 /// than a tenth.
@@ -48,6 +48,7 @@ pub(super) fn read(
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
     export.limit = limit(section, &mut context.report);
+    export.reservation = reservation(section, &export, &mut context.report);
     export.description = description(section, &mut context.report);
     Some(export)
 }
@@ -103,6 +104,7 @@ fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
     let iops = limit.parsed::<Iops>("iops", report);
     let bandwidth = limit.parsed::<ByteRate>("bandwidth", report);
     let burst = limit.parsed::<Latency>("burst", report);
+    let soft = limit.flag("soft", report);
     let stopped = [
         iops.as_ref().filter(|iops| iops.value == Iops::ZERO).map(|given| ("iops", &given.span)),
         bandwidth
@@ -117,8 +119,33 @@ fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
         iops: iops.map(|given| given.value),
         bytes_per_s: bandwidth.map(|given| given.value),
         burst: burst.map_or(DEFAULT_BURST, |given| given.value.to_duration()),
-        beyond: Beyond::Wait,
+        beyond: if soft { Beyond::Surplus } else { Beyond::Wait },
     })
+}
+
+/// The reservation of an export whose protection and limit are known.
+fn reservation(section: &Section<'_>, export: &ExportConfig, report: &mut Report<'_>) -> Option<Iops> {
+    let given = section.parsed::<Iops>("reservation", report)?;
+    if given.value == Iops::ZERO {
+        report.error_with_help(&given.span, "`reservation` must be more than nothing", "leave it out");
+        return None;
+    }
+    if let Some(limit) = export.limit.and_then(|limit| limit.iops)
+        && given.value > limit
+    {
+        report.error(
+            &given.span,
+            format!("`reservation` is {}, and the limit lets no more than {limit} through", given.value),
+        );
+    }
+    if export.protected {
+        report.warning(
+            &given.span,
+            "`reservation` has no effect",
+            "a protected export goes before all others as it is",
+        );
+    }
+    Some(given.value)
 }
 
 fn description(section: &Section<'_>, report: &mut Report<'_>) -> Option<String> {

@@ -10,6 +10,7 @@ mod cluster;
 mod export;
 mod listen;
 mod pool;
+mod reservation;
 mod upstream;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, Po
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::cluster::Member;
-use super::{Context, backend, export, upstream};
+use super::{Context, backend, export, reservation, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "backend",
@@ -104,6 +104,7 @@ pub(super) fn read(
     pool.depth = depth.and_then(|depth| u32::try_from(depth.value).ok()).unwrap_or(PoolConfig::DEFAULT_DEPTH);
     pool.law = law;
     pool.limits = limits;
+    reservation::check(section, &pool, &mut context.report);
     Some((pool, exports, member))
 }
 

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{Input, LawKind};
+use tidegate_control::{Input, LawKind, Shortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, UpstreamSnapshot,
 };
@@ -109,6 +109,7 @@ impl Exposition {
         let name = pool.name.as_str();
         let decision = pool.decision.as_ref();
         let choice = decision.and_then(|decision| decision.choice.as_ref());
+        let reserved = decision.and_then(|decision| decision.reserved.as_ref());
         let value = match metric {
             Metric::PoolSessions => Some(number(pool.sessions)),
             Metric::PoolInFlight => Some(number(pool.in_flight)),
@@ -133,6 +134,15 @@ impl Exposition {
                 choice.and_then(|choice| choice.most).map(|most| Value::Number(most.per_second()))
             }
             Metric::PoolEstimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            Metric::PoolReserved => reserved.map(|reserved| Value::Number(reserved.window.get())),
+            Metric::PoolShortage => {
+                if let Some(reserved) = reserved {
+                    for (cause, shortage) in [("window", Shortage::Window), ("storage", Shortage::Storage)] {
+                        samples.add(&[name, cause], flag(reserved.missed == Some(shortage)));
+                    }
+                }
+                None
+            }
             Metric::PoolHeld => decision.map(|decision| Value::Number(f64::from(decision.held))),
             Metric::PoolThrottled => decision.map(|decision| Value::Number(f64::from(decision.throttled))),
             Metric::PoolDryRun => decision.map(|decision| flag(decision.dry_run)),
@@ -206,6 +216,15 @@ fn consumer_samples<'a>(
         Metric::Held => flag(is_held(pool, consumer)),
         Metric::Shares => Value::Number(consumer.shares.as_f64()),
         Metric::Protected => flag(consumer.protected),
+        Metric::Reserved | Metric::ReservedBacklog | Metric::ReservedServed | Metric::ReservedMissed => {
+            let Some(reserved) = &consumer.reserved else { return };
+            match metric {
+                Metric::Reserved => Value::Number(reserved.rate.per_second()),
+                Metric::ReservedBacklog => Value::Amount(reserved.backlogged.as_secs_f64()),
+                Metric::ReservedServed => Value::Amount(reserved.served_ios),
+                _ => Value::Amount(reserved.missed.as_secs_f64()),
+            }
+        }
         _ => {
             if let Some(upstream) = &consumer.upstream {
                 upstream_samples(metric, labels, upstream, samples);
@@ -252,6 +271,8 @@ fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
 enum Value<'a> {
     Count(u64),
     Number(f64),
+    /// A counter of what is no whole number.
+    Amount(f64),
     Times(&'a Histogram),
     Info,
 }
@@ -305,6 +326,7 @@ fn write_value(encoder: &mut MetricEncoder<'_>, value: Value<'_>) -> fmt::Result
     match value {
         Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
         Value::Number(number) => encoder.encode_gauge(&number),
+        Value::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(&amount, None),
         Value::Times(histogram) => encoder.encode_histogram::<NoLabelSet>(
             histogram.sum().as_secs_f64(),
             histogram.count(),

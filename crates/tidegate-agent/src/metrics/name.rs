@@ -44,6 +44,10 @@ pub enum Metric {
     PoolMost,
     /// What the law compares with the set point.
     PoolEstimate,
+    /// The window that reservations take.
+    PoolReserved,
+    /// What reservations are short of.
+    PoolShortage,
     /// Consumers held back.
     PoolHeld,
     /// Consumers that may be held back.
@@ -86,6 +90,14 @@ pub enum Metric {
     UpstreamFailed,
     /// Losses of what was answered and not flushed.
     UpstreamLosses,
+    /// Its reservation.
+    Reserved,
+    /// How long its requests waited, under a reservation.
+    ReservedBacklog,
+    /// What was dispatched for it, under a reservation.
+    ReservedServed,
+    /// How long it got less than its reservation.
+    ReservedMissed,
 }
 
 /// The kinds of metric in use.
@@ -158,7 +170,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 46] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -178,6 +190,8 @@ impl Metric {
         Self::PoolKnee,
         Self::PoolMost,
         Self::PoolEstimate,
+        Self::PoolReserved,
+        Self::PoolShortage,
         Self::PoolHeld,
         Self::PoolThrottled,
         Self::PoolDryRun,
@@ -199,6 +213,10 @@ impl Metric {
         Self::UpstreamReplayed,
         Self::UpstreamFailed,
         Self::UpstreamLosses,
+        Self::Reserved,
+        Self::ReservedBacklog,
+        Self::ReservedServed,
+        Self::ReservedMissed,
     ];
 
     /// Name, kind, unit, labels and help.
@@ -312,6 +330,20 @@ impl Metric {
                 POOL,
                 "The response time that the law compares with the set point; absent before the first sample",
             ),
+            Self::PoolReserved => (
+                "tidegate_pool_reservation_window",
+                requests(),
+                Gauge,
+                POOL,
+                "The window that the reservations of active consumers take; absent without any",
+            ),
+            Self::PoolShortage => (
+                "tidegate_pool_reservation_shortage",
+                None,
+                Gauge,
+                &["pool", "cause"][..],
+                "1 while reservations are missed for this cause; absent without any",
+            ),
             Self::PoolHeld => ("tidegate_pool_held_consumers", None, Gauge, POOL, "Consumers held back"),
             Self::PoolThrottled => {
                 ("tidegate_pool_throttled_consumers", None, Gauge, POOL, "Consumers that may be held back")
@@ -406,6 +438,34 @@ impl Metric {
                 Counter,
                 CONSUMER,
                 "How often the upstream was lost with changes that it had answered and not flushed",
+            ),
+            Self::Reserved => (
+                "tidegate_reservation",
+                Some(Unit::Other("ios_per_second".to_owned())),
+                Gauge,
+                CONSUMER,
+                "What is reserved for the consumer, in I/Os of up to 64 KiB; absent without a reservation",
+            ),
+            Self::ReservedBacklog => (
+                "tidegate_reservation_backlog",
+                Some(Unit::Seconds),
+                Counter,
+                CONSUMER,
+                "How long requests of a consumer with a reservation waited for their turn",
+            ),
+            Self::ReservedServed => (
+                "tidegate_reservation_served",
+                Some(Unit::Other("ios".to_owned())),
+                Counter,
+                CONSUMER,
+                "What was dispatched for a consumer with a reservation, in I/Os of up to 64 KiB",
+            ),
+            Self::ReservedMissed => (
+                "tidegate_reservation_missed",
+                Some(Unit::Seconds),
+                Counter,
+                CONSUMER,
+                "How long a consumer whose requests waited got less than its reservation",
             ),
         };
         Spec { stem, unit, help, kind, labels }

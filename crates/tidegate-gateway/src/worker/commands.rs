@@ -103,7 +103,8 @@ impl Worker {
                 Volume::Upstream(upstream) => Some(upstream.snapshot()),
                 Volume::File(_) | Volume::Region { .. } => None,
             };
-            ConsumerSnapshot { upstream, ..export.consumer.snapshot(export.sessions, export.removed) }
+            let consumer = self.stage.snapshot(&export.consumer, export.sessions, export.removed, now);
+            ConsumerSnapshot { upstream, ..consumer }
         });
         PoolSnapshot {
             name: self.config.name.clone(),

@@ -99,7 +99,7 @@ impl<T> Sfq<T> {
         self.queued_bytes -= u64::from(extent.bytes);
         let id = FlowId { slot, generation: flow.generation };
         if name == LaneName::Windowed {
-            self.account(slot, cost, due.is_some());
+            self.account(slot, cost, due.is_some(), now);
         }
         self.follow_up(slot, name, now);
         if name == LaneName::Exempt {
@@ -112,14 +112,14 @@ impl<T> Sfq<T> {
     }
 
     /// What a dispatch under the window means for reservations.
-    fn account(&mut self, slot: u32, cost: Cost, reserved: bool) {
+    fn account(&mut self, slot: u32, cost: Cost, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         if !reserved {
             self.reservations.shares_served(cost);
         }
         match flow.reservation_mut() {
-            Some(reservation) if reserved => self.reservations.reserved(slot, reservation, cost),
-            Some(reservation) => reservation.shared(cost),
+            Some(reservation) if reserved => self.reservations.reserved(slot, reservation, cost, now),
+            Some(reservation) => reservation.shared(cost, now),
             None => {}
         }
     }

@@ -3,7 +3,8 @@
 use tidegate_control::{
     Commands, ConsumerObservation, Decision, Observation, Operations, Outstanding as MeanOutstanding,
 };
-use tidegate_units::Latency;
+use tidegate_sched::CostModel;
+use tidegate_units::{Bytes, Latency};
 
 use super::{Event, NONE, Port, Simulation, instant};
 use crate::recorder::Recorder;
@@ -47,9 +48,12 @@ impl Simulation<'_> {
                 });
                 let vm = &self.scenario.vms[port.vm as usize];
                 let [reads, writes] = port.take_interval(oldest);
+                let (requests, bytes) = port.sizes;
+                let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
                 ConsumerObservation {
                     name: vm.name.clone(),
                     shares: vm.shares,
+                    reservation: vm.reservation.map(in_requests),
                     protected: vm.protected,
                     reads,
                     writes,
@@ -130,6 +134,10 @@ impl Port {
         for (kind, operations) in self.interval.iter_mut().enumerate() {
             taken[kind].oldest_in_flight = oldest[kind];
             *operations = Operations { in_flight: operations.in_flight, ..Operations::default() };
+        }
+        let requests = taken[0].count + taken[1].count;
+        if requests > 0 {
+            self.sizes = (requests, Bytes::new(taken[0].bytes.get() + taken[1].bytes.get()));
         }
         taken
     }

@@ -160,6 +160,8 @@ struct Port {
     observed: Since,
     /// Reads and writes since the last observation.
     interval: [Operations; 2],
+    /// Requests and bytes that completed in the last interval in which any did.
+    sizes: (u64, Bytes),
     /// The oldest and the newest request at the array, of reads and writes.
     at_array: [(u32, u32); 2],
 }
@@ -315,6 +317,7 @@ impl<'a> Simulation<'a> {
             outstanding: Outstanding::default(),
             observed: Since::default(),
             interval: [Operations::default(); 2],
+            sizes: (0, Bytes::ZERO),
             at_array: [(NONE, NONE); 2],
         });
     }
