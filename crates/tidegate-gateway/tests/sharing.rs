@@ -134,8 +134,9 @@ fn a_limit_holds_on_an_idle_device() {
     assert!(rate > 160.0, "{rate} IO/s of 200 that the limit allows");
 }
 
-/// By shares the reserved one would get a hundredth. The window law has the device to itself with a set point far below
-/// what the reservation takes, so that both parts are needed: the scheduler's order and the floor of the window.
+/// By shares the reserved one would get a hundredth. The set point is below what a single request takes, so that the law
+/// by itself would go down to a quarter of a request at a time, or 250 IO/s for both: the reservation needs the
+/// scheduler's order and the floor of the window.
 #[test]
 fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
     let served = Served::start(|_| {
@@ -144,7 +145,7 @@ fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
         pool.exports[0].reservation = Some(Iops::new(300.0));
         pool.exports[1].shares = Shares::new(100).unwrap();
         let law = Law::Window(WindowConfig::default());
-        pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_millis(2), law));
+        pool.law = Some(LoopConfig::new(pool.name.clone(), Latency::from_micros(600), law));
         vec![pool]
     });
     let _clients: Vec<Fio> =
