@@ -7,7 +7,36 @@
 //! [`Scenario::parse`] reads what is to be simulated (or put a [`Scenario`] together in code), [`simulate`] does it. Same
 //! scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the [`Recorder`].
 //!
-//! Nothing here reads a clock, a file or ambient randomness.
+//! Nothing here reads a clock, a file or ambient randomness: a trace that a scenario names is read by the caller of
+//! [`Scenario::read`].
+//!
+//! ```
+//! use tidegate_sim::{Scenario, Series, simulate};
+//!
+//! let mut scenario = Scenario::parse(
+//!     "two-hosts.toml",
+//!     r#"
+//!     name = "two-hosts"
+//!     duration = "60s"
+//!     warmup = "20s"
+//!     array.lun = { rate = "1kIO/s" }
+//!     host.h = { count = 2, target = "40ms", set_point = 1.0, interval = "2s" }
+//!     workload.busy = { outstanding = 32 }
+//!     vm.load = { count = 2, host = "h", workload = "busy" }
+//!     "#,
+//! )?;
+//! scenario.vms[1].shares = tidegate_units::Shares::new(300).unwrap();
+//! let mut series = Series::default();
+//! let outcome = simulate(&scenario, scenario.seed, &mut series)?;
+//! let iops = |name: &str| outcome.consumers.get(name).unwrap().iops;
+//! assert!(iops("load-2") > iops("load-1"));
+//! assert_eq!(series.of_consumer("load-1").count(), 60);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An [`Outcome`] has what arrays, hosts and consumers did over the time after the warm-up; a [`Recorder`] hears every
+//! row of the time series and every decision of every law while the simulation runs. [`Series`] keeps the rows in memory,
+//! [`Silent`] wants none.
 
 #![forbid(unsafe_code)]
 

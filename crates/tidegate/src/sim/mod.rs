@@ -42,7 +42,7 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write the time series to this file: CSV, or Parquet when it ends in .parquet
+    /// Write the time series to this file, as CSV
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
 

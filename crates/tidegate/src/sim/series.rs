@@ -31,6 +31,10 @@ pub(crate) struct SeriesFile {
 
 impl SeriesFile {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        // A name that promises another format would mislead whatever reads the file.
+        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet")) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "a time series is written as CSV"));
+        }
         let mut out = BufWriter::new(File::create(path)?);
         writeln!(out, "{}", COLUMNS.join(","))?;
         Ok(Self { out })
