@@ -52,6 +52,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         mixed::fig10(),
         mixed::fig11(),
         end_to_end::fig12(),
+        end_to_end::fig12_placed(),
         end_to_end::fig13(),
         end_to_end::per_vm(),
         database::fig14(),
