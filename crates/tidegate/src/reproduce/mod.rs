@@ -1,8 +1,10 @@
 //! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
 //!
 //! What is simulated and how it is judged is `tidegate_sim::experiments`' business. Here it is run (`execute`), and
-//! shown: `text` on a terminal, `page` as a report.
+//! shown: `text` on a terminal, `page` as a report. `document` is `docs/reproduction.md`, made from a committed run.
 
+#[cfg(test)]
+mod document;
 mod execute;
 mod page;
 mod text;
