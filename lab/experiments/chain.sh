@@ -77,9 +77,12 @@ start_nats() {
   done
 }
 
-# What is wanted of the array, for all hosts: EXPECTED-REVISION POLICY; prints the new revision.
+# What is wanted of the array, for all hosts: EXPECTED-REVISION EXPORT=SHARES…; prints the new revision.
 put_policy() {
-  ip netns exec nats python3 "$here/nats-put" 10.0.1.1:4222 '$KV.tidegate-lab.array' "$1" <<<"$2"
+  local expected=$1 wanted
+  shift
+  mapfile -t wanted < <(printf -- '--shares=%s\n' "$@")
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --expect "$expected" "${wanted[@]}" --json | jq .revision
 }
 
 stop_nats() {

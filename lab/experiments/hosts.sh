@@ -29,7 +29,7 @@ jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target"
 target=${target}ms interval=${interval}ms
 # shellcheck source=lab/experiments/chain.sh
 source "$here/chain.sh"
-pin fio ip curl grep jq awk base64 nats-server /usr/bin/python3
+pin fio ip curl grep jq awk base64 nats-server
 
 declare -A vms=()
 vm() { # HOST EXPORT: keeps 32 requests outstanding until it is told to stop
@@ -100,18 +100,17 @@ if wanted shares || wanted kill || wanted policy || wanted cut; then
     measure returned 15 "$seconds"
   fi
   if wanted policy && [ "$carrier" = nats ]; then
-    policy() { echo "{\"version\": 1, \"shares\": {\"h1\": $1, \"h2\": $1, \"h3\": $2, \"h4\": $2}}"; }
-    revision=$(put_policy 0 "$(policy 100 200)")
+    revision=$(put_policy 0 {h1,h2}=100 {h3,h4}=200)
     sleep 1
     changed_at=$(now)
-    changed=$(put_policy "$revision" "$(policy 200 100)")
+    changed=$(put_policy "$revision" {h1,h2}=200 {h3,h4}=100)
     sleep "$(awk -v interval="${interval%ms}" 'BEGIN { print 2 * interval / 1000 }')"
     snapshot policy.in-force
-    if put_policy "$revision" "$(policy 1 1000)" 2>/dev/null; then
+    if put_policy "$revision" {h1,h2,h3,h4}=1 2>/out/refused; then
       echo "a change from a revision that is not the last was taken" >&2 && exit 1
     fi
     measure policy 10 "$seconds" "$changed_at"
-    put_policy "$changed" "$(policy 100 200)" >/dev/null
+    put_policy "$changed" {h1,h2}=100 {h3,h4}=200 >/dev/null
     measure policy-back 10 "$seconds"
   fi
   if wanted cut && [ "$carrier" != file ]; then
