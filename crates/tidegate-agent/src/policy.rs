@@ -34,6 +34,9 @@ fn apply(pool: &mut PoolConfig, policy: &Policy) {
         if let Some(shares) = policy.shares.get(&export.name) {
             export.shares = *shares;
         }
+        if let Some(reservation) = policy.reservations.get(&export.name) {
+            export.reservation = Some(*reservation);
+        }
         if let Some(limit) = policy.limits.get(&export.name) {
             let own = export.limit.unwrap_or(Limit {
                 iops: None,
