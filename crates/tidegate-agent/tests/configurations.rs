@@ -106,6 +106,7 @@ const WITHOUT_DEFAULT: &[&str] = &[
     "name",
     "host",
     "carrier",
+    "cluster",
     "backend",
     "law",
     "target",

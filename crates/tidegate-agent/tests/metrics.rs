@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{
-    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Reserved, Shortage, WindowConfig, combine,
+    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Reserved, SetPointChoice, SetPointReason,
+    Shortage, WindowConfig, combine,
 };
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, ReservedSnapshot,
@@ -75,6 +76,14 @@ fn decision(dry_run: bool) -> Decision {
     observation.cluster = Some(combine(&host, &report, &[], control.config().interval));
     let (_, mut decision) = control.step(Instant::ZERO, &observation);
     decision.beta = Some(0.1);
+    decision.choice = Some(SetPointChoice {
+        reason: SetPointReason::Knee,
+        ceiling: Latency::from_millis(15),
+        fraction: 0.95,
+        knee: Some(Latency::from_millis(9)),
+        most: Some(Iops::new(3_180.0)),
+        most_at: Some(Latency::from_millis(41)),
+    });
     decision.reserved = Some(Reserved {
         rate: Iops::new(200.0),
         everywhere: Iops::new(300.0),

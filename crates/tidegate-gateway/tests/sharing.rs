@@ -139,7 +139,7 @@ fn a_limit_holds_on_an_idle_device() {
 /// scheduler's order and the floor of the window.
 #[test]
 fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
-    let served = Served::start(|_| {
+    let mut served = Served::start(|_| {
         let mut pool = emulated_pool(&["reserved", "heavy"], 16 * MIB, 1_000.0);
         pool.exports[0].shares = Shares::new(1).unwrap();
         pool.exports[0].reservation = Some(Iops::new(300.0));
