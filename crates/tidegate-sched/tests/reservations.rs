@@ -314,8 +314,15 @@ proptest! {
         bench.run(5.0);
         let got = bench.run(40.0);
         let wanted = entitled(got.iter().sum(), &entitlements);
-        if let Err(message) = close(&got, &wanted, 0.01, 0.5) {
+        // A limit may be exceeded until its burst of 0.2 s is spent, which takes minutes where little is left to spend it
+        // on; what one gets that way, another lacks.
+        let bursts: f64 =
+            entitlements.iter().filter(|flow| flow.2.is_finite()).map(|flow| (flow.2 * 0.2).ceil()).sum();
+        if let Err(message) = close(&got, &wanted, 0.01, 0.5 + bursts / 40.0) {
             prop_assert!(false, "{}", message);
+        }
+        for ((client, &(_, reservation, _)), got) in bench.clients.iter().zip(&entitlements).zip(&got) {
+            prop_assert!(*got >= 0.99 * reservation - 0.5, "{:?}: {got} of {reservation} reserved", client.id);
         }
         for (client, &(_, _, limit)) in bench.clients.iter().zip(&entitlements) {
             let burst = (limit * 0.2).ceil().max(1.0);
