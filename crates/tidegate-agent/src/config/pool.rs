@@ -74,7 +74,10 @@ pub(super) fn read(
     if law.as_ref().is_some_and(|law| law.knee.is_some())
         && exports.iter().any(|export| export.config.protected)
     {
-        let place = section.value("set_point").map_or_else(|| section.span().clone(), |value| value.span());
+        let place = match section.value("set_point") {
+            Some(value) => value.span(),
+            None => section.span().clone(),
+        };
         context.report.error_with_help(
             &place,
             "a promise to protected exports cannot be chosen automatically",
