@@ -4,13 +4,14 @@
 //!
 //! The composition of Filebench's OLTP personality (`oltp.f`), with which PARDA §5.4 loads its virtual machines: processes
 //! that read at random, database writers that follow them with bursts of asynchronous writes, and one that writes the
-//! log. What is waited for is modelled, and what is computed is think time:
+//! log. What is waited for is modelled (Filebench's semaphores are credited before the wait, so that readers may run ahead
+//! by the high water and by what is under way), and what is computed is think time:
 //!
 //! | workload | does | Filebench |
 //! |---|---|---|
 //! | `NAME.readers` | `threads` (200) threads: a random read of `size` (2 KiB), then think (exponential, mean 1 ms) | 200 shadow processes; the think time stands for their `hog` |
-//! | `NAME.writers` | for every 100 reads 100 random writes of `size` at once, durable when answered, up to ten such bursts at the same time; readers wait while 2000 reads are not answered for | 10 writers, 100 writes each per 1000 reads, with `dsync`; high water 2000 |
-//! | `NAME.log` | for every 32 reads the next 4 KiB of the log and a flush, one at a time; readers wait at 1000 | one 256 KiB write per 3200 reads, with `dsync`: the same order of bytes, in the small synchronous pieces in which databases commit |
+//! | `NAME.writers` | for every 1000 reads 1000 random writes of `size` at once, durable when answered, the next such burst not before all are; readers wait while 3000 reads are not answered for | 10 writers, each 100 writes with `dsync` per 1000 reads, all woken by the same reads; high water 2000 beside the 1000 under way |
+//! | `NAME.log` | for every 3200 reads one random write of 256 KiB into the log, durable when answered; readers wait while 4200 reads are not answered for | the log writer, with `dsync`; high water 1000 beside the 3200 |
 //!
 //! Reads and writes are thus equally many. Operations are counted as Filebench counts them: each read and each write.
 //! The log has the last sixteenth of the disk, or the volume that `volume` names.
@@ -26,8 +27,11 @@ const LOG_FROM: f64 = 15.0 / 16.0;
 
 const READERS: u32 = 200;
 const SIZE: u32 = 2 * 1024;
-const LOG_SIZE: u32 = 4 * 1024;
-const BURST: u32 = 100;
+const BURST: u32 = 1_000;
+const WRITERS_BACKLOG: u32 = 3_000;
+const LOG_SIZE: u32 = 256 * 1024;
+const LOG_EVERY: u32 = 3_200;
+const LOG_BACKLOG: u32 = 4_200;
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy)]
@@ -67,15 +71,13 @@ fn oltp(name: &str, threads: u32, think: Think, size: u32, log: Option<&str>) ->
         None => Region { from: 0.0, to: LOG_FROM },
     };
     let readers = format!("{name}.readers");
-    let follow =
-        |every, threads, backlog| Arrivals::After { workload: readers.clone(), every, threads, backlog };
+    let follow = |every, backlog| Arrivals::After { workload: readers.clone(), every, threads: 1, backlog };
     let read = Step { sizes: Sizes::fixed(size), region: data, ..Step::random_reads(size) };
     let write = Step { count: BURST, reads: 0.0, durability: Durability::Fua, ..read.clone() };
     let append = Step {
         sizes: Sizes::fixed(LOG_SIZE),
         reads: 0.0,
-        sequential: 1.0,
-        durability: Durability::Flush,
+        durability: Durability::Fua,
         region: if log.is_some() { Region::WHOLE } else { Region { from: LOG_FROM, to: 1.0 } },
         ..Step::random_reads(LOG_SIZE)
     };
@@ -92,7 +94,7 @@ fn oltp(name: &str, threads: u32, think: Think, size: u32, log: Option<&str>) ->
     };
     vec![
         workload("readers", Arrivals::Closed { outstanding: threads, think }, read, 1, ""),
-        workload("writers", follow(BURST, 10, 2_000), write, BURST, ""),
-        workload("log", follow(32, 1, 1_000), append, 1, log.unwrap_or("")),
+        workload("writers", follow(BURST, WRITERS_BACKLOG), write, BURST, ""),
+        workload("log", follow(LOG_EVERY, LOG_BACKLOG), append, 1, log.unwrap_or("")),
     ]
 }
