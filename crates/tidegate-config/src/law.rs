@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_control::{
     KneeConfig, KneeConfigError, Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
-    Smoothing, WindowConfig, WindowConfigError,
+    SharesOf, Smoothing, WindowConfig, WindowConfigError,
 };
 use tidegate_units::{Iops, Latency, ResourceName, Window};
 
@@ -27,7 +27,7 @@ pub const POOL_KEYS: &[&str] = &[
 ];
 
 /// The keys of the table `window`.
-pub const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "least", "greatest"];
+pub const WINDOW_KEYS: &[&str] = &["gamma", "beta_gain", "shares_of", "least", "greatest"];
 
 /// The keys of the table `knee`.
 pub const KNEE_KEYS: &[&str] = &["fraction", "floor", "half_life"];
@@ -191,6 +191,10 @@ fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut Report<'_>)
     set("beta_gain", report, &mut config.beta_gain);
     set("least", report, &mut least);
     set("greatest", report, &mut greatest);
+    let units = [("slots", SharesOf::Slots), ("requests", SharesOf::Requests)];
+    if let Some(shares_of) = section.choice("shares_of", &units, report) {
+        config.shares_of = shares_of.value;
+    }
     (config.least, config.greatest) = (Window::new(least), Window::new(greatest));
     config
 }
@@ -239,6 +243,7 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Interval => &[&["interval"]],
         LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
+        LoopConfigError::RequestsAreNotScaled => &[&["window", "shares_of"], &["normalise"]],
         LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
         LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
         LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],

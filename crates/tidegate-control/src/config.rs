@@ -8,7 +8,7 @@ use tidegate_units::{Latency, ResourceName};
 use crate::decision::LawKind;
 use crate::knee::{KneeConfig, KneeConfigError};
 use crate::pid::{PidConfig, PidConfigError};
-use crate::window::{WindowConfig, WindowConfigError};
+use crate::window::{SharesOf, WindowConfig, WindowConfigError};
 
 /// How one resource is regulated.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,6 +134,11 @@ impl LoopConfig {
             Law::Window(window) => window.validate()?,
             Law::Pid(pid) => pid.validate()?,
         }
+        if let Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }) = self.law
+            && self.normalise
+        {
+            return Err(LoopConfigError::RequestsAreNotScaled);
+        }
         if let Some(knee) = &self.knee {
             if self.law.kind() != LawKind::Window {
                 return Err(LoopConfigError::AutomaticNeedsWindow);
@@ -162,6 +167,9 @@ pub enum LoopConfigError {
     /// The weight of the past is out of range: with 1 nothing new would ever count.
     #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
     PastWeight(f64),
+    /// Shares are of requests as they are, and the signal is of requests scaled to one size.
+    #[error("shares of requests count them as they are: without `normalise`")]
+    RequestsAreNotScaled,
     /// The set point is to be chosen automatically, for a law that keeps a promise.
     #[error("only the window law's set point can be chosen automatically")]
     AutomaticNeedsWindow,

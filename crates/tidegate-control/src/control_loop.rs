@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_units::{Bytes, Instant, Iops, Latency, Window};
 
 use crate::command::{Commands, ConsumerCommand};
+use crate::compensation::Compensation;
 use crate::config::{Law, LoopConfig, LoopConfigError, Smoothing};
 use crate::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 use crate::ewma::Ewma;
@@ -14,7 +15,7 @@ use crate::observation::{ConsumerObservation, Observation, Operations};
 use crate::pid::{Pid, PidConfig};
 use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
-use crate::window::{WindowLaw, active_share};
+use crate::window::{SharesOf, WindowLaw, active_share};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not wake up
 /// with hours of integral, nor with everything released.
@@ -40,6 +41,7 @@ pub struct ControlLoop {
     signal: Option<Signal>,
     sizes: SizeModel,
     reservations: Reservations,
+    compensation: Compensation,
     last: Option<Instant>,
     /// How much time the next sample of the moving average stands for.
     since_sample: Duration,
@@ -74,6 +76,14 @@ impl LawState {
             Self::Pid(law) => Output::Delay(law.delay()),
         };
         LawStep { beta: None, raw: output, bounded: output, bound: None }
+    }
+
+    /// What shares divide among hosts, where a law knows of that.
+    fn shares_of(&self) -> SharesOf {
+        match self {
+            Self::Window(law) => law.config().shares_of,
+            Self::Pid(_) => SharesOf::Slots,
+        }
     }
 
     /// The greatest window, where there is one.
@@ -119,6 +129,7 @@ impl ControlLoop {
             signal: None,
             sizes: SizeModel::default(),
             reservations: Reservations::default(),
+            compensation: Compensation::default(),
             last: None,
             since_sample: Duration::ZERO,
         })
@@ -215,11 +226,14 @@ impl ControlLoop {
         };
         let estimate = fed.or_else(|| self.ewma.get());
         let reserved = self.reservations.observe(throttled(consumers), elapsed, estimate, &around);
+        let compensation = self.compensate(observation);
         let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
         let (action, step) = match (input, fed) {
             (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.law.unchanged()),
             (_, Some(estimate)) if somebody_to_hold => {
-                (Action::Regulate, self.regulate(estimate, set_point, elapsed, consumers, reserved.as_ref()))
+                let step =
+                    self.regulate(estimate, set_point, elapsed, consumers, compensation, reserved.as_ref());
+                (Action::Regulate, step)
             }
             _ => {
                 let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
@@ -244,6 +258,7 @@ impl ControlLoop {
             choice,
             action,
             beta: step.beta,
+            compensation,
             raw: step.raw,
             bounded: step.bounded,
             bound: step.bound,
@@ -342,13 +357,14 @@ impl ControlLoop {
         set_point: Latency,
         elapsed: Duration,
         consumers: &[ConsumerObservation],
+        compensation: Option<f64>,
         reserved: Option<&Reserved>,
     ) -> LawStep {
         match &mut self.law {
             LawState::Window(law) => {
                 let demand =
                     throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-                let beta = law.beta(demand);
+                let beta = law.beta(demand) * compensation.unwrap_or(1.0);
                 let intervals = elapsed.as_secs_f64() / self.config.interval.as_secs_f64();
                 let step = law.step(estimate, set_point, beta, intervals);
                 let raised = reserved.is_some_and(|reserved| law.raise_to(reserved.window));
@@ -373,6 +389,24 @@ impl ControlLoop {
                 }
             }
         }
+    }
+
+    /// By what β is multiplied, where shares are of requests and all hosts' response times are of everything.
+    fn compensate(&mut self, observation: &Observation) -> Option<f64> {
+        let cluster = observation
+            .cluster
+            .as_ref()
+            .filter(|cluster| cluster.signal == Signal::Everything)
+            .filter(|_| self.law.shares_of() == SharesOf::Requests);
+        let Some(cluster) = cluster else {
+            self.compensation = Compensation::default();
+            return None;
+        };
+        let own = Heard::of(&observation.consumers, Signal::Everything);
+        if let Some(all) = cluster.mean {
+            self.compensation.observe((own.count, own.mean()), (cluster.completed, all));
+        }
+        Some(self.compensation.factor())
     }
 
     /// Whether requests waited while the window was full, by Little's law for those at the resource.

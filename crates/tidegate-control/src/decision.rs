@@ -9,6 +9,9 @@ use crate::choice::SetPointChoice;
 use crate::hosts::ClusterSignal;
 use crate::reservation::{Reserved, Shortage};
 
+/// What is less does not explain anything.
+const COMPENSATION_TO_TELL: f64 = 0.05;
+
 /// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +47,9 @@ pub struct Decision {
     pub action: Action,
     /// β of the window law, by the shares that were at work. `None` when that law did not decide.
     pub beta: Option<f64>,
+    /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)): this host's response
+    /// time over that of all hosts. `None` where shares are of slots.
+    pub compensation: Option<f64>,
     /// What the law would have said without bounds.
     pub raw: Output,
     /// What it said.
@@ -63,7 +69,7 @@ pub struct Decision {
 
 impl Decision {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 2;
+    pub const VERSION: u16 = 3;
 }
 
 /// The kind of law.
@@ -237,6 +243,12 @@ impl Decision {
                 f.write_str(", the least that keeps reservations")
             }
             // The open end of a range is no news to who is held.
+            _ => Ok(()),
+        }?;
+        match self.compensation {
+            Some(factor) if (factor - 1.0).abs() >= COMPENSATION_TO_TELL => {
+                write!(f, ", {factor:.2} times its share of the queue, for its share of requests")
+            }
             _ => Ok(()),
         }
     }

@@ -23,6 +23,7 @@
 
 mod choice;
 mod command;
+mod compensation;
 mod config;
 mod control_loop;
 mod curve;
@@ -50,4 +51,4 @@ pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
-pub use window::{BetaScale, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
+pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};

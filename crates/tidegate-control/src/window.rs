@@ -21,6 +21,8 @@ pub struct WindowConfig {
     pub beta_gain: f64,
     /// What β is proportional to. Default: the active part of this host's shares.
     pub beta_scale: BetaScale,
+    /// What shares divide among hosts that share a resource. Default: slots, as in PARDA. Without effect on a host alone.
+    pub shares_of: SharesOf,
     /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a dozen
     /// of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
     pub least: Window,
@@ -42,12 +44,25 @@ pub enum BetaScale {
     PerShare,
 }
 
+/// What shares divide among hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SharesOf {
+    /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets more of them
+    /// done with the same part of the queue, and the array as a whole does the most that it can.
+    #[default]
+    Slots,
+    /// Requests per second, whatever they cost: a host that the array serves late gets more slots, up to twice as many.
+    /// By response times of everything; without effect while the reads of protected consumers are the signal.
+    Requests,
+}
+
 impl Default for WindowConfig {
     fn default() -> Self {
         Self {
             gamma: 0.8,
             beta_gain: 0.1,
             beta_scale: BetaScale::Relative,
+            shares_of: SharesOf::Slots,
             least: Window::new(0.25),
             greatest: Window::new(64.0),
         }

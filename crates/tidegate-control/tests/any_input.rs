@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_control::{
     Action, BetaScale, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, Input,
-    KneeConfig, Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Signal,
-    Smoothing, WindowConfig, combine,
+    KneeConfig, Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant,
+    SharesOf, Signal, Smoothing, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -71,14 +71,15 @@ prop_compose! {
 }
 
 fn law() -> impl Strategy<Value = Law> {
-    let window = (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0, any::<bool>()).prop_map(
-        |(gamma, beta_gain, least, greatest, shared)| {
+    let window = (0.01..=1.0, 0.001..10.0, 0.01..4.0, 4.0..200.0, any::<bool>(), any::<bool>()).prop_map(
+        |(gamma, beta_gain, least, greatest, shared, requests)| {
             Law::Window(WindowConfig {
                 gamma,
                 beta_gain,
                 least: Window::new(least),
                 greatest: Window::new(greatest),
                 beta_scale: if shared { BetaScale::PerShare } else { BetaScale::Relative },
+                shares_of: if requests { SharesOf::Requests } else { SharesOf::Slots },
             })
         },
     );
@@ -110,10 +111,11 @@ prop_compose! {
             (0.0..1.0).prop_map(|past_weight| Smoothing::PerInterval { past_weight }),
         ],
     ) -> LoopConfig {
+        let requests = matches!(law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
         let knee = (automatic && matches!(law, Law::Window(_))).then(KneeConfig::default);
         LoopConfig {
             knee,
-            normalise,
+            normalise: normalise && !requests,
             dry_run,
             smoothing,
             ..LoopConfig::new(ResourceName::new("r").unwrap(), Latency::from_millis(target), law)

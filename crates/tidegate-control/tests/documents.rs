@@ -18,10 +18,10 @@ const OBSERVATION_2: &str = concat!(
     r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
 
-const DECISION_2: &str = concat!(
-    r#"{"version":2,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
+const DECISION_3: &str = concat!(
+    r#"{"version":3,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
     r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
-    r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"raw":{"window":0.125},"#,
+    r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"compensation":null,"raw":{"window":0.125},"#,
     r#""bounded":{"window":0.25},"bound":"least","reserved":null,"held":12,"throttled":12,"dry_run":false}"#
 );
 
@@ -104,6 +104,7 @@ fn decision() -> Decision {
         choice: None,
         action: Action::Regulate,
         beta: Some(0.1),
+        compensation: None,
         raw: Output::Window(Window::new(0.125)),
         bounded: Output::Window(Window::new(0.25)),
         bound: Some(Bound::Least),
@@ -121,9 +122,9 @@ fn version_2_of_an_observation() {
 }
 
 #[test]
-fn version_2_of_a_decision() {
-    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_2);
-    assert_eq!(serde_json::from_str::<Decision>(DECISION_2).unwrap(), decision());
+fn version_3_of_a_decision() {
+    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_3);
+    assert_eq!(serde_json::from_str::<Decision>(DECISION_3).unwrap(), decision());
     let spelled = [
         (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
@@ -174,7 +175,7 @@ fn another_version_or_an_unknown_field_is_refused() {
     assert!(error(&newer).contains("version 3 is not known here"), "{}", error(&newer));
     let more = OBSERVATION_2.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
     assert!(error(&more).contains("mood"), "{}", error(&more));
-    let newer = DECISION_2.replacen("\"version\":2", "\"version\":3", 1);
+    let newer = DECISION_3.replacen("\"version\":3", "\"version\":4", 1);
     assert!(serde_json::from_str::<Decision>(&newer).is_err());
 }
 
@@ -269,6 +270,18 @@ fn a_decision_reads_as_a_sentence() {
             },
             "sata: response time (of 3 hosts, 1 silent, 1 beyond belief) 23.1ms against 12.0ms: all held to a window \
              of 2.30 (12 of 12 held)",
+        ),
+        (
+            Decision {
+                signal: Signal::Everything,
+                cluster: Some(cluster()),
+                compensation: Some(1.25),
+                bound: None,
+                bounded: window,
+                ..decision()
+            },
+            "sata: response time (of 3 hosts, 1 silent) 23.1ms against 12.0ms: all held to a window of 2.30 \
+             (12 of 12 held), 1.25 times its share of the queue, for its share of requests",
         ),
         (
             Decision {

@@ -117,6 +117,9 @@ impl Exposition {
             Metric::PoolBufferedPeak => Some(Value::Number(pool.bytes_in_use_peak.get() as f64)),
             Metric::PoolWindow => Some(Value::Number(pool.window.get())),
             Metric::PoolBeta => decision.and_then(|decision| decision.beta).map(Value::Number),
+            Metric::PoolShareCompensation => {
+                decision.and_then(|decision| decision.compensation).map(Value::Number)
+            }
             Metric::PoolHosts => {
                 if let Some(cluster) = decision.and_then(|decision| decision.cluster.as_ref()) {
                     let states =

@@ -32,6 +32,7 @@ pub enum Metric {
     PoolWindow,
     /// β of the window law.
     PoolBeta,
+    PoolShareCompensation,
     /// Hosts that share a pool's resource.
     PoolHosts,
     /// What the law steers to.
@@ -170,7 +171,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -184,6 +185,7 @@ impl Metric {
         Self::PoolBufferedPeak,
         Self::PoolWindow,
         Self::PoolBeta,
+        Self::PoolShareCompensation,
         Self::PoolHosts,
         Self::PoolSetPoint,
         Self::PoolSetPointCeiling,
@@ -287,6 +289,13 @@ impl Metric {
                 Gauge,
                 POOL,
                 "β of the window law: what the shares at work add to the window in each step",
+            ),
+            Self::PoolShareCompensation => (
+                "tidegate_pool_share_compensation",
+                None,
+                Gauge,
+                POOL,
+                "By what β was multiplied so that shares are of requests: the host's response time over that of all",
             ),
             Self::PoolHosts => (
                 "tidegate_pool_hosts",
