@@ -9,10 +9,10 @@ use crate::Scenario;
 use crate::experiments::RunResult;
 use crate::scenario::{Disk, Place, Scope};
 
-const SETTLED: Span = Span::new(100.0, 300.0);
+pub(super) const SETTLED: Span = Span::new(100.0, 300.0);
 const SEVEN: &str = "within 7 %: the paper's own are off by 7, 1 and 8.6 %";
 
-fn fig12_scenario() -> Scenario {
+pub(super) fn fig12_scenario() -> Scenario {
     embedded(include_str!("../../../../../scenarios/parda/fig12.toml"))
 }
 
@@ -20,7 +20,7 @@ fn ops_ratio(above: &'static str, below: &'static str) -> impl Fn(&RunResult) ->
     move |run| ratio(run.ops(above, SETTLED), run.ops(below, SETTLED))
 }
 
-fn hosts_one_to_two(run: &RunResult) -> Option<f64> {
+pub(super) fn hosts_one_to_two(run: &RunResult) -> Option<f64> {
     ratio(run.host_ops("host-1", SETTLED), run.host_ops("host-2", SETTLED))
 }
 
@@ -88,7 +88,7 @@ pub(super) fn table1() -> Experiment {
     }
 }
 
-fn end_to_end_quantities(run: &'static str) -> Vec<Quantity> {
+pub(super) fn quantities(run: &'static str) -> Vec<Quantity> {
     vec![
         Quantity::new(
             "operations within host 1, 200 : 100 shares",
@@ -116,7 +116,7 @@ fn end_to_end_quantities(run: &'static str) -> Vec<Quantity> {
 
 pub(super) fn fig12() -> Experiment {
     let parda = Run::new("parda", fig12_scenario());
-    let mut quantities = end_to_end_quantities("parda");
+    let mut quantities = self::quantities("parda");
     for (host, share) in [("host-1", 1.5), ("host-3", 1.0), ("host-4", 0.5)] {
         quantities.push(
             Quantity::new(
@@ -169,19 +169,24 @@ pub(super) fn fig12() -> Experiment {
     }
 }
 
-pub(super) fn fig12_placed() -> Experiment {
-    /// In the order of the array. Each place and the one opposite, seen from the middle, belong to hosts whose machines
-    /// all in all are equally well placed.
-    const ORDER: [&str; 6] = ["oltp-1a", "micro-3", "oltp-2a", "oltp-1b", "micro-4", "oltp-2b"];
-    let placed = Run::new("placed", fig12_scenario()).but(|scenario| {
-        for vm in &mut scenario.vms {
-            let number = ORDER.iter().position(|name| *name == vm.name.as_str()).unwrap_or(ORDER.len());
-            for disk in &mut vm.disks {
-                let size = Disk::DEFAULT_SIZE;
-                disk.place = Place::At { offset: Bytes::new(size.get() * number as u64), size };
-            }
+/// In the order of the array. Each place and the one opposite, seen from the middle, belong to hosts whose machines all in
+/// all are equally well placed.
+const WELL_PLACED: [&str; 6] = ["oltp-1a", "micro-3", "oltp-2a", "oltp-1b", "micro-4", "oltp-2b"];
+
+pub(super) fn placed_scenario() -> Scenario {
+    let mut scenario = fig12_scenario();
+    for vm in &mut scenario.vms {
+        let number =
+            WELL_PLACED.iter().position(|name| *name == vm.name.as_str()).unwrap_or(WELL_PLACED.len());
+        for disk in &mut vm.disks {
+            let size = Disk::DEFAULT_SIZE;
+            disk.place = Place::At { offset: Bytes::new(size.get() * number as u64), size };
         }
-    });
+    }
+    scenario
+}
+
+pub(super) fn fig12_placed() -> Experiment {
     Experiment {
         id: "parda.fig12-placed",
         title: "Fig. 12 with equally good places for the disks of every host",
@@ -189,9 +194,9 @@ pub(super) fn fig12_placed() -> Experiment {
         setup: "Fig. 12 with the disks interleaved: the order in which machines are listed puts those of host 1 outermost, \
                 where this array is slower (fig. 3). Added after the first run of fig. 12, which stands as it was, to tell \
                 what placement does from what the law does. Tolerances are those of fig. 12.",
-        runs: vec![placed],
-        quantities: end_to_end_quantities("placed"),
-        figures: ORDER
+        runs: vec![Run::new("placed", placed_scenario())],
+        quantities: quantities("placed"),
+        figures: WELL_PLACED
             .into_iter()
             .map(|vm| Figure::new(vm, "Ops/s", None, of("placed", move |run| run.ops(vm, SETTLED))))
             .chain([Figure::new(
@@ -302,7 +307,7 @@ pub(super) fn per_vm() -> Experiment {
             };
         mean(HOSTS.map(of_host))
     };
-    let mut quantities = end_to_end_quantities("fig. 12, a law per VM");
+    let mut quantities = self::quantities("fig. 12, a law per VM");
     for run in ["small shares, a law per host", "small shares, a law per VM"] {
         for (name, machines, share) in [("100", [3, 4], 2.0), ("200", [5, 6], 4.0)] {
             quantities.push(Quantity::new(

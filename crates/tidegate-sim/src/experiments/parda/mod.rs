@@ -25,6 +25,7 @@ mod fairness;
 mod load;
 mod mixed;
 mod placement;
+mod requests;
 mod simulated;
 
 use super::{Experiment, Line, Plot, RunResult, Span, Trial};
@@ -53,6 +54,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         mixed::fig11(),
         end_to_end::fig12(),
         end_to_end::fig12_placed(),
+        requests::requests(),
         end_to_end::fig13(),
         end_to_end::per_vm(),
         database::fig14(),
