@@ -52,7 +52,7 @@ pub mod scenario;
 pub use engine::simulate;
 pub use error::ScenarioError;
 pub use outcome::{
-    ConsumerOutcome, HostOutcome, Latencies, Named, Outcome, ResourceOutcome, WindowOutcome, Work,
+    ConsumerOutcome, HostOutcome, Latencies, Missed, Named, Outcome, ResourceOutcome, WindowOutcome, Work,
 };
 pub use recorder::{OwnedRow, Recorder, Row, Sample, Series, Silent};
 pub use scenario::{InvalidScenario, Scenario};

@@ -67,6 +67,22 @@ pub struct HostOutcome {
     /// β of its law at its last decision; that of all virtual machines together when each has a law. `None` without a
     /// window law, or before it decided.
     pub beta: Option<f64>,
+    /// How often the reservations of its virtual machines were missed. `None` where its law saw none at work.
+    pub reservations_missed: Option<Missed>,
+}
+
+/// In which part of a law's decisions machines that waited had got less than 95 % of what is reserved for them over the
+/// seconds before, by what was short; of those decisions that saw reservations at work. Both are 0 where all are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Missed {
+    /// Reservations take a larger window than the host's greatest: [`Shortage::Window`].
+    ///
+    /// [`Shortage::Window`]: tidegate_control::Shortage::Window
+    pub window: f64,
+    /// The array completes less than is reserved: [`Shortage::Storage`].
+    ///
+    /// [`Shortage::Storage`]: tidegate_control::Shortage::Storage
+    pub storage: f64,
 }
 
 /// What a virtual machine got.

@@ -59,6 +59,14 @@ pub(crate) enum Failure {
         /// The system's answer.
         source: io::Error,
     },
+    /// A time series' file.
+    #[error("{}: the time series cannot be written: {source}", path.display())]
+    WriteSeries {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A scenario's text.
     #[error(transparent)]
     InvalidScenario(InvalidScenario),

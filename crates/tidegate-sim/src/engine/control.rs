@@ -90,6 +90,9 @@ impl Simulation<'_> {
         let (commands, decision) = law.control.step(now, observation);
         law.beta = decision.beta.or(law.beta);
         law.estimate = decision.estimate;
+        if let Some(reserved) = &decision.reserved {
+            self.stages[stage as usize].promises.judge(reserved);
+        }
         self.work.steps += 1;
         self.tell(stage, &decision, recorder);
         self.carry_out(stage, &commands);

@@ -1,6 +1,8 @@
 //! Counting and averaging.
 
-use crate::outcome::{Latencies, WindowOutcome};
+use tidegate_control::{Reserved, Shortage};
+
+use crate::outcome::{Latencies, Missed, WindowOutcome};
 
 /// Binary digits of a response time that a bucket keeps: buckets are at most 1/64 wide, and their middles off by less
 /// than one per cent.
@@ -187,6 +189,36 @@ impl WindowTime {
         self.set(self.value, now);
         let mean = if self.seconds > 0.0 { self.sum / self.seconds } else { self.last };
         WindowOutcome { mean, last: self.last }
+    }
+}
+
+/// How often decisions said that reservations are missed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Promises {
+    judged: u64,
+    window: u64,
+    storage: u64,
+}
+
+impl Promises {
+    pub(super) fn judge(&mut self, reserved: &Reserved) {
+        self.judged += 1;
+        match reserved.missed {
+            Some(Shortage::Window) => self.window += 1,
+            Some(Shortage::Storage) => self.storage += 1,
+            None => {}
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.judged += other.judged;
+        self.window += other.window;
+        self.storage += other.storage;
+    }
+
+    pub(super) fn outcome(&self) -> Option<Missed> {
+        let part = |count| count as f64 / self.judged as f64;
+        (self.judged > 0).then(|| Missed { window: part(self.window), storage: part(self.storage) })
     }
 }
 

@@ -30,7 +30,7 @@ use crate::recorder::Recorder;
 use crate::scenario::{Host, Scenario};
 use cluster::Cluster;
 use load::{Operation, Stream};
-use measure::{Distribution, Outstanding, Since, Tally, WindowTime};
+use measure::{Distribution, Outstanding, Promises, Since, Tally, WindowTime};
 use plan::{Plan, nanos};
 
 pub(crate) use plan::GREATEST_DEPTH;
@@ -135,6 +135,7 @@ struct Stage {
     /// When a wake-up is planned.
     wake: u64,
     window: WindowTime,
+    promises: Promises,
 }
 
 struct Law {
@@ -294,6 +295,7 @@ impl<'a> Simulation<'a> {
             ports: Vec::new(),
             wake: u64::MAX,
             window: WindowTime::default(),
+            promises: Promises::default(),
         };
         stage.window.set(Some(stage.in_force().get()), 0);
         self.stages.push(stage);

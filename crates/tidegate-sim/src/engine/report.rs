@@ -1,6 +1,6 @@
 //! Statistics, the time series, and the outcome.
 
-use super::measure::{Distribution, Tally};
+use super::measure::{Distribution, Promises, Tally};
 use super::plan::nanos;
 use super::{ArrayState, Event, NONE, Simulation, Stage, instant};
 use crate::outcome::{ConsumerOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome};
@@ -17,6 +17,7 @@ impl Simulation<'_> {
         }
         for stage in &mut self.stages {
             stage.window.restart(self.now);
+            stage.promises = Promises::default();
         }
         for index in 0..self.vms.len() {
             let integral = self.integral(index);
@@ -153,6 +154,7 @@ impl Simulation<'_> {
         let state = &self.hosts[host];
         let mut window = WindowOutcome { mean: 0.0, last: 0.0 };
         let mut beta = None;
+        let mut promises = Promises::default();
         for &stage in &state.stages {
             let stage = &mut self.stages[stage as usize];
             if stage.resource != spec.array {
@@ -163,6 +165,7 @@ impl Simulation<'_> {
             if let Some(own) = stage.law.as_ref().and_then(|law| law.beta) {
                 beta = Some(beta.unwrap_or(0.0) + own);
             }
+            promises.add(&stage.promises);
             debug_assert!(stage.vm == NONE || stage.law.is_some(), "who has a stage of its own has a law");
         }
         HostOutcome {
@@ -172,6 +175,7 @@ impl Simulation<'_> {
             device_latency_ms: state.tally.device_ms(),
             window,
             beta,
+            reservations_missed: promises.outcome(),
         }
     }
 }

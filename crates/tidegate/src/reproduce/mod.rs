@@ -22,7 +22,7 @@ use tidegate_sim::{Row, ScenarioError};
 
 use self::execute::Executor;
 use crate::page::plot::PlotError;
-use crate::sim::series::SeriesFile;
+use crate::sim::series::{Format, SeriesFile};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -163,7 +163,7 @@ fn leave(folder: &Path, experiments: &[Experiment], first: &[Trial<'_>]) -> Resu
 }
 
 fn series(path: &Path, run: &RunResult) -> io::Result<()> {
-    let mut file = SeriesFile::create(path)?;
+    let mut file = SeriesFile::create(path, Format::Csv)?;
     for track in &run.tracks {
         for &(time_s, sample) in &track.samples {
             file.write(&Row { time_s, host: &track.host, consumer: &track.consumer, sample })?;

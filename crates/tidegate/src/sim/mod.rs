@@ -1,5 +1,6 @@
 //! `tidegate sim`.
 
+mod parquet;
 pub(crate) mod series;
 mod table;
 
@@ -7,11 +8,12 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use tidegate_sim::{Outcome, Recorder, Row, Scenario, simulate};
 use tidegate_units::Instant;
 
 use crate::failure::Failure;
-use series::SeriesFile;
+use series::{SeriesFile, SeriesPath};
 
 /// Simulate hosts that share storage
 ///
@@ -42,9 +44,9 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write the time series to this file, as CSV
-    #[arg(long, value_name = "FILE")]
-    series: Option<PathBuf>,
+    /// Write the time series to this file, as its name says: FILE.csv or FILE.parquet
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(SeriesPath::try_from))]
+    series: Option<SeriesPath>,
 
     /// Seed of everything random [default: the scenario's]
     #[arg(long, value_name = "N")]
@@ -71,16 +73,15 @@ const LARGEST_TRACE: u64 = 2 * 1024 * 1024 * 1024;
 fn run_scenario(args: &RunArgs) -> Result<(), Failure> {
     let scenario = load(&args.scenario)?;
     let seed = args.seed.unwrap_or(scenario.seed);
-    let series = args.series.as_deref().map(SeriesFile::create).transpose()?;
+    let series = args.series.as_ref().map(SeriesPath::create).transpose()?;
     let mut listener = Listener { series, failed: None, progress: Progress::new(&scenario) };
     let outcome = simulate(&scenario, seed, &mut listener);
     listener.progress.finish();
     let outcome = outcome.map_err(Failure::Scenario)?;
     let Listener { series, failed, .. } = listener;
-    match (failed, series) {
-        (Some(error), _) => return Err(error.into()),
-        (None, Some(series)) => series.finish()?,
-        (None, None) => {}
+    if let (Some(path), Some(series)) = (&args.series, series) {
+        let written = failed.map_or_else(|| series.finish(), Err);
+        written.map_err(|source| path.unwritable(source))?;
     }
     print(&outcome, args.json)
 }

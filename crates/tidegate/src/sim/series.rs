@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use thiserror::Error;
 use tidegate_sim::Row;
 
-/// The columns, in order. The first three are the row's names.
-pub(super) const COLUMNS: [&str; 14] = [
+use super::parquet::ParquetFile;
+use crate::failure::Failure;
+
+/// The columns, in order: when and who ([`NAMES`] of them), then [`numbers`].
+pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
     "time_s",
     "host",
     "consumer",
@@ -24,40 +28,108 @@ pub(super) const COLUMNS: [&str; 14] = [
     "outstanding",
 ];
 
+/// Columns that say which row it is: the time, the host and the consumer.
+pub(super) const NAMES: usize = 3;
+
+/// Columns of numbers, which may have no value.
+pub(super) const NUMBERS: usize = 11;
+
+/// How a time series is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Text, as RFC 4180 has it, with a line of names.
+    Csv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+/// Where a time series goes, and how it is written: its name says so.
+#[derive(Debug, Clone)]
+pub(super) struct SeriesPath {
+    path: PathBuf,
+    format: Format,
+}
+
+/// A name that promises another format would mislead whatever reads the file.
+#[derive(Debug, Error)]
+#[error("a time series is written as CSV or as Parquet: the name must end in `.csv` or `.parquet`")]
+pub(super) struct UnknownFormat;
+
+impl TryFrom<PathBuf> for SeriesPath {
+    type Error = UnknownFormat;
+
+    fn try_from(path: PathBuf) -> Result<Self, UnknownFormat> {
+        let ends_in = |name| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(name));
+        let format = if ends_in("csv") {
+            Format::Csv
+        } else if ends_in("parquet") {
+            Format::Parquet
+        } else {
+            return Err(UnknownFormat);
+        };
+        Ok(Self { path, format })
+    }
+}
+
+impl SeriesPath {
+    pub(super) fn create(&self) -> Result<SeriesFile, Failure> {
+        SeriesFile::create(&self.path, self.format).map_err(|source| self.unwritable(source))
+    }
+
+    pub(super) fn unwritable(&self, source: io::Error) -> Failure {
+        Failure::WriteSeries { path: self.path.clone(), source }
+    }
+}
+
 /// A file that takes rows.
-pub(crate) struct SeriesFile {
-    out: BufWriter<File>,
+pub(crate) enum SeriesFile {
+    Csv(BufWriter<File>),
+    Parquet(Box<ParquetFile>),
 }
 
 impl SeriesFile {
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        // A name that promises another format would mislead whatever reads the file.
-        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet")) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "a time series is written as CSV"));
+    pub(crate) fn create(path: &Path, format: Format) -> io::Result<Self> {
+        let file = File::create(path)?;
+        match format {
+            Format::Csv => {
+                let mut out = BufWriter::new(file);
+                writeln!(out, "{}", COLUMNS.join(","))?;
+                Ok(Self::Csv(out))
+            }
+            Format::Parquet => ParquetFile::new(file).map(|file| Self::Parquet(Box::new(file))),
         }
-        let mut out = BufWriter::new(File::create(path)?);
-        writeln!(out, "{}", COLUMNS.join(","))?;
-        Ok(Self { out })
     }
 
     pub(crate) fn write(&mut self, row: &Row<'_>) -> io::Result<()> {
-        write!(self.out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
-        for value in numbers(row) {
-            match value {
-                Some(value) => write!(self.out, ",{value}")?,
-                None => self.out.write_all(b",")?,
-            }
+        match self {
+            Self::Csv(out) => write_csv(out, row),
+            Self::Parquet(file) => file.write(row),
         }
-        writeln!(self.out)
     }
 
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.out.flush()
+    /// Writes what is left. A file that was not finished is not complete, and one of Parquet cannot be read at all.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Csv(mut out) => out.flush(),
+            Self::Parquet(file) => file.finish(),
+        }
     }
 }
 
-/// The numbers of a row, in the order of the columns. `None` has no value, which is an empty field.
-pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; 11] {
+fn write_csv(out: &mut impl Write, row: &Row<'_>) -> io::Result<()> {
+    write!(out, "{},{},{}", row.time_s, quoted(row.host.as_str()), quoted(row.consumer.as_str()))?;
+    for value in numbers(row) {
+        match value {
+            // The shortest text that reads back as the same number.
+            Some(value) => write!(out, ",{value}")?,
+            None => out.write_all(b",")?,
+        }
+    }
+    writeln!(out)
+}
+
+/// The numbers of a row, in the order of the columns. `None` has no value: an empty field of CSV, a null of Parquet.
+pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
     [
         sample.window,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_sim::{Latencies, Outcome, WindowOutcome};
+use tidegate_sim::{Latencies, Missed, Outcome, WindowOutcome};
 use tidegate_units::{ByteRate, Iops};
 
 /// The outcome as tables.
@@ -26,8 +26,17 @@ impl fmt::Display for Table<'_> {
             rows.push(row);
         }
         write_rows(f, &rows)?;
-        let mut rows =
-            vec![heading(&["host", "array", "IO/s", "bytes/s", "array ms", "window", "at the end", "beta"])];
+        let mut rows = vec![heading(&[
+            "host",
+            "array",
+            "IO/s",
+            "bytes/s",
+            "array ms",
+            "window",
+            "at the end",
+            "beta",
+            "reservations",
+        ])];
         for (name, host) in outcome.hosts.iter() {
             let [mean, last] = window(Some(host.window));
             let (rate, bytes) = (iops(host.iops), bytes(host.bytes_per_s));
@@ -41,6 +50,7 @@ impl fmt::Display for Table<'_> {
                 mean,
                 last,
                 beta,
+                reservations(host.reservations_missed),
             ]);
         }
         write_rows(f, &rows)?;
@@ -105,6 +115,16 @@ fn window(window: Option<WindowOutcome>) -> [String; 2] {
     window.map_or([(); 2].map(|()| NONE.to_owned()), |window| {
         [window.mean, window.last].map(|w| number(Some(w)))
     })
+}
+
+/// Whether they are kept, and what is short where they are not.
+fn reservations(missed: Option<Missed>) -> String {
+    let Some(Missed { window, storage }) = missed else { return NONE.to_owned() };
+    if window + storage <= 0.0 {
+        return "kept".to_owned();
+    }
+    let short = if window > storage { "window" } else { "storage" };
+    format!("missed {:.1} %: {short}", (window + storage) * 100.0)
 }
 
 /// The first column to the left, the others to the right.
