@@ -28,6 +28,7 @@ use crate::queue::Queue;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::scenario::{Host, Scenario};
+use crate::table::Table;
 use cluster::Cluster;
 use load::{Operation, Stream};
 use measure::{Distribution, Outstanding, Since, Tally, WindowTime};
@@ -215,7 +216,7 @@ pub(crate) struct Simulation<'a> {
     groups: Vec<plan::GroupPlan>,
     changes: Vec<life::Change>,
     cluster: Cluster,
-    requests: Slab<Request>,
+    requests: Table<Request>,
     operations: Slab<Operation>,
     work: Work,
     measured_from: u64,
@@ -246,7 +247,7 @@ impl<'a> Simulation<'a> {
             groups: plan.groups,
             changes: Vec::new(),
             cluster: Cluster::new(scenario, seed),
-            requests: Slab::new(),
+            requests: Table::new(),
             operations: Slab::new(),
             work: Work::default(),
             measured_from: 0,
@@ -552,7 +553,7 @@ fn kind(io: Io) -> usize {
 }
 
 /// Takes a request out of the order of dispatch.
-fn unlink(requests: &mut Slab<Request>, port: &mut Port, kind: usize, request: &Request) {
+fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: &Request) {
     match request.before {
         NONE => port.at_array[kind].0 = request.after,
         before => requests[before as usize].after = request.after,
