@@ -48,6 +48,7 @@ mod queue;
 mod random;
 mod recorder;
 pub mod scenario;
+mod table;
 
 pub use engine::simulate;
 pub use error::ScenarioError;

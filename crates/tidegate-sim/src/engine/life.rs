@@ -102,13 +102,8 @@ impl Simulation<'_> {
         for stage in self.hosts[host as usize].stages.clone() {
             let spec = &self.scenario.hosts[host as usize];
             let state = &mut self.stages[stage as usize];
-            let mut old = std::mem::replace(&mut state.scheduler, scheduler(spec, state.depth));
-            for &port in &state.ports {
-                // It knows them all.
-                for request in old.remove_flow(self.ports[port as usize].flow).unwrap_or_default() {
-                    self.requests.remove(request as usize);
-                }
-            }
+            // What was queued goes with the scheduler.
+            state.scheduler = scheduler(spec, state.depth);
             state.life += 1;
             state.commanded = None;
             state.window.set(None, self.now);

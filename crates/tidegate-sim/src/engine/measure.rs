@@ -8,29 +8,49 @@ use crate::outcome::{Latencies, Missed, WindowOutcome};
 /// than one per cent.
 const DIGITS: u32 = 6;
 
+/// How many response times wait to be counted in their buckets.
+const RECENT: usize = 24;
+
 /// Response times in buckets that grow with them. The mean is exact.
 ///
 /// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets between nothing
-/// and its greatest value, and a header that fits into a cache line, which `hdrhistogram`'s does not.
+/// and its greatest value. Even so buckets are where no cache has them: a request only notes which one is its own, and
+/// those of many are counted at once, so that the memory is waited for once and not for each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Distribution {
     count: u64,
     nanos: u128,
+    /// The buckets of the response times that came last, as many as the remainder of `count` says.
+    recent: [u16; RECENT],
     buckets: Vec<u32>,
 }
 
 impl Distribution {
     pub(super) fn record(&mut self, nanos: u64) {
+        let at = self.count as usize % RECENT;
+        self.recent[at] = bucket(nanos) as u16;
         self.count += 1;
         self.nanos += u128::from(nanos);
-        let bucket = bucket(nanos);
-        if bucket >= self.buckets.len() {
-            self.buckets.resize(bucket + 1, 0);
+        if at + 1 == RECENT {
+            self.settle(RECENT);
         }
-        self.buckets[bucket] = self.buckets[bucket].saturating_add(1);
     }
 
-    pub(super) fn latencies(&self) -> Option<Latencies> {
+    /// Counts the first of the recent ones in their buckets.
+    fn settle(&mut self, recent: usize) {
+        let recent = &self.recent[..recent];
+        let greatest = recent.iter().max().map_or(0, |&bucket| usize::from(bucket) + 1);
+        if greatest > self.buckets.len() {
+            self.buckets.resize(greatest, 0);
+        }
+        for &bucket in recent {
+            let count = &mut self.buckets[usize::from(bucket)];
+            *count = count.saturating_add(1);
+        }
+    }
+
+    pub(super) fn latencies(mut self) -> Option<Latencies> {
+        self.settle(self.count as usize % RECENT);
         (self.count > 0).then(|| Latencies {
             mean: self.nanos as f64 / self.count as f64 / 1e6,
             p50: self.quantile_ms(0.5),
@@ -51,7 +71,7 @@ impl Distribution {
     }
 }
 
-/// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two.
+/// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two. Fewer than 2¹² in all.
 fn bucket(value: u64) -> usize {
     let power = (u64::BITS - value.leading_zeros()).saturating_sub(DIGITS + 1);
     ((power << DIGITS) as usize) + (value >> power) as usize

@@ -28,6 +28,7 @@ use crate::queue::Queue;
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::scenario::{Host, Scenario};
+use crate::table::Table;
 use cluster::Cluster;
 use load::{Operation, Stream};
 use measure::{Distribution, Outstanding, Promises, Since, Tally, WindowTime};
@@ -86,22 +87,34 @@ enum Event {
     Sample,
 }
 
-/// A request on its way.
+/// A request in its host's queue. It has no other place until it is dispatched: with thousands of hosts whatever lies
+/// elsewhere is no longer in the cache when its turn comes.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct Waiting {
+    io: Io,
+    issued: u64,
     stream: u32,
     port: u32,
     /// The operation that it is a part of; `NONE`: it is all of it.
     operation: u32,
+}
+
+/// A request at its array, within one line of the cache.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Request {
+    waited: Waiting,
+    /// Its port's; here so that it need not be asked for it first.
+    stage: u32,
     /// Its host's life in which it was issued: what a host asked for before it failed is nobody's any more.
     life: u32,
-    io: Io,
-    issued: u64,
     dispatched: u64,
     /// Neighbours in the order of dispatch, of the same port and kind.
     before: u32,
     after: u32,
 }
+
+const _: () = assert!(size_of::<Option<Request>>() == 64);
 
 struct ArrayState {
     device: Device,
@@ -127,7 +140,7 @@ struct Stage {
     array: u32,
     vm: u32,
     resource: ResourceName,
-    scheduler: Sfq<u32>,
+    scheduler: Sfq<Waiting>,
     depth: Window,
     commanded: Option<Window>,
     law: Option<Law>,
@@ -204,7 +217,7 @@ pub(crate) struct Simulation<'a> {
     groups: Vec<plan::GroupPlan>,
     changes: Vec<life::Change>,
     cluster: Cluster,
-    requests: Slab<Request>,
+    requests: Table<Request>,
     operations: Slab<Operation>,
     work: Work,
     measured_from: u64,
@@ -235,7 +248,7 @@ impl<'a> Simulation<'a> {
             groups: plan.groups,
             changes: Vec::new(),
             cluster: Cluster::new(scenario, seed),
-            requests: Slab::new(),
+            requests: Table::new(),
             operations: Slab::new(),
             work: Work::default(),
             measured_from: 0,
@@ -415,32 +428,20 @@ impl<'a> Simulation<'a> {
 
     /// Puts a request into its host's queue, or a flush directly to its array.
     fn issue(&mut self, stream: u32, port: u32, operation: u32, io: Io) {
-        let port_state = &mut self.ports[port as usize];
-        let stage = port_state.stage;
-        let life = self.stages[stage as usize].life;
-        let request = Request {
-            stream,
-            port,
-            operation,
-            life,
-            io,
-            issued: self.now,
-            dispatched: self.now,
-            before: NONE,
-            after: NONE,
-        };
-        let key = self.requests.insert(request) as u32;
+        let request = Waiting { io, issued: self.now, stream, port, operation };
+        let port = &mut self.ports[port as usize];
+        let stage = port.stage;
         self.work.requests += 1;
         self.work.events += 1;
         if io.kind == IoKind::Flush {
-            self.submit(key);
+            self.submit(request, stage, NONE);
             return;
         }
-        port_state.outstanding.add(1, self.now);
-        port_state.queued += 1;
+        port.outstanding.add(1, self.now);
+        port.queued += 1;
         let extent = Extent { offset: io.offset, bytes: io.bytes };
         let queued =
-            self.stages[stage as usize].scheduler.enqueue(port_state.flow, instant(self.now), key, extent);
+            self.stages[stage as usize].scheduler.enqueue(port.flow, instant(self.now), request, extent);
         debug_assert!(queued.is_ok(), "{OURS}");
         self.pump(stage);
     }
@@ -451,7 +452,7 @@ impl<'a> Simulation<'a> {
         loop {
             let state = &mut self.stages[stage as usize];
             match state.scheduler.pull(now) {
-                Pull::Request { request, .. } => self.dispatch(request),
+                Pull::Request { request, .. } => self.dispatch(stage, request),
                 Pull::NotBefore(at) => {
                     let at = at.as_nanos();
                     if at < state.wake {
@@ -465,69 +466,70 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn dispatch(&mut self, key: u32) {
+    fn dispatch(&mut self, stage: u32, request: Waiting) {
         self.work.events += 1;
-        let request = self.requests[key as usize];
         let port = &mut self.ports[request.port as usize];
         let kind = kind(request.io);
         port.queued -= 1;
         port.interval[kind].in_flight += 1;
-        let newest = std::mem::replace(&mut port.at_array[kind].1, key);
+        let newest = port.at_array[kind].1;
+        let key = self.submit(request, stage, newest);
+        let port = &mut self.ports[request.port as usize];
+        port.at_array[kind].1 = key;
         if newest == NONE {
             port.at_array[kind].0 = key;
         } else {
             self.requests[newest as usize].after = key;
         }
-        let request = &mut self.requests[key as usize];
-        request.before = newest;
-        request.dispatched = self.now;
-        self.submit(key);
     }
 
-    fn submit(&mut self, key: u32) {
-        let request = &self.requests[key as usize];
-        let array = self.stages[self.ports[request.port as usize].stage as usize].array;
+    /// Hands a request to its array. Its key.
+    fn submit(&mut self, waited: Waiting, stage: u32, before: u32) -> u32 {
+        let Stage { life, array, .. } = self.stages[stage as usize];
+        let request = Request { waited, stage, life, dispatched: self.now, before, after: NONE };
+        let key = self.requests.insert(request) as u32;
         let state = &mut self.arrays[array as usize];
-        if state.device.submit(instant(self.now), u64::from(key), request.io).is_err() {
+        if state.device.submit(instant(self.now), u64::from(key), waited.io).is_err() {
             // Every region lies on its device, so the device is full: protected requests are bounded by no window.
             let array = self.scenario.arrays[array as usize].name.clone();
             self.failed = Some(ScenarioError::Overrun { array, most: MAX_IN_FLIGHT });
         }
         state.look();
+        key
     }
 
     /// An array has finished a request.
     fn completed(&mut self, key: u32) {
         let request = self.requests.remove(key as usize);
-        let port = &mut self.ports[request.port as usize];
-        let stage_index = port.stage;
-        let stage = &mut self.stages[stage_index as usize];
-        let flush = request.io.kind == IoKind::Flush;
+        let Waiting { io, issued, stream, port, operation } = request.waited;
+        let port = &mut self.ports[port as usize];
+        let stage = &mut self.stages[request.stage as usize];
+        let flush = io.kind == IoKind::Flush;
         let device = self.now - request.dispatched;
         if !flush {
             let array = &mut self.arrays[stage.array as usize];
             array.latency.record(device);
             array.count += 1;
-            array.bytes += u64::from(request.io.bytes);
+            array.bytes += u64::from(io.bytes);
         }
         if request.life != stage.life {
             return;
         }
         if !flush {
-            let felt = self.now - request.issued;
-            let kind = kind(request.io);
+            let felt = self.now - issued;
+            let kind = kind(io);
             port.outstanding.add(-1, self.now);
             let operations = &mut port.interval[kind];
             operations.in_flight -= 1;
             operations.count += 1;
-            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(request.io.bytes));
+            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(io.bytes));
             operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(device));
             unlink(&mut self.requests, port, kind, &request);
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
             let done = Tally {
                 count: 1,
-                bytes: request.io.bytes.into(),
+                bytes: io.bytes.into(),
                 ops: 0,
                 felt_nanos: felt,
                 device_nanos: device,
@@ -538,8 +540,8 @@ impl<'a> Simulation<'a> {
             let complete = stage.scheduler.complete(port.flow, instant(self.now));
             debug_assert!(complete.is_ok(), "{OURS}");
         }
-        self.request_done(request.stream, request.operation);
-        self.pump(stage_index);
+        self.request_done(stream, operation);
+        self.pump(request.stage);
     }
 }
 
@@ -553,7 +555,7 @@ fn kind(io: Io) -> usize {
 }
 
 /// Takes a request out of the order of dispatch.
-fn unlink(requests: &mut Slab<Request>, port: &mut Port, kind: usize, request: &Request) {
+fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: &Request) {
     match request.before {
         NONE => port.at_array[kind].0 = request.after,
         before => requests[before as usize].after = request.after,
@@ -564,7 +566,7 @@ fn unlink(requests: &mut Slab<Request>, port: &mut Port, kind: usize, request: &
     }
 }
 
-fn scheduler(host: &Host, window: Window) -> Sfq<u32> {
+fn scheduler(host: &Host, window: Window) -> Sfq<Waiting> {
     Sfq::new(SfqConfig {
         window: Some(window),
         batch: host.batch,

@@ -110,7 +110,7 @@ impl Simulation<'_> {
             self.hosts[host as usize].tally.add(&tally);
         }
         let seconds = (self.end - self.measured_from) as f64 / 1e9;
-        let resources = self.arrays.iter().zip(&self.scenario.arrays);
+        let resources = self.arrays.iter_mut().zip(&self.scenario.arrays);
         let resources = resources.map(|(array, spec)| (spec.name.clone(), array.outcome(seconds))).collect();
         let consumers = (0..self.vms.len()).map(|vm| self.consumer(vm, seconds)).collect::<Vec<_>>();
         let consumers = self.scenario.vms.iter().map(|vm| vm.name.clone()).zip(consumers).collect();
@@ -140,7 +140,7 @@ impl Simulation<'_> {
             iops: state.tally.count as f64 / seconds,
             bytes_per_s: state.tally.bytes as f64 / seconds,
             ops_per_s: state.tally.ops as f64 / seconds,
-            latency_ms: state.felt.latencies(),
+            latency_ms: std::mem::take(&mut state.felt).latencies(),
             device_latency_ms: state.tally.device_ms(),
             window: (!state.protected).then_some(window),
             outstanding: state.measured.mean(integral, self.end),
@@ -181,9 +181,9 @@ impl Simulation<'_> {
 }
 
 impl ArrayState {
-    fn outcome(&self, seconds: f64) -> ResourceOutcome {
+    fn outcome(&mut self, seconds: f64) -> ResourceOutcome {
         ResourceOutcome {
-            latency_ms: self.latency.latencies(),
+            latency_ms: std::mem::take(&mut self.latency).latencies(),
             iops: self.count as f64 / seconds,
             bytes_per_s: self.bytes as f64 / seconds,
         }
