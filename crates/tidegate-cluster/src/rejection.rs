@@ -8,7 +8,7 @@ use crate::wire::VERSION;
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Rejection {
-    #[error("it was not made with our key")]
+    #[error("it was not made with our key, or damaged on its way")]
     BadKey,
     #[error("its block fails its checksum: torn, or written by something else")]
     Checksum,

@@ -171,16 +171,22 @@ impl Shared {
         lock(&self.outbox).reports.values().any(|draft| !draft.sent)
     }
 
-    /// What was published and not sent, and is young enough to be worth it.
+    /// What was published and not sent.
     pub(crate) fn take_news(&self) -> Vec<NumberedReport> {
-        let oldest = self.now() - self.interval.saturating_mul(SILENT_INTERVALS);
+        let oldest = self.oldest_told();
         lock(&self.outbox).take_news(oldest)
     }
 
     /// What was published lately, sent before or not; the youngest first.
     pub(crate) fn take_recent(&self) -> Vec<NumberedReport> {
-        let oldest = self.now() - self.interval.saturating_mul(SILENT_INTERVALS);
+        let oldest = self.oldest_told();
         lock(&self.outbox).take_recent(oldest)
+    }
+
+    /// Receivers count a report's age from its arrival. What had to wait for longer than an interval, through an outage of
+    /// the carrier, would seem fresh: it is left out, and whoever told of it has something newer to tell.
+    fn oldest_told(&self) -> Instant {
+        self.now() - self.interval
     }
 
     /// A report that the carrier has no room for.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{
-    CHILD, INTERVAL, assert_bursts_go_together, host, join, mark_of, report, resource, shown, test_process,
-    wait_for, wait_until_all_hear_all,
+    CHILD, INTERVAL, assert_bursts_go_together, host, join, join_slow, mark_of, report, resource, shown,
+    test_process, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, FileConfig};
@@ -303,6 +303,30 @@ fn a_file_that_goes_away_stops_nothing_and_is_used_when_it_returns() {
     a.publish(&resource("vg0"), report(1));
     fs::rename(&away, &mount).unwrap();
     wait_for("the carrier is up", || a.status().up);
+}
+
+#[test]
+fn a_report_that_had_to_wait_for_the_volume_does_not_seem_fresh() {
+    let folder = on_disk();
+    let path = folder.path().join("hosts");
+    let [a, b] = ["a", "b"].map(|name| join_slow(name, carrier(&path, None)));
+    let vg0 = resource("vg0");
+    wait_for("both are up", || a.status().up && b.status().up);
+    a.publish(&vg0, report(1));
+    wait_for("b hears it", || mark_of(&b, "a", &vg0) == Some(1));
+
+    let kept = fs::read(&path).unwrap();
+    fs::write(&path, "for a while it is something else").unwrap();
+    wait_for("both see it", || !a.status().up && !b.status().up);
+    a.publish(&vg0, report(2));
+    wait_for_more_than_an_interval();
+    fs::write(&path, kept).unwrap();
+    let written = a.status().sent;
+    wait_for("a has written twice", || a.status().sent > written + 1);
+    wait_for("b is up", || b.status().up);
+    assert_ne!(mark_of(&b, "a", &vg0), Some(2), "{}", shown(&b));
+    a.publish(&vg0, report(3));
+    wait_for("b hears what is new", || mark_of(&b, "a", &vg0) == Some(3));
 }
 
 #[test]

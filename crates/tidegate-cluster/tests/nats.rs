@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use common::{
-    INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, mark_of, report,
-    resource, shown, wait_for, wait_until_all_hear_all,
+    INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, join_slow,
+    mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tempfile::TempDir;
 use tidegate_cluster::{
@@ -150,6 +150,21 @@ fn a_server_that_goes_stops_nothing_and_one_that_comes_back_is_found() {
         });
     }
     assert_eq!(a.status().rejected.total(), 0, "{}", shown(&a));
+}
+
+#[test]
+fn a_report_that_had_to_wait_for_the_server_does_not_seem_fresh() {
+    let mut server = Server::prepare(&[]);
+    let [a, b] = ["a", "b"].map(|name| join_slow(name, server.carrier()));
+    let vg0 = resource("vg0");
+    wait_for_reason(&a, "refused");
+    a.publish(&vg0, report(1));
+    wait_for_more_than_an_interval();
+    server.run();
+    wait_for("b hears of a", || b.status().peers.iter().any(|peer| peer.host == host("a")));
+    assert_eq!(mark_of(&b, "a", &vg0), None, "{}", shown(&b));
+    a.publish(&vg0, report(2));
+    wait_for("b hears what is new", || mark_of(&b, "a", &vg0) == Some(2));
 }
 
 #[test]

@@ -69,6 +69,18 @@ pub fn join(name: &str, carrier: Carrier) -> Cluster {
     Cluster::join(config(name, carrier)).unwrap()
 }
 
+/// Of a cluster in which an outage of less than three intervals can be made.
+const SLOW: Duration = Duration::from_secs(2);
+
+pub fn join_slow(name: &str, carrier: Carrier) -> Cluster {
+    Cluster::join(ClusterConfig { interval: SLOW, ..config(name, carrier) }).unwrap()
+}
+
+/// Of [`join_slow`]'s cluster. There is no other condition to wait for: it is the time itself.
+pub fn wait_for_more_than_an_interval() {
+    std::thread::sleep(SLOW + SLOW / 20);
+}
+
 /// So many different addresses at which nobody listens.
 pub fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
     let sockets: [UdpSocket; N] = std::array::from_fn(|_| UdpSocket::bind(format!("{ip}:0")).unwrap());
