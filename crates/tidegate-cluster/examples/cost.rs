@@ -89,6 +89,7 @@ fn carrier(kind: &str, number: u16, count: u16) -> Result<Carrier, Box<dyn Error
         Some(("nats", _)) => Carrier::Nats(NatsConfig {
             servers: vec![kind.to_owned()],
             credentials: Credentials::None,
+            tls: None,
             replicas: 1,
         }),
         _ => return Err(format!("`{kind}` is no carrier: udp, file:PATH or nats://HOST:PORT").into()),

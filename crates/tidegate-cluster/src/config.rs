@@ -11,6 +11,7 @@ use crate::key::{Key, Secret};
 use crate::name::ClusterName;
 use crate::peers::MOST_HOSTS;
 use crate::status::CarrierKind;
+use crate::tls::Tls;
 
 /// How short and how long the interval may be.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
@@ -149,13 +150,16 @@ impl FileConfig {
     }
 }
 
-/// A NATS server, or several that form one. Connections are not encrypted: keep them on a network that you trust.
+/// A NATS server, or several that form one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatsConfig {
     /// Where to find it, for example `nats://10.0.0.5:4222`; of several the first that answers.
     pub servers: Vec<String>,
     /// What it asks for.
     pub credentials: Credentials,
+    /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on its way can
+    /// prevent that.
+    pub tls: Option<Tls>,
     /// How many servers keep the policies, when their bucket is made: 1 to 5, and not more than there are.
     pub replicas: u8,
 }
@@ -174,6 +178,9 @@ pub enum Credentials {
         /// The password.
         password: Secret,
     },
+    /// A signature with the key of a user whose JWT is known to it. Both are in this file, which is read for every
+    /// connection.
+    File(PathBuf),
 }
 
 impl NatsConfig {
@@ -188,8 +195,13 @@ impl NatsConfig {
             let failed = |why: String| JoinError::Server { server: server.clone(), why };
             let address: async_nats::ServerAddr =
                 server.parse().map_err(|error: std::io::Error| failed(error.to_string()))?;
-            if address.tls_required() || address.is_websocket() {
-                return Err(failed("only nats:// is supported".to_owned()));
+            if address.is_websocket() {
+                return Err(failed("only nats:// and tls:// are supported".to_owned()));
+            }
+            if address.tls_required() && self.tls.is_none() {
+                return Err(failed(
+                    "with tls:// there must be `tls = true`, for all servers alike".to_owned(),
+                ));
             }
             if address.has_user_pass() {
                 return Err(failed(

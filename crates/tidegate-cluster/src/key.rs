@@ -1,7 +1,7 @@
 //! The key that the hosts of a cluster share, and what else is not to be shown.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use thiserror::Error;
 
 const SHORTEST: usize = 16;
 const LONGEST: usize = 4096;
+/// A JWT with all that its user may do.
+const LONGEST_CREDENTIALS: usize = 64 << 10;
 /// Anyone may read, or anyone may write.
 const OPEN_TO_OTHERS: u32 = 0o006;
 
@@ -51,6 +53,9 @@ pub enum SecretError {
     /// The file holds no password or token.
     #[error("{path} holds no secret: one line of text, at most {LONGEST} bytes", path = .0.display())]
     NoSecret(PathBuf),
+    /// The file holds no credentials.
+    #[error("{path} holds no credentials: a user's JWT and the seed of its key, as `nsc` writes them", path = .0.display())]
+    NoCredentials(PathBuf),
 }
 
 impl Key {
@@ -122,12 +127,40 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Whether a file holds what a server is to know a user by: a JWT and the seed of a key. Warns as [`Key::from_file`] does.
+///
+/// # Errors
+/// When it does not, or cannot be read.
+pub fn check_credentials(path: &Path) -> Result<(), SecretError> {
+    let text = read_credentials(path)?;
+    let parsed = async_nats::ConnectOptions::new().credentials(&text);
+    parsed.map_err(|_| SecretError::NoCredentials(path.to_owned()))?;
+    warn_if_open(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })
+}
+
+/// What such a file holds.
+pub(crate) fn read_credentials(path: &Path) -> Result<String, SecretError> {
+    let bytes = read_at_most(path, LONGEST_CREDENTIALS);
+    let bytes = bytes.map_err(|source| SecretError::Read { path: path.to_owned(), source })?;
+    String::from_utf8(bytes).map_err(|_| SecretError::NoCredentials(path.to_owned()))
+}
+
+/// Some more than the longest is read, so that a longer one shows even with a line end.
 fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let mode = file.metadata()?.mode();
+    let bytes = read_at_most(path, 2 * LONGEST)?;
+    warn_if_open(path)?;
+    Ok(bytes)
+}
+
+fn read_at_most(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // Some more than the longest, so that a longer one shows even with a line end.
-    file.take(2 * LONGEST as u64).read_to_end(&mut bytes)?;
+    File::open(path)?.take(most as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Warns in the log when others than its owner and group may read or write a file.
+pub(crate) fn warn_if_open(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.mode();
     if mode & OPEN_TO_OTHERS != 0 {
         let path = path.display();
         tracing::warn!(
@@ -135,7 +168,7 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
             mode & 0o777
         );
     }
-    Ok(bytes)
+    Ok(())
 }
 
 #[cfg(test)]

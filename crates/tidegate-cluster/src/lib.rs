@@ -30,14 +30,16 @@ mod policy;
 mod rejection;
 mod shared;
 mod status;
+mod tls;
 mod udp;
 mod wire;
 
 pub use cluster::Cluster;
 pub use config::{Carrier, ClusterConfig, Credentials, FileConfig, JoinError, NatsConfig, Reach, UdpConfig};
-pub use key::{Key, KeyError, Secret, SecretError};
+pub use key::{Key, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
 pub use policy::{InvalidPolicy, Policies, Policy, PolicyRevision, PolicyWatch};
 pub use rejection::Rejected;
 pub use status::{CarrierKind, ClusterStatus, PeerStatus};
+pub use tls::{Identity, Tls, TlsError, check_authorities, check_certificate, check_private_key};

@@ -4,96 +4,16 @@
 
 mod common;
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
-
+use common::server::{Server, block_on};
 use common::{
-    INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, join_slow,
-    mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
+    INTERVAL, assert_bursts_go_together, cluster_name, config, host, join, join_slow, mark_of, report,
+    resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
-use tempfile::TempDir;
 use tidegate_cluster::{
     Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, Secret, policy_get, policy_put,
 };
 use tidegate_control::combine;
 use tidegate_units::{ConsumerName, Latency, Shares};
-
-/// A server of the test's own. Stopped, it keeps its port and its store.
-struct Server {
-    address: SocketAddr,
-    store: TempDir,
-    options: Vec<String>,
-    process: Option<Child>,
-}
-
-impl Server {
-    fn prepare(options: &[&str]) -> Self {
-        let [address] = free_addresses("127.0.0.1");
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        Self { address, store: tempfile::tempdir().unwrap(), options, process: None }
-    }
-
-    fn start(options: &[&str]) -> Self {
-        let mut server = Self::prepare(options);
-        server.run();
-        server
-    }
-
-    fn with_jetstream() -> Self {
-        Self::start(&["--jetstream"])
-    }
-
-    fn run(&mut self) {
-        let mut command = Command::new("nats-server");
-        command.args(["--addr", "127.0.0.1", "--port", &self.address.port().to_string(), "--store_dir"]);
-        command.arg(self.store.path()).args(&self.options).stderr(Stdio::null());
-        let started = command.spawn().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => "`nats-server` is missing: `apt-get install nats-server`".to_owned(),
-            _ => error.to_string(),
-        });
-        self.process = Some(started.unwrap_or_else(|why| panic!("{why}")));
-        wait_for("the server listens", || std::net::TcpStream::connect(self.address).is_ok());
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
-    }
-
-    fn config(&self) -> NatsConfig {
-        NatsConfig {
-            servers: vec![format!("nats://{}", self.address)],
-            credentials: Credentials::None,
-            replicas: 1,
-        }
-    }
-
-    fn carrier(&self) -> Carrier {
-        Carrier::Nats(self.config())
-    }
-
-    /// Speaks on a subject as anyone could.
-    fn say(&self, subject: &str, payload: &[u8]) {
-        block_on(async {
-            let client = async_nats::connect(self.address.to_string()).await.unwrap();
-            client.publish(subject.to_owned(), payload.to_vec().into()).await.unwrap();
-            client.flush().await.unwrap();
-        });
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 fn shares(of: &[(&str, u32)]) -> Policy {
     let entry =
@@ -366,18 +286,19 @@ fn of_two_hosts_with_one_name_one_counts_and_everyone_says_so() {
 #[test]
 fn addresses_that_cannot_be_used_are_refused() {
     let refused = |server: &str| {
-        let nats =
-            NatsConfig { servers: vec![server.to_owned()], credentials: Credentials::None, replicas: 1 };
+        let nats = NatsConfig {
+            servers: vec![server.to_owned()],
+            credentials: Credentials::None,
+            tls: None,
+            replicas: 1,
+        };
         Cluster::join(config("a", Carrier::Nats(nats))).map(drop).unwrap_err().to_string()
     };
-    assert!(
-        refused("tls://host:4222").contains("only nats:// is supported"),
-        "{}",
-        refused("tls://host:4222")
-    );
+    assert!(refused("tls://host:4222").contains("there must be `tls = true`"));
+    assert!(refused("ws://host:4222").starts_with("ws://host:4222: "));
     assert!(refused("nats://me:secret@host:4222").contains("into the credentials"));
     assert!(refused("nats://ho st").starts_with("nats://ho st: "));
-    let none = NatsConfig { servers: vec![], credentials: Credentials::None, replicas: 1 };
+    let none = NatsConfig { servers: vec![], credentials: Credentials::None, tls: None, replicas: 1 };
     assert!(matches!(Cluster::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
 }
 

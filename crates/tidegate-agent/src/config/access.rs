@@ -6,7 +6,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use tidegate_cluster::{Key, KeyError, Secret, SecretError};
+use tidegate_cluster::{
+    Key, KeyError, Secret, SecretError, TlsError, check_authorities, check_certificate, check_credentials,
+    check_private_key,
+};
 use tidegate_config::{Given, Report};
 
 use super::PathUse;
@@ -22,6 +25,18 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             PathUse::Key(file) => (file, Key::from_file(&file.value).map(|_| None).map_err(Problem::from)),
             PathUse::Secret(file) => {
                 (file, Secret::from_file(&file.value).map(|_| None).map_err(Problem::from))
+            }
+            PathUse::Credentials(file) => {
+                (file, check_credentials(&file.value).map(|()| None).map_err(Problem::from))
+            }
+            PathUse::Authorities(file) => {
+                (file, check_authorities(&file.value).map(|()| None).map_err(Problem::from))
+            }
+            PathUse::Certificate(file) => {
+                (file, check_certificate(&file.value).map(|()| None).map_err(Problem::from))
+            }
+            PathUse::PrivateKey(file) => {
+                (file, check_private_key(&file.value).map(|()| None).map_err(Problem::from))
             }
         };
         match outcome {
@@ -132,6 +147,23 @@ impl From<SecretError> for Problem {
         match error {
             SecretError::Read { source, .. } => source.into(),
             SecretError::NoSecret(_) => "holds no secret: one line of text is needed".into(),
+            SecretError::NoCredentials(_) => {
+                "holds no credentials: a user's JWT and the seed of its key, as `nsc` writes them".into()
+            }
+        }
+    }
+}
+
+impl From<TlsError> for Problem {
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::Read { source, .. } => source.into(),
+            TlsError::NoCertificate(_) => "holds no certificate in PEM form".into(),
+            TlsError::NoPrivateKey(_) => "holds no private key in PEM form".into(),
+            TlsError::Authority { why, .. } => {
+                Self { what: format!("holds a certificate that is not an authority's: {why}"), help: None }
+            }
+            pair @ TlsError::Pair { .. } => Self { what: pair.to_string(), help: None },
         }
     }
 }

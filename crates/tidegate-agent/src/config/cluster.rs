@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_cluster::{
-    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Key, KeyError, NatsConfig, Reach, Secret,
-    SecretError, UdpConfig,
+    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Identity, Key, KeyError, NatsConfig, Reach,
+    Secret, SecretError, Tls, TlsError, UdpConfig,
 };
 use tidegate_config::{Given, Report, Section};
 use tidegate_units::{HostName, ResourceName};
@@ -29,9 +29,14 @@ pub(super) const CARRIER_KEYS: &[&str] = &[
     "slots",
     "slot",
     "servers",
+    "tls",
+    "ca_file",
+    "certificate_file",
+    "private_key_file",
     "token_file",
     "user",
     "password_file",
+    "credentials_file",
     "replicas",
 ];
 
@@ -39,7 +44,21 @@ pub(super) const CARRIER_KEYS: &[&str] = &[
 const OWN_KEYS: &[(&str, &[&str])] = &[
     ("udp", &["listen", "peers", "group", "interface", "hops", "key_file"]),
     ("file", &["path", "slots", "slot"]),
-    ("nats", &["servers", "token_file", "user", "password_file", "replicas"]),
+    (
+        "nats",
+        &[
+            "servers",
+            "tls",
+            "ca_file",
+            "certificate_file",
+            "private_key_file",
+            "token_file",
+            "user",
+            "password_file",
+            "credentials_file",
+            "replicas",
+        ],
+    ),
 ];
 
 /// Room for a rack of hypervisors; a quarter of a megabyte.
@@ -77,7 +96,7 @@ fn cause(error: &dyn std::error::Error) -> String {
 enum CarrierPlan {
     Udp { listen: SocketAddr, reach: Reach, key_file: PathBuf },
     File(FileConfig),
-    Nats { servers: Vec<String>, credentials: CredentialsPlan, replicas: u8 },
+    Nats { servers: Vec<String>, credentials: CredentialsPlan, tls: Option<Tls>, replicas: u8 },
 }
 
 /// What a NATS server asks for, secrets still in their files.
@@ -86,6 +105,7 @@ enum CredentialsPlan {
     None,
     Token(PathBuf),
     User { user: String, password_file: PathBuf },
+    File(PathBuf),
 }
 
 impl CredentialsPlan {
@@ -96,6 +116,7 @@ impl CredentialsPlan {
             Self::User { user, password_file } => {
                 Credentials::User { user: user.clone(), password: Secret::from_file(password_file)? }
             }
+            Self::File(file) => Credentials::File(file.clone()),
         })
     }
 }
@@ -124,9 +145,10 @@ impl ClusterPlan {
                 key: Key::from_file(key_file)?,
             }),
             CarrierPlan::File(file) => Carrier::File(file.clone()),
-            CarrierPlan::Nats { servers, credentials, replicas } => Carrier::Nats(NatsConfig {
+            CarrierPlan::Nats { servers, credentials, tls, replicas } => Carrier::Nats(NatsConfig {
                 servers: servers.clone(),
                 credentials: credentials.read()?,
+                tls: tls.clone(),
                 replicas: *replicas,
             }),
         };
@@ -215,11 +237,16 @@ pub(super) fn read(
     Some(Given { value: plan, span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()) })
 }
 
-/// Reports what keeps a host from joining, as far as that can be known without doing it. A key that cannot be read is
-/// said where files are looked at.
+/// Reports what keeps a host from joining, as far as that can be known without doing it. A file that cannot be used by
+/// itself is said where files are looked at.
 pub(super) fn check(plan: &Given<ClusterPlan>, report: &mut Report<'_>) {
     if let Ok(config) = plan.value.config()
         && let Err(error) = config.check()
+    {
+        report.error(&plan.span, error.to_string());
+    }
+    if let CarrierPlan::Nats { tls: Some(tls), .. } = &plan.value.carrier
+        && let Err(error @ TlsError::Pair { .. }) = tls.check()
     {
         report.error(&plan.span, error.to_string());
     }
@@ -283,7 +310,7 @@ fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> 
         }
     }
     let listen = section.parsed::<SocketAddr>("listen", &mut context.report);
-    let key_file = secret(section, "key_file", PathUse::Key, context);
+    let key_file = file_of(section, "key_file", PathUse::Key, context);
     let reach = reach(section, &mut context.report);
     Some(CarrierPlan::Udp { listen: listen?.value, reach: reach?, key_file: key_file? })
 }
@@ -326,27 +353,60 @@ fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
         section.missing("servers", "[\"nats://10.0.0.5:4222\"]", &mut context.report);
     }
     let servers = section.list::<String>("servers", "names no server", &mut context.report);
-    let token = secret(section, "token_file", PathUse::Secret, context);
+    let token = file_of(section, "token_file", PathUse::Secret, context);
     let user = section.text("user", &mut context.report).map(|given| given.value.to_owned());
-    let password = secret(section, "password_file", PathUse::Secret, context);
-    let credentials = match (token, user, password) {
-        (None, None, None) => CredentialsPlan::None,
-        (Some(token), None, None) => CredentialsPlan::Token(token),
-        (None, Some(user), Some(password_file)) => CredentialsPlan::User { user, password_file },
+    let password = file_of(section, "password_file", PathUse::Secret, context);
+    let signed = file_of(section, "credentials_file", PathUse::Credentials, context);
+    let credentials = match (token, user, password, signed) {
+        (None, None, None, None) => CredentialsPlan::None,
+        (Some(token), None, None, None) => CredentialsPlan::Token(token),
+        (None, Some(user), Some(password_file), None) => CredentialsPlan::User { user, password_file },
+        (None, None, None, Some(signed)) => CredentialsPlan::File(signed),
         _ => {
-            let message = "credentials are `token_file`, or `user` and `password_file`";
+            let message =
+                "credentials are `token_file`, or `user` and `password_file`, or `credentials_file`";
             context.report.error(section.span(), message);
             return None;
         }
     };
+    let tls = tls(section, context)?;
     let replicas = section.whole("replicas", 1..=5, &mut context.report);
     let replicas = replicas.and_then(|given| u8::try_from(given.value).ok()).unwrap_or(1);
     let servers = servers?.into_iter().map(|given| given.value).collect();
-    Some(CarrierPlan::Nats { servers, credentials, replicas })
+    Some(CarrierPlan::Nats { servers, credentials, tls, replicas })
 }
 
-/// A file with a secret, which is looked at when files are.
-fn secret(
+/// Whether connections are encrypted. Who names files for it means it.
+fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> {
+    let wanted = section.flag("tls", &mut context.report);
+    let authorities = file_of(section, "ca_file", PathUse::Authorities, context);
+    let certificate = file_of(section, "certificate_file", PathUse::Certificate, context);
+    let private_key = file_of(section, "private_key_file", PathUse::PrivateKey, context);
+    if section.has("tls") && !wanted {
+        for key in ["ca_file", "certificate_file", "private_key_file"] {
+            if let Some(span) = section.key_span(key) {
+                context
+                    .report
+                    .error(&span, format!("`{key}` is for encrypted connections, and `tls` is off"));
+            }
+        }
+        return Some(None);
+    }
+    let identity = match (certificate, private_key) {
+        (None, None) => None,
+        (Some(certificate), Some(private_key)) => Some(Identity { certificate, private_key }),
+        _ => {
+            let message = "`certificate_file` and `private_key_file` go together";
+            context.report.error(section.span(), message);
+            return None;
+        }
+    };
+    let on = wanted || authorities.is_some() || identity.is_some();
+    Some(on.then_some(Tls { authorities, identity }))
+}
+
+/// A file with a secret, or with whom to trust, which is looked at when files are.
+fn file_of(
     section: &Section<'_>,
     key: &str,
     path_use: fn(Given<PathBuf>) -> PathUse,

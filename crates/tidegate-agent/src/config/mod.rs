@@ -128,6 +128,10 @@ enum PathUse {
     Socket(Given<PathBuf>),
     Key(Given<PathBuf>),
     Secret(Given<PathBuf>),
+    Credentials(Given<PathBuf>),
+    Authorities(Given<PathBuf>),
+    Certificate(Given<PathBuf>),
+    PrivateKey(Given<PathBuf>),
 }
 
 impl Context<'_> {

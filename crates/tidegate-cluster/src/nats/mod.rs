@@ -20,9 +20,11 @@ use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
 
 pub use self::bucket::{PolicyError, policy_get, policy_put};
 use crate::config::{Credentials, NatsConfig};
+use crate::key::{SecretError, read_credentials};
 use crate::policy::Board;
 use crate::rejection::Rejection;
 use crate::shared::Shared;
+use crate::tls::{self, Identity, Tls};
 use crate::wire::Message;
 
 /// For a connection to be made.
@@ -86,7 +88,16 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Cli
         Credentials::User { user, password } => {
             options.user_and_password(user.clone(), password.as_str().to_owned())
         }
+        Credentials::File(path) => {
+            let text = read_credentials(path).map_err(|error| with_cause(&error))?;
+            let none = |_| SecretError::NoCredentials(path.clone()).to_string();
+            options.credentials(&text).map_err(none)?
+        }
     };
+    if let Some(tls) = &config.tls {
+        tls.check().map_err(|error| with_cause(&error))?;
+        options = encrypted(options, tls);
+    }
     if let Connect::Session { events, ping } = purpose {
         options = options.ping_interval(ping).event_callback(move |event| {
             let events = events.clone();
@@ -103,9 +114,24 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: Connect) -> Result<Cli
     }
     match timeout(CONNECT, options.connect(&config.servers)).await {
         Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(tls::explain(&error).unwrap_or_else(|| error.to_string())),
         Err(_) => Err(format!("no answer within {} s", CONNECT.as_secs())),
     }
+}
+
+fn encrypted(options: ConnectOptions, tls: &Tls) -> ConnectOptions {
+    let mut options = options.require_tls(true);
+    if let Some(path) = &tls.authorities {
+        options = options.add_root_certificates(path.clone());
+    }
+    if let Some(Identity { certificate, private_key }) = &tls.identity {
+        options = options.add_client_certificate(certificate.clone(), private_key.clone());
+    }
+    options
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 impl Nats {

@@ -1,0 +1,90 @@
+//! A real `nats-server`.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "every test file uses its own part")]
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+use tidegate_cluster::{Carrier, Credentials, NatsConfig};
+
+use super::{free_addresses, wait_for};
+
+/// A server of the test's own. Stopped, it keeps its port and its store.
+pub struct Server {
+    pub address: SocketAddr,
+    store: TempDir,
+    options: Vec<String>,
+    process: Option<Child>,
+}
+
+impl Server {
+    pub fn prepare(options: &[&str]) -> Self {
+        let [address] = free_addresses("127.0.0.1");
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Self { address, store: tempfile::tempdir().unwrap(), options, process: None }
+    }
+
+    pub fn start(options: &[&str]) -> Self {
+        let mut server = Self::prepare(options);
+        server.run();
+        server
+    }
+
+    pub fn with_jetstream() -> Self {
+        Self::start(&["--jetstream"])
+    }
+
+    pub fn run(&mut self) {
+        let mut command = Command::new("nats-server");
+        command.args(["--addr", "127.0.0.1", "--port", &self.address.port().to_string(), "--store_dir"]);
+        command.arg(self.store.path()).args(&self.options).stderr(Stdio::null());
+        let started = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "`nats-server` is missing: `apt-get install nats-server`".to_owned(),
+            _ => error.to_string(),
+        });
+        self.process = Some(started.unwrap_or_else(|why| panic!("{why}")));
+        wait_for("the server listens", || std::net::TcpStream::connect(self.address).is_ok());
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    pub fn config(&self) -> NatsConfig {
+        NatsConfig {
+            servers: vec![format!("nats://{}", self.address)],
+            credentials: Credentials::None,
+            tls: None,
+            replicas: 1,
+        }
+    }
+
+    pub fn carrier(&self) -> Carrier {
+        Carrier::Nats(self.config())
+    }
+
+    /// Speaks on a subject as anyone could.
+    pub fn say(&self, subject: &str, payload: &[u8]) {
+        block_on(async {
+            let client = async_nats::connect(self.address.to_string()).await.unwrap();
+            client.publish(subject.to_owned(), payload.to_vec().into()).await.unwrap();
+            client.flush().await.unwrap();
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
