@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use proptest::prelude::*;
 use tidegate_agent::config::{Config, ConfigError, Severity};
@@ -321,5 +322,46 @@ proptest! {
             let lines = text.split('\n').count();
             prop_assert!(findings.iter().all(|finding| finding.line() >= 1 && finding.line() <= lines));
         }
+    }
+}
+
+fn openssl(folder: &Path, name: &str) {
+    let words =
+        ["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=x"];
+    let [key, certificate] = ["key", "pem"].map(|kind| folder.join(format!("{name}.{kind}")));
+    let mut command = Command::new("openssl");
+    let output = command.args(words).arg("-keyout").arg(key).arg("-out").arg(certificate).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn files_for_an_encrypted_connection_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.toml");
+    let load = |keys: &str| {
+        let pool = "[pool.array]\ncluster = true\ntarget = '15ms'\nexport.x = { size = '16MiB' }\n\
+                    backend = { kind = 'emulated', preset = 'sata-stripe' }\n";
+        let carrier = format!("carrier = {{ kind = 'nats', servers = ['tls://127.0.0.1:4222'], {keys} }}");
+        fs::write(&path, format!("listen = ['tcp:127.0.0.1:0']\n[cluster]\nname = 'c'\n{carrier}\n{pool}"))
+            .unwrap();
+        Config::load(&path).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for name in ["one", "other"] {
+        openssl(folder.path(), name);
+    }
+    let identity = "certificate_file = 'one.pem', private_key_file = 'one.key'";
+    assert_eq!(load(&format!("ca_file = 'other.pem', {identity}")), "");
+    for (keys, place, expected) in [
+        ("ca_file = 'none.pem'", "4:74: `", "there is no such file"),
+        ("ca_file = 'one.key'", "4:74: `", "holds no certificate in PEM form"),
+        ("tls = true, credentials_file = 'one.pem'", "4:95: `", "holds no credentials"),
+        ("tls = true, token_file = '.'", "4:89: `", "is a directory"),
+        ("certificate_file = 'one.pem', private_key_file = 'other.pem'", "4:113: `", "holds no private key"),
+        ("certificate_file = 'one.pem', private_key_file = 'other.key'", "4:1: ", "do not go together"),
+        ("replicas = 1", "4:1: ", "there must be `tls = true`"),
+    ] {
+        let said = load(keys);
+        assert!(said.contains(&format!("tidegate.toml:{place}")), "{keys}: {said}");
+        assert!(said.to_lowercase().contains(&expected.to_lowercase()), "{keys}: {said}");
     }
 }
