@@ -4,6 +4,8 @@
 //!
 //!     decisions CLIENTS DECISIONS
 
+#![allow(clippy::print_stdout, reason = "what each weight was served is its result")]
+
 use std::error::Error;
 use std::time::Duration;
 
