@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "every test file uses its own part")]
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate_cluster::{Carrier, Credentials, NatsConfig};
@@ -41,12 +42,15 @@ impl Server {
         let mut command = Command::new("nats-server");
         command.args(["--addr", "127.0.0.1", "--port", &self.address.port().to_string(), "--store_dir"]);
         command.arg(self.store.path()).args(&self.options).stderr(Stdio::null());
-        let started = command.spawn().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => "`nats-server` is missing: `apt-get install nats-server`".to_owned(),
-            _ => error.to_string(),
+        let mut process = start(&mut command);
+        wait_for("the server listens", || {
+            // Another socket of this machine may have had the port for a moment.
+            if process.try_wait().unwrap().is_some() {
+                process = start(&mut command);
+            }
+            greets(self.address)
         });
-        self.process = Some(started.unwrap_or_else(|why| panic!("{why}")));
-        wait_for("the server listens", || std::net::TcpStream::connect(self.address).is_ok());
+        self.process = Some(process);
     }
 
     pub fn kill(&mut self) {
@@ -83,6 +87,24 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn start(command: &mut Command) -> Child {
+    let started = command.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => "`nats-server` is missing: `apt-get install nats-server`".to_owned(),
+        _ => error.to_string(),
+    });
+    started.unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Whether a server is there, and not something else: a socket that connects to a free port may even find itself.
+fn greets(address: SocketAddr) -> bool {
+    let mut greeting = [0; 4];
+    let heard = TcpStream::connect(address).and_then(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.read_exact(&mut greeting)
+    });
+    heard.is_ok() && &greeting == b"INFO"
 }
 
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
