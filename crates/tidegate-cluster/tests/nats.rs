@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
 use common::server::{Server, block_on};
 use common::{
-    INTERVAL, assert_bursts_go_together, cluster_name, config, host, join, join_slow, mark_of, report,
-    resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
+    INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, join_slow,
+    mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tidegate_cluster::{
     Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, Secret, policy_get, policy_put,
@@ -72,15 +75,32 @@ fn a_server_that_goes_stops_nothing_and_one_that_comes_back_is_found() {
     assert_eq!(a.status().rejected.total(), 0, "{}", shown(&a));
 }
 
+/// Until the end of the test a server is reached at another address, too.
+fn forward(at: SocketAddr, to: SocketAddr) {
+    let listener = TcpListener::bind(at).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
+            let ways = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
+            for (from, into) in ways {
+                thread::spawn(move || std::io::copy(&mut from.unwrap(), &mut into.unwrap()));
+            }
+        }
+    });
+}
+
 #[test]
 fn a_report_that_had_to_wait_for_the_server_does_not_seem_fresh() {
-    let mut server = Server::prepare(&[]);
-    let [a, b] = ["a", "b"].map(|name| join_slow(name, server.carrier()));
+    let server = Server::start(&[]);
+    let [way] = free_addresses("127.0.0.1");
+    let lonely = NatsConfig { servers: vec![format!("nats://{way}")], ..server.config() };
+    let (a, b) = (join_slow("a", Carrier::Nats(lonely)), join_slow("b", server.carrier()));
     let vg0 = resource("vg0");
     wait_for_reason(&a, "refused");
+    wait_for("b listens", || b.status().up);
     a.publish(&vg0, report(1));
     wait_for_more_than_an_interval();
-    server.run();
+    forward(way, server.address);
     wait_for("b hears of a", || b.status().peers.iter().any(|peer| peer.host == host("a")));
     assert_eq!(mark_of(&b, "a", &vg0), None, "{}", shown(&b));
     a.publish(&vg0, report(2));
