@@ -32,6 +32,7 @@ pub enum Metric {
     PoolWindow,
     /// β of the window law.
     PoolBeta,
+    /// By what β was multiplied for shares of requests.
     PoolShareCompensation,
     /// Hosts that share a pool's resource.
     PoolHosts,

@@ -278,22 +278,23 @@ pub(super) fn fig13() -> Experiment {
     }
 }
 
+pub(super) fn law_per_vm(scenario: &mut Scenario) {
+    for host in &mut scenario.hosts {
+        host.scope = Scope::Vm;
+    }
+}
+
 pub(super) fn per_vm() -> Experiment {
     const LATE: Span = Span::new(200.0, 400.0);
     /// Six machines per host: two each with 50, 100 and 200 shares.
     const HOSTS: [&str; 4] = ["host-1", "host-2", "host-3", "host-4"];
-    let each = |scenario: &mut Scenario| {
-        for host in &mut scenario.hosts {
-            host.scope = Scope::Vm;
-        }
-    };
     let small = Run::new(
         "small shares, a law per host",
         embedded(include_str!("../../../../../scenarios/parda/per-vm.toml")),
     );
     let runs = vec![
-        Run::new("fig. 12, a law per VM", fig12_scenario()).but(each),
-        Run { name: "small shares, a law per VM".to_owned(), ..small.clone() }.but(each),
+        Run::new("fig. 12, a law per VM", fig12_scenario()).but(law_per_vm),
+        Run { name: "small shares, a law per VM".to_owned(), ..small.clone() }.but(law_per_vm),
         small,
     ];
     // Machine `k` of host `h` is `vm-h-k`: 1 and 2 have 50 shares, 3 and 4 have 100, 5 and 6 have 200.

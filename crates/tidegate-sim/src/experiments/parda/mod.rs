@@ -24,6 +24,7 @@ mod end_to_end;
 mod fairness;
 mod load;
 mod mixed;
+mod order;
 mod placement;
 mod requests;
 mod simulated;
@@ -47,6 +48,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         fairness::table3(),
         fairness::fig8(),
         fairness::alpha(),
+        order::order_of_service(),
         load::table4(),
         fairness::fig9(),
         mixed::table5(),

@@ -29,6 +29,9 @@ pub(super) fn requests() -> Experiment {
     const COST: &str = "the array does the most when it is left to prefer whom it likes; more than 3 % would be a bad bargain";
     let fig8 = Run::new("fig. 8, slots", embedded(include_str!("../../../../../scenarios/parda/fig8.toml")));
     let fig12 = Run::new("fig. 12, slots", end_to_end::fig12_scenario());
+    let per_vm = Run::new("fig. 12, a law per VM, requests", end_to_end::fig12_scenario())
+        .but(end_to_end::law_per_vm)
+        .but(of_requests);
     let placed = Run::new("fig. 12, well placed, requests", end_to_end::placed_scenario()).but(of_requests);
     let mut quantities = vec![
         Quantity::new(
@@ -56,7 +59,7 @@ pub(super) fn requests() -> Experiment {
             )
         }),
     ];
-    for run in ["fig. 12, requests", "fig. 12, well placed, requests"] {
+    for run in ["fig. 12, requests", "fig. 12, well placed, requests", "fig. 12, a law per VM, requests"] {
         quantities.extend(
             end_to_end::quantities(run)
                 .into_iter()
@@ -67,13 +70,14 @@ pub(super) fn requests() -> Experiment {
         id: "parda.requests",
         title: "Figs. 8 and 12 with shares of requests instead of slots (beyond the paper)",
         paper: "Shares divide the queue of the array; throughput follows roughly. In fig. 12 hosts get 1.37:1 for shares of 3:2.",
-        setup: "Figs. 8, 12 and 12 with equally good places, with `shares_of = \"requests\"`: β is multiplied by the host's own \
+        setup: "Figs. 8 and 12, fig. 12 with equally good places and with a law per machine, with `shares_of = \"requests\"`: β is multiplied by the host's own \
                 response time over that of all hosts. Everything else is as it was there. Judged is whether requests per second \
                 are as shares say, and what it costs.",
         runs: vec![
             Run { name: "fig. 8, requests".to_owned(), ..fig8.clone() }.but(of_requests),
             Run { name: "fig. 12, requests".to_owned(), ..fig12.clone() }.but(of_requests),
             placed,
+            per_vm,
             fig8,
             fig12,
         ],
