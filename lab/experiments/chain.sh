@@ -85,6 +85,11 @@ put_policy() {
   ip netns exec h1 tidegate policy set array -c /out/h1.toml --expect "$expected" "${wanted[@]}" --json | jq .revision
 }
 
+# Leaves nothing of the policy: EXPECTED-REVISION
+clear_policy() {
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --expect "$1" --replace >/dev/null
+}
+
 stop_nats() {
   kill "$nats"
   wait "$nats" || true
