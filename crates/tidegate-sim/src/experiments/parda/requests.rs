@@ -10,7 +10,7 @@ use crate::experiments::RunResult;
 /// The end of fig. 8 as of fig. 12, so that what both runs of a pair did is compared over the same stretch.
 const FIG8: Span = Span::new(250.0, 400.0);
 
-fn of_requests(scenario: &mut Scenario) {
+pub(super) fn of_requests(scenario: &mut Scenario) {
     for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
         if let Law::Window(window) = &mut law.law {
             window.shares_of = SharesOf::Requests;
