@@ -75,7 +75,7 @@ fn decision(dry_run: bool) -> Decision {
     let host = HostName::new("host-1").unwrap();
     observation.cluster = Some(combine(&host, &report, &[], control.config().interval));
     let (_, mut decision) = control.step(Instant::ZERO, &observation);
-    decision.beta = Some(0.1);
+    (decision.beta, decision.compensation) = (Some(0.1), Some(1.2));
     decision.choice = Some(SetPointChoice {
         reason: SetPointReason::Knee,
         ceiling: Latency::from_millis(15),

@@ -239,8 +239,9 @@ impl Worker {
         if self.memory.has_released() && !self.stalled.is_empty() {
             return Some(Duration::ZERO);
         }
-        let housekeeping =
-            (!self.sessions.is_empty() || self.drain.is_some()).then_some(self.next_housekeeping);
+        // What was removed may be waiting for a handshake or for whoever removed it, and they do not say when they are done.
+        let busy = !self.sessions.is_empty() || self.drain.is_some() || self.has_removed;
+        let housekeeping = busy.then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
         let next =
             [housekeeping, device, self.next_upstream_event(), self.not_before, self.stage.next_step()]
