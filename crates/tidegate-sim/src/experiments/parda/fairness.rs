@@ -78,8 +78,16 @@ pub(super) fn table3() -> Experiment {
 /// The windows of hosts 2, 3 and 4 over host 1's, at shares 1:1:2:2.
 const SHARES: [(&str, f64); 3] = [("host-2", 1.0), ("host-3", 2.0), ("host-4", 2.0)];
 
+/// The stretch of fig. 8 that counts.
+pub(super) const FIG8: Span = Span::new(250.0, 400.0);
+
+/// Fig. 8: throughput of the hosts with 200 shares over that of those with 100.
+pub(super) fn two_to_one(run: &RunResult) -> Option<f64> {
+    let rate = |host| run.iops(host, FIG8);
+    ratio(mean([rate("host-3"), rate("host-4")]), mean([rate("host-1"), rate("host-2")]))
+}
+
 pub(super) fn fig8() -> Experiment {
-    const SETTLED: Span = Span::new(250.0, 400.0);
     let parda = Run::new("parda", embedded(include_str!("../../../../../scenarios/parda/fig8.toml")));
     let mut quantities: Vec<_> = SHARES
         .into_iter()
@@ -88,7 +96,7 @@ pub(super) fn fig8() -> Experiment {
                 format!("window of {host} : host-1"),
                 Accepts::near(share, 10.0),
                 "in proportion to β; settled to within 0.5 % by then, 10 % for noise",
-                of("parda", move |run| ratio(run.window(host, SETTLED), run.window("host-1", SETTLED))),
+                of("parda", move |run| ratio(run.window(host, FIG8), run.window("host-1", FIG8))),
             )
             .paper(share)
         })
@@ -98,21 +106,18 @@ pub(super) fn fig8() -> Experiment {
             "response time to 𝓛 + Σβ/C",
             Accepts::near(1.0, 10.0),
             EQUILIBRIUM,
-            of("parda", |run| run.latency_to_equilibrium(25.0, SETTLED)),
+            of("parda", |run| run.latency_to_equilibrium(25.0, FIG8)),
         ),
         Quantity::new(
             "throughput, hosts 3 and 4 : hosts 1 and 2",
             Accepts::near(2.0, 20.0),
             "roughly the share ratio, says the paper: what remains is the array's preference, up to 19 % in table 3",
-            of("parda", |run| {
-                let of = |host| run.iops(host, SETTLED);
-                ratio(mean([of("host-3"), of("host-4")]), mean([of("host-1"), of("host-2")]))
-            }),
+            of("parda", two_to_one),
         )
         .paper(2.0),
         Quantity::new("throughput to uncontrolled", Accepts::AtLeast(0.97), "at 25 ms the array holds 91 requests instead of \
             the 105 of table 3, where control costs 0.3 %; the paper gives no figure here", |trial| {
-            ratio(trial.run("parda")?.total_iops(SETTLED), trial.run("uncontrolled")?.total_iops(UNCONTROLLED))
+            ratio(trial.run("parda")?.total_iops(FIG8), trial.run("uncontrolled")?.total_iops(UNCONTROLLED))
         }),
     ]);
     Experiment {
@@ -128,11 +133,11 @@ pub(super) fn fig8() -> Experiment {
                 "response time to 𝓛",
                 "",
                 Some(1.0),
-                of("parda", |run| Some(run.latency(SETTLED)? / 25.0)),
+                of("parda", |run| Some(run.latency(FIG8)? / 25.0)),
             ),
-            Figure::new("response time", "ms", Some(25.0), of("parda", |run| run.latency(SETTLED))),
-            Figure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(SETTLED))),
-            Figure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(SETTLED))),
+            Figure::new("response time", "ms", Some(25.0), of("parda", |run| run.latency(FIG8))),
+            Figure::new("Σβ/C", "ms", None, of("parda", |run| run.offset(FIG8))),
+            Figure::new("throughput", "IO/s", None, of("parda", |run| run.total_iops(FIG8))),
             Figure::new(
                 "uncontrolled: throughput",
                 "IO/s",
@@ -153,7 +158,6 @@ fn past_weight(weight: f64) -> impl FnOnce(&mut Scenario) {
 }
 
 pub(super) fn alpha() -> Experiment {
-    const SETTLED: Span = Span::new(250.0, 400.0);
     const BEFORE: Span = Span::new(130.0, 230.0);
     const AFTER: Span = Span::new(300.0, 500.0);
     let shares =
@@ -173,13 +177,13 @@ pub(super) fn alpha() -> Experiment {
             format!("{name}: response time to 𝓛"),
             "",
             None,
-            of(name, |run| Some(run.latency(SETTLED)? / 25.0)),
+            of(name, |run| Some(run.latency(FIG8)? / 25.0)),
         ));
         figures.push(Figure::new(
             format!("{name}: window of host 3 : host 1"),
             "",
             Some(2.0),
-            of(name, |run| ratio(run.window("host-3", SETTLED), run.window("host-1", SETTLED))),
+            of(name, |run| ratio(run.window("host-3", FIG8), run.window("host-1", FIG8))),
         ));
     }
     for name in ["fig. 11, past 0.002", "fig. 11, past 0.998"] {
@@ -211,7 +215,7 @@ pub(super) fn alpha() -> Experiment {
                 "past 0.002: response time of fig. 8 to 𝓛 + Σβ/C",
                 Accepts::near(1.0, 10.0),
                 EQUILIBRIUM,
-                of("fig. 8, past 0.002", |run| run.latency_to_equilibrium(25.0, SETTLED)),
+                of("fig. 8, past 0.002", |run| run.latency_to_equilibrium(25.0, FIG8)),
             ),
             Quantity::new(
                 "past 0.002: window of host 1 of fig. 11, after the change : before",

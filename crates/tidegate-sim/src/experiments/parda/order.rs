@@ -5,7 +5,8 @@ use tidegate_device::{DeviceConfig, QueueConfig};
 use tidegate_units::Latency;
 
 use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
-use super::{embedded, mean, of, ratio, uncontrolled};
+use super::fairness::two_to_one;
+use super::{embedded, of, ratio, uncontrolled};
 use crate::Scenario;
 use crate::experiments::{RunResult, Trial};
 
@@ -13,7 +14,6 @@ const DISKS: f64 = 10.0;
 const CLOSED: &str = "N requests that lie anywhere on M equal disks keep N/(N + M − 1) of them busy (a closed network of \
     exponential servers, by the theorem of Gordon and Newell); 1 %, since disks are not exponential";
 
-const FIG8: Span = Span::new(250.0, 400.0);
 const FIG9: Span = Span::new(85.0, 145.0);
 const TABLE3: Span = Span::new(200.0, 400.0);
 
@@ -36,18 +36,16 @@ fn order(scenario: &mut Scenario, queue: &QueueConfig) {
     }
 }
 
-/// The hosts with 200 shares over those with 100.
-fn two_to_one(run: &RunResult) -> Option<f64> {
-    let rate = |host| run.iops(host, FIG8);
-    ratio(mean([rate("host-3"), rate("host-4")]), mean([rate("host-1"), rate("host-2")]))
-}
-
 fn kept(
     under: &'static str,
     without: &'static str,
     span: Span,
 ) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync {
     move |trial| ratio(trial.run(under)?.total_iops(span), trial.run(without)?.total_iops(span))
+}
+
+fn cost(what: &str, paper: f64, under: &'static str, without: &'static str, span: Span) -> Figure {
+    Figure::new(format!("{what}: throughput to uncontrolled"), "", Some(paper), kept(under, without, span))
 }
 
 /// Requests at the array, by Little's law, and the part of ten disks that is busy with them when they lie anywhere.
@@ -120,36 +118,22 @@ pub(super) fn order_of_service() -> Experiment {
             ),
         ],
         figures: vec![
-            Figure::new(
-                "arrival, table 3: throughput to uncontrolled",
-                "",
-                Some(0.997),
-                kept("table 3, arrival", "table 3, arrival, uncontrolled", TABLE3),
-            ),
-            Figure::new(
-                "arrival, fig. 9: throughput to uncontrolled",
-                "",
-                Some(1.006),
-                kept("fig. 9, arrival", "fig. 9, arrival, uncontrolled", FIG9),
-            ),
+            cost("arrival, table 3", 0.997, "table 3, arrival", "table 3, arrival, uncontrolled", TABLE3),
+            cost("arrival, fig. 9", 1.006, "fig. 9, arrival", "fig. 9, arrival, uncontrolled", FIG9),
             Figure::new(
                 "nearest of three, fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
                 "",
                 Some(2.0),
                 of("fig. 8, three", two_to_one),
             ),
-            Figure::new(
-                "nearest of three, table 3: throughput to uncontrolled",
-                "",
-                Some(0.997),
-                kept("table 3, three", "table 3, three, uncontrolled", TABLE3),
+            cost(
+                "nearest of three, table 3",
+                0.997,
+                "table 3, three",
+                "table 3, three, uncontrolled",
+                TABLE3,
             ),
-            Figure::new(
-                "nearest of three, fig. 9: throughput to uncontrolled",
-                "",
-                Some(1.006),
-                kept("fig. 9, three", "fig. 9, three, uncontrolled", FIG9),
-            ),
+            cost("nearest of three, fig. 9", 1.006, "fig. 9, three", "fig. 9, three, uncontrolled", FIG9),
         ],
         plots: Vec::new(),
     }

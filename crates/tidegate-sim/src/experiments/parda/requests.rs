@@ -2,13 +2,10 @@
 
 use tidegate_control::{Law, SharesOf};
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
-use super::{embedded, end_to_end, mean, of, ratio, usual_plots};
+use super::super::{Accepts, Experiment, Figure, Quantity, Run};
+use super::fairness::{FIG8, two_to_one};
+use super::{embedded, end_to_end, of, ratio, usual_plots};
 use crate::Scenario;
-use crate::experiments::RunResult;
-
-/// The end of fig. 8 as of fig. 12, so that what both runs of a pair did is compared over the same stretch.
-const FIG8: Span = Span::new(250.0, 400.0);
 
 pub(super) fn of_requests(scenario: &mut Scenario) {
     for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
@@ -16,12 +13,6 @@ pub(super) fn of_requests(scenario: &mut Scenario) {
             window.shares_of = SharesOf::Requests;
         }
     }
-}
-
-/// The hosts with 200 shares over those with 100.
-fn two_to_one(run: &RunResult) -> Option<f64> {
-    let rate = |host| run.iops(host, FIG8);
-    ratio(mean([rate("host-3"), rate("host-4")]), mean([rate("host-1"), rate("host-2")]))
 }
 
 pub(super) fn requests() -> Experiment {
