@@ -1,7 +1,7 @@
 //! `[pool.NAME]`.
 
 use tidegate_config::{Given, Report, Section, law};
-use tidegate_control::WindowConfig;
+use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_units::{Bytes, Latency, ResourceName};
@@ -41,6 +41,10 @@ pub(super) struct NamedExport {
     pub(super) name: Given<()>,
 }
 
+fn divides_requests(law: &LoopConfig) -> bool {
+    matches!(law.law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }))
+}
+
 /// Reads one pool. Its exports are returned beside it, because their names must differ across pools, and its membership
 /// in the cluster, because the cluster is read once all its members are known.
 pub(super) fn read(
@@ -69,6 +73,14 @@ pub(super) fn read(
             section.span(),
             format!("the law of {} has nobody to hold back", section.what()),
             "every export is protected",
+        );
+    }
+    if !shared && law.as_ref().is_some_and(divides_requests) {
+        let place = section.key_span("window").unwrap_or_else(|| section.span().clone());
+        context.report.warning(
+            &place,
+            "`shares_of` has no effect",
+            "it is about shares between hosts, and this pool is in no cluster",
         );
     }
     if law.as_ref().is_some_and(|law| law.knee.is_some())
