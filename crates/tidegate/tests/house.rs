@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-load", 3),
     ("tidegate-sim", 3),
     ("tidegate-cluster", 3),
+    ("tidegate-host", 3),
     ("tidegate-agent", 4),
     ("tidegate", 5),
 ];

@@ -1,0 +1,64 @@
+//! Where the kernel's files are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The directory under which `/proc` and `/sys` are: `/`, or a captured tree of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Default for Root {
+    fn default() -> Self {
+        Self(PathBuf::from("/"))
+    }
+}
+
+impl Root {
+    /// A tree elsewhere, such as one that was captured.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// A file or directory of the kernel's, by its usual absolute path.
+    #[must_use]
+    pub fn path(&self, usual: impl AsRef<Path>) -> PathBuf {
+        let usual = usual.as_ref();
+        self.0.join(usual.strip_prefix("/").unwrap_or(usual))
+    }
+
+    /// Reads a file of the kernel's.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not text.
+    pub fn read(&self, usual: impl AsRef<Path>) -> Result<String, ReadError> {
+        let path = self.path(usual);
+        fs::read_to_string(&path).map_err(|source| ReadError::Unreadable { path, source })
+    }
+}
+
+/// Why something of the kernel's cannot be used.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Its content is not what the kernel's documentation says.
+    #[error("{}:{line}: {problem}", path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: usize,
+        /// What was expected, and what was there.
+        problem: String,
+    },
+}
