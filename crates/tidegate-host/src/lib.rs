@@ -4,5 +4,6 @@
 //! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo it.
 
 mod root;
+pub mod throttle;
 
 pub use root::{ReadError, Root};

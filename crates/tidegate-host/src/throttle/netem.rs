@@ -1,0 +1,281 @@
+//! The throttle `netem`: a class with a delay per resource, chosen by an nftables rule per resource.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use tidegate_units::{Instant, Latency, ResourceName};
+
+use super::nft::{self, Part, Table};
+use super::tc::{Qdisc, Tc};
+use super::{Hold, Packets, ThrottleError};
+
+/// The rule of a resource stays this long after its last delay: what the class still holds goes before what follows, and
+/// a law that begins and ends to hold several times a second does not replace the table each time.
+const RULE_STAYS: Duration = Duration::from_secs(2);
+
+/// Our root leaves an interface after this time without rules.
+const ROOT_STAYS: Duration = Duration::from_secs(60);
+
+/// Routes are asked for again after this time.
+const ROUTE_STAYS: Duration = Duration::from_secs(10);
+
+/// Classes are numbers of four hexadecimal digits; the handles of their queues must not meet other programs'.
+const MOST_RESOURCES: usize = 4_096;
+
+/// Delays packets by traffic control.
+///
+/// At rest, when nobody is held, there are no rules and, after a minute, no queueing disciplines; the sets of members are
+/// always in the kernel, for people to see.
+#[derive(Debug)]
+pub struct Netem {
+    tc: Tc,
+    packets: Packets,
+    ports: BTreeSet<u16>,
+    resources: BTreeMap<ResourceName, Resource>,
+    interfaces: BTreeMap<u32, Interface>,
+    routes: BTreeMap<IpAddr, (u32, Instant)>,
+    in_force: Table,
+    /// When somebody was held last.
+    last_held: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Resource {
+    class: u16,
+    members: BTreeSet<IpAddr>,
+    delay: Latency,
+    /// When the delay became zero.
+    since_released: Option<Instant>,
+    ruled: bool,
+}
+
+/// What an interface has of ours, by class.
+#[derive(Debug, Default)]
+struct Interface {
+    delays: BTreeMap<u16, Latency>,
+}
+
+impl Netem {
+    /// Delays packets that come from `ports`. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn new(packets: Packets, ports: BTreeSet<u16>) -> io::Result<Self> {
+        Ok(Self {
+            tc: Tc::open()?,
+            packets,
+            ports,
+            resources: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            in_force: Table::default(),
+            last_held: None,
+        })
+    }
+
+    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force already costs
+    /// nothing. Every change is read back.
+    ///
+    /// # Errors
+    /// What could not be done, while the rest was: the next call tries it again.
+    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        self.take(now, wanted)?;
+        let mut first_error = None;
+        for hold in wanted {
+            if let Err(error) = self.delay(now, hold) {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Err(error) = self.write_table() {
+            first_error.get_or_insert(error);
+        }
+        if let Err(error) = self.leave_interfaces(now) {
+            first_error.get_or_insert(error);
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Takes note of what is wanted.
+    fn take(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        let named: BTreeSet<_> = wanted.iter().map(|hold| &hold.resource).collect();
+        self.resources.retain(|name, _| named.contains(name));
+        for hold in wanted {
+            let free = (1..=MOST_RESOURCES as u16)
+                .find(|class| self.resources.values().all(|resource| resource.class != *class));
+            let resource = match self.resources.entry(hold.resource.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Resource {
+                    class: free.ok_or(ThrottleError::TooMany(MOST_RESOURCES))?,
+                    members: BTreeSet::new(),
+                    delay: Latency::ZERO,
+                    since_released: None,
+                    ruled: false,
+                }),
+            };
+            if resource.members != hold.members {
+                resource.members.clone_from(&hold.members);
+            }
+            if hold.delay == Latency::ZERO && resource.delay > Latency::ZERO {
+                resource.since_released = Some(now);
+            }
+            resource.delay = if hold.members.is_empty() { Latency::ZERO } else { hold.delay };
+            let released =
+                resource.since_released.is_none_or(|since| now.saturating_since(since) >= RULE_STAYS);
+            resource.ruled = resource.delay > Latency::ZERO || (resource.ruled && !released);
+            if resource.ruled {
+                self.last_held = Some(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the class of a resource its delay, on every interface that leads to a member.
+    fn delay(&mut self, now: Instant, hold: &Hold) -> Result<(), ThrottleError> {
+        let resource = &self.resources[&hold.resource];
+        let (class, delay) = (resource.class, resource.delay);
+        let mut towards: BTreeSet<u32> = self
+            .interfaces
+            .iter()
+            .filter(|(_, interface)| interface.delays.contains_key(&class))
+            .map(|(index, _)| *index)
+            .collect();
+        if delay > Latency::ZERO {
+            for address in &hold.members {
+                towards.insert(self.route(now, *address)?);
+            }
+        }
+        for interface in towards {
+            if self.interfaces.get(&interface).and_then(|known| known.delays.get(&class)) != Some(&delay) {
+                self.set(interface, class, delay)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn route(&mut self, now: Instant, address: IpAddr) -> Result<u32, ThrottleError> {
+        if let Some((interface, asked)) = self.routes.get(&address)
+            && now.saturating_since(*asked) < ROUTE_STAYS
+        {
+            return Ok(*interface);
+        }
+        let interface = self
+            .tc
+            .interface_towards(address)
+            .map_err(|source| ThrottleError::Unreachable { address, source })?;
+        self.routes.retain(|_, (_, asked)| now.saturating_since(*asked) < ROUTE_STAYS);
+        self.routes.insert(address, (interface, now));
+        Ok(interface)
+    }
+
+    fn set(&mut self, index: u32, class: u16, delay: Latency) -> Result<(), ThrottleError> {
+        let refused = |source| ThrottleError::TrafficControl { interface: name_of(index), source };
+        if !self.interfaces.contains_key(&index) {
+            let root = self.root(index).map_err(refused)?;
+            if let Some(foreign) = root.filter(|root| !root.is_default() && !root.is_ours()) {
+                return Err(ThrottleError::Foreign {
+                    interface: name_of(index),
+                    kind: foreign.kind,
+                    handle: foreign.handle >> 16,
+                    remedy: "remove it, or regulate these consumers by another throttle",
+                });
+            }
+            self.tc.add_root(index).map_err(refused)?;
+            self.interfaces.insert(index, Interface::default());
+        }
+        let interface = self.interfaces.entry(index).or_default();
+        let changed = match interface.delays.entry(class) {
+            Entry::Vacant(new) => {
+                self.tc.add_class(index, class, delay.to_duration()).map_err(refused).map(|()| {
+                    new.insert(delay);
+                })
+            }
+            Entry::Occupied(mut known) => {
+                self.tc.set_delay(index, class, delay.to_duration()).map_err(refused).map(|()| {
+                    known.insert(delay);
+                })
+            }
+        };
+        if changed.is_err() || !self.has(index, class, delay).map_err(refused)? {
+            // Whatever happened to it: it is put there anew the next time.
+            self.interfaces.remove(&index);
+            changed?;
+            return Err(ThrottleError::ReadBack { what: format!("the delay on {}", name_of(index)) });
+        }
+        Ok(())
+    }
+
+    fn root(&mut self, interface: u32) -> io::Result<Option<Qdisc>> {
+        Ok(self.tc.qdiscs()?.into_iter().find(|qdisc| qdisc.interface == interface && qdisc.is_root()))
+    }
+
+    fn has(&mut self, interface: u32, class: u16, delay: Latency) -> io::Result<bool> {
+        Ok(self.tc.qdiscs()?.iter().any(|qdisc| {
+            qdisc.interface == interface
+                && qdisc.is_ours()
+                && !qdisc.is_root()
+                && qdisc.class() == class
+                && qdisc.delay == Some(delay.to_duration())
+        }))
+    }
+
+    fn write_table(&mut self) -> Result<(), ThrottleError> {
+        let parts = self
+            .resources
+            .iter()
+            .map(|(name, resource)| {
+                let Resource { class, ruled, delay, .. } = *resource;
+                let part = Part { class, members: resource.members.clone(), ruled, delay };
+                (set_name(name, resource.class), part)
+            })
+            .collect();
+        let table = Table { parts, packets: self.packets, ports: self.ports.clone() };
+        if table.same_rules(&self.in_force) {
+            return Ok(());
+        }
+        nft::replace(&table).map_err(ThrottleError::Rules)?;
+        let seen = nft::read().map_err(ThrottleError::Rules)?.unwrap_or_default();
+        if !seen.agrees_with(&table) {
+            self.in_force = Table::default();
+            return Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() });
+        }
+        self.in_force = table;
+        Ok(())
+    }
+
+    /// Removes our root from interfaces when nobody was held for a while.
+    fn leave_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.last_held.is_none_or(|last| now.saturating_since(last) < ROOT_STAYS) {
+            return Ok(());
+        }
+        while let Some((index, _)) = self.interfaces.pop_first() {
+            self.tc
+                .delete_root(index)
+                .map_err(|source| ThrottleError::TrafficControl { interface: name_of(index), source })?;
+        }
+        self.last_held = None;
+        Ok(())
+    }
+}
+
+/// The name of a resource as nftables allows it, and told apart from others that become the same.
+fn set_name(resource: &ResourceName, class: u16) -> String {
+    let plain: String = resource
+        .as_str()
+        .chars()
+        .take(32)
+        .map(|character| if character.is_ascii_alphanumeric() { character } else { '_' })
+        .collect();
+    format!("held_{class}_{plain}")
+}
+
+/// An interface by name, or by number when it is gone.
+pub(super) fn name_of(index: u32) -> String {
+    socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .ok()
+        .and_then(|socket| netdevice::index_to_name(socket, index).ok())
+        .unwrap_or_else(|| format!("interface {index}"))
+}

@@ -1,0 +1,248 @@
+//! The nftables table that tells packets to be held from all others.
+//!
+//! The whole table is rendered from what is wanted, and replaces the one in the kernel in one transaction: there is no
+//! sequence of changes that could end halfway, and nothing to be remembered about what was there before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tidegate_units::Latency;
+
+use super::Packets;
+use super::tc::class_id;
+
+/// Of family `inet`: IPv4 and IPv6 at once.
+pub(super) const TABLE: &str = "tidegate";
+
+/// The IP length of a packet without payload is at most this: 60 bytes of IPv4 header, 60 of TCP header.
+const GREATEST_HEADERS: u32 = 120;
+
+/// What waits behind a window of 48-byte headers: an R2T or a SCSI response each. Beyond that a packet carries data.
+const GREATEST_SMALL: u32 = GREATEST_HEADERS + 8 * 48;
+
+/// One resource's part of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The class of its packets.
+    pub(super) class: u16,
+    /// Whose packets.
+    pub(super) members: BTreeSet<IpAddr>,
+    /// Whether its packets go to the class now.
+    pub(super) ruled: bool,
+    /// For how long the class holds them: of two rules for a consumer the longer one decides.
+    pub(super) delay: Latency,
+}
+
+/// Everything the table holds, by the names of its sets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Table {
+    pub(super) parts: BTreeMap<String, Part>,
+    pub(super) packets: Packets,
+    pub(super) ports: BTreeSet<u16>,
+}
+
+impl Table {
+    /// Whether the kernel would be told the same: of the delays only their order is in the rules.
+    pub(super) fn same_rules(&self, other: &Self) -> bool {
+        self.render() == other.render()
+    }
+
+    /// What `nft -f` is given. Without parts: nothing but the removal.
+    pub(super) fn render(&self) -> String {
+        let mut text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
+        if self.parts.is_empty() {
+            return text;
+        }
+        let write = |text: &mut String, line: std::fmt::Arguments<'_>| {
+            text.write_fmt(line).expect("writing to a String does not fail");
+        };
+        write(&mut text, format_args!("table inet {TABLE} {{\n"));
+        for (name, part) in &self.parts {
+            for (suffix, kind, wanted) in [("v4", "ipv4_addr", 4), ("v6", "ipv6_addr", 6)] {
+                let members: Vec<_> = part
+                    .members
+                    .iter()
+                    .filter(|address| address.is_ipv4() == (wanted == 4))
+                    .map(ToString::to_string)
+                    .collect();
+                write(&mut text, format_args!("  set {name}_{suffix} {{ type {kind};"));
+                if !members.is_empty() {
+                    write(&mut text, format_args!(" elements = {{ {} }}", members.join(", ")));
+                }
+                text.push_str(" }\n");
+            }
+        }
+        let mut rules: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
+        // The last rule that matches decides.
+        rules.sort_by_key(|(name, part)| (part.delay, name.as_str()));
+        if !rules.is_empty() {
+            text.push_str("  chain hold {\n    type filter hook postrouting priority mangle;\n");
+            let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
+            let ports = ports.join(", ");
+            for (name, part) in rules {
+                let id = class_id(part.class);
+                let class = format!("{:x}:{:x}", id >> 16, id & 0xffff);
+                for (suffix, family, length) in [("v4", "ip", "ip length"), ("v6", "ip6", "ip6 length")] {
+                    let packets = self.packets.matches(length);
+                    write(
+                        &mut text,
+                        format_args!(
+                            "    tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {class}\n"
+                        ),
+                    );
+                }
+            }
+            text.push_str("  }\n");
+        }
+        text.push_str("}\n");
+        text
+    }
+}
+
+impl Packets {
+    fn matches(self, length: &str) -> String {
+        // IPv6 counts what follows its header of 40 bytes.
+        let header = if length.starts_with("ip6") { 40 } else { 0 };
+        match self {
+            Self::All => String::new(),
+            Self::Acks => {
+                format!(" tcp flags & (syn | fin | rst) == 0x0 {length} < {}", GREATEST_ACK - header)
+            }
+            Self::Small => format!(" {length} < {}", GREATEST_SMALL - header),
+        }
+    }
+}
+
+/// An acknowledgement without payload: 20 bytes of IPv4, 20 of TCP, and options (timestamps 12, SACK up to 28), less than
+/// with the 48 bytes that the shortest iSCSI answer adds.
+const GREATEST_ACK: u32 = 20 + 20 + 40 + 8;
+
+/// The sets in the kernel and their members, and how many rules there are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Seen {
+    pub(super) sets: BTreeMap<String, BTreeSet<IpAddr>>,
+    pub(super) rules: usize,
+}
+
+impl Seen {
+    /// Whether the kernel holds what is wanted.
+    pub(super) fn agrees_with(&self, table: &Table) -> bool {
+        let members: BTreeMap<String, BTreeSet<IpAddr>> = table
+            .parts
+            .iter()
+            .flat_map(|(name, part)| {
+                let (v4, v6) = part.members.iter().copied().partition(IpAddr::is_ipv4);
+                [(format!("{name}_v4"), v4), (format!("{name}_v6"), v6)]
+            })
+            .collect();
+        let rules = 2 * table.parts.values().filter(|part| part.ruled).count();
+        self.sets == members && self.rules == rules
+    }
+}
+
+/// Puts a table into force in one transaction.
+pub(super) fn replace(table: &Table) -> io::Result<()> {
+    run(&["-f", "-"], &table.render()).map(drop)
+}
+
+/// What of ours is in the kernel; `None` when there is no table.
+pub(super) fn read() -> io::Result<Option<Seen>> {
+    let listing = run(&["-j", "list", "tables"], "")?;
+    let tables: Value = serde_json::from_slice(&listing)?;
+    let exists = objects(&tables, "table").any(|table| table["family"] == "inet" && table["name"] == TABLE);
+    if !exists {
+        return Ok(None);
+    }
+    let listing = run(&["-j", "list", "table", "inet", TABLE], "")?;
+    let document: Value = serde_json::from_slice(&listing)?;
+    let mut seen = Seen { rules: objects(&document, "rule").count(), ..Seen::default() };
+    for set in objects(&document, "set") {
+        let name = set["name"].as_str().unwrap_or_default().to_owned();
+        let elements = set["elem"].as_array().map_or(&[][..], Vec::as_slice);
+        let members = elements.iter().filter_map(|element| element.as_str()?.parse().ok()).collect();
+        seen.sets.insert(name, members);
+    }
+    Ok(Some(seen))
+}
+
+fn objects<'a>(document: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    document["nftables"].as_array().into_iter().flatten().filter_map(move |object| object.get(kind))
+}
+
+fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("nft: {error} (package nftables)")))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("nft: {}", said.trim())));
+    }
+    Ok(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> Part {
+        let members = members.iter().map(|address| address.parse().unwrap()).collect();
+        Part { class, members, ruled, delay: Latency::from_millis(millis) }
+    }
+
+    fn table(parts: &[(&str, Part)]) -> Table {
+        let parts = parts.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
+        Table { parts, packets: Packets::All, ports: [3260].into() }
+    }
+
+    #[test]
+    fn nothing_wanted_is_nothing_left() {
+        assert_eq!(Table::default().render(), "add table inet tidegate\ndelete table inet tidegate\n");
+    }
+
+    #[test]
+    fn at_rest_there_are_sets_and_no_chain() {
+        let text = table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]).render();
+        assert!(text.contains("set vg0_v4 { type ipv4_addr; elements = { 10.0.0.12 } }"), "{text}");
+        assert!(!text.contains("chain"), "{text}");
+    }
+
+    #[test]
+    fn the_longest_delay_is_ruled_last() {
+        let text = table(&[
+            ("vg0", part(1, &["10.0.0.12"], true, 20)),
+            ("vg1", part(2, &["10.0.0.12", "fd00::12"], true, 5)),
+        ])
+        .render();
+        let place = |rule: &str| text.find(rule).unwrap_or_else(|| panic!("no `{rule}` in {text}"));
+        assert!(place("daddr @vg1_v4 meta priority set 71de:2") < place("@vg0_v4 meta priority set 71de:1"));
+        assert!(text.contains("ip6 daddr @vg1_v6"), "{text}");
+    }
+
+    #[test]
+    fn what_is_seen_is_compared_with_what_is_wanted() {
+        let wanted = table(&[("vg0", part(1, &["10.0.0.12", "fd00::12"], true, 5))]);
+        let mut seen = Seen {
+            sets: [
+                ("vg0_v4".to_owned(), ["10.0.0.12".parse().unwrap()].into()),
+                ("vg0_v6".to_owned(), ["fd00::12".parse().unwrap()].into()),
+            ]
+            .into(),
+            rules: 2,
+        };
+        assert!(seen.agrees_with(&wanted));
+        seen.rules = 0;
+        assert!(!seen.agrees_with(&wanted));
+    }
+}
