@@ -20,6 +20,8 @@ pub struct LoopConfig {
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
     /// point is above it half of the time.
     pub set_point_ratio: f64,
+    /// Whose response times the law steers by.
+    pub signal: SignalChoice,
     /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law only, and
     /// without effect while there are protected consumers: their target is a promise. Default off.
     pub knee: Option<KneeConfig>,
@@ -38,6 +40,17 @@ pub struct LoopConfig {
     pub idle_half_life: Duration,
     /// Decide, and do not act. Default off.
     pub dry_run: bool,
+}
+
+/// Whose response times a law steers by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SignalChoice {
+    /// The reads of those who are protected; everybody's reads and writes where nobody is.
+    #[default]
+    ProtectedOrEverything,
+    /// Everybody's reads (Bjørgeengen §2.3.2). For who holds writers, found by what they write: readers are known by
+    /// their reading, and nobody has to be named.
+    Reads,
 }
 
 /// A control law with its parameters.
@@ -91,6 +104,7 @@ impl LoopConfig {
             resource,
             target,
             set_point_ratio: 0.8,
+            signal: SignalChoice::default(),
             knee: None,
             interval: Duration::from_millis(250),
             law,

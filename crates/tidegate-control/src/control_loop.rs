@@ -6,7 +6,7 @@ use tidegate_units::{Bytes, Instant, Iops, Latency, Window};
 
 use crate::command::{Commands, ConsumerCommand};
 use crate::compensation::Compensation;
-use crate::config::{Law, LoopConfig, LoopConfigError, Smoothing};
+use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 use crate::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 use crate::ewma::Ewma;
 use crate::hosts::{ClusterSignal, HostReport};
@@ -172,7 +172,7 @@ impl ControlLoop {
     pub fn report(&mut self, observation: &Observation) -> HostReport {
         let consumers = &observation.consumers;
         let interval = self.since_last(observation.at);
-        let signal = own_signal(consumers);
+        let signal = self.own_signal(consumers);
         let heard = Heard::of(consumers, signal);
         let mean =
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
@@ -184,7 +184,8 @@ impl ControlLoop {
         };
         HostReport {
             interval: interval.into(),
-            signal,
+            // To others it is the same: reads that were promised something.
+            signal: if signal.is_promise() { Signal::ProtectedReads } else { Signal::Everything },
             completed: heard.count,
             total_latency: Latency::from_nanos(u64::try_from(total).unwrap_or(u64::MAX)),
             outstanding: heard.outstanding,
@@ -196,6 +197,17 @@ impl ControlLoop {
         }
     }
 
+    /// Whose response times this host's own measurements are.
+    fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
+        match self.config.signal {
+            SignalChoice::Reads => Signal::Reads,
+            SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
+                Signal::ProtectedReads
+            }
+            SignalChoice::ProtectedOrEverything => Signal::Everything,
+        }
+    }
+
     /// Decides once. `now` may stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
@@ -203,7 +215,7 @@ impl ControlLoop {
         let (signal, heard) = match &observation.cluster {
             Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
             None => {
-                let signal = own_signal(consumers);
+                let signal = self.own_signal(consumers);
                 (signal, Heard::of(consumers, signal))
             }
         };
@@ -324,7 +336,7 @@ impl ControlLoop {
         heard: &Heard,
         elapsed: Duration,
     ) -> Latency {
-        if !self.config.normalise || signal == Signal::ProtectedReads {
+        if !self.config.normalise || signal.is_promise() {
             return heard.mean();
         }
         self.sizes.forget(elapsed);
@@ -546,15 +558,6 @@ fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
     }
 }
 
-/// Whose response times a host's own measurements are.
-fn own_signal(consumers: &[ConsumerObservation]) -> Signal {
-    if consumers.iter().any(|consumer| consumer.protected) {
-        Signal::ProtectedReads
-    } else {
-        Signal::Everything
-    }
-}
-
 fn throttled(consumers: &[ConsumerObservation]) -> impl Iterator<Item = &ConsumerObservation> + Clone {
     consumers.iter().filter(|consumer| !consumer.protected)
 }
@@ -563,7 +566,7 @@ fn signal_consumers(
     consumers: &[ConsumerObservation],
     signal: Signal,
 ) -> impl Iterator<Item = &ConsumerObservation> {
-    consumers.iter().filter(move |consumer| consumer.protected || signal == Signal::Everything)
+    consumers.iter().filter(move |consumer| consumer.protected || signal != Signal::ProtectedReads)
 }
 
 /// The operations whose response times are the signal.

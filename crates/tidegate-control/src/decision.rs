@@ -69,7 +69,7 @@ pub struct Decision {
 
 impl Decision {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 3;
+    pub const VERSION: u16 = 4;
 }
 
 /// The kind of law.
@@ -97,8 +97,17 @@ impl fmt::Display for LawKind {
 pub enum Signal {
     /// The reads of the protected consumers.
     ProtectedReads,
+    /// Everybody's reads: those who are held are held for their writes.
+    Reads,
     /// Everything, because nobody is protected.
     Everything,
+}
+
+impl Signal {
+    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their target.
+    pub(crate) fn is_promise(self) -> bool {
+        self != Self::Everything
+    }
 }
 
 /// What the signal said in this interval.
@@ -180,6 +189,7 @@ impl Decision {
     fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, one) = match self.signal {
             Signal::ProtectedReads => ("protected reads", "protected read"),
+            Signal::Reads => ("reads", "read"),
             Signal::Everything => ("response time", "request"),
         };
         match (self.input, self.estimate) {
@@ -222,6 +232,7 @@ impl Decision {
         }
         let others = match self.signal {
             Signal::ProtectedReads => "the others",
+            Signal::Reads => "writers",
             Signal::Everything => "all",
         };
         let verb = match (self.dry_run, self.action) {

@@ -16,6 +16,8 @@
 //! What the laws steer to is configured ([`LoopConfig::set_point`]), or, of the window law, found: the least response time
 //! at which the resource gives nearly all it can ([`KneeConfig`]), with the reason in the decision ([`SetPointChoice`]).
 //!
+//! Who is held is configured, or found: [`Writers`] keeps the set of consumers that write more than a threshold.
+//!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
 //! [`Ewma`] and [`SizeModel`].
 
@@ -38,10 +40,11 @@ mod reservation;
 mod set_point;
 mod version;
 mod window;
+mod writers;
 
 pub use choice::{Direction, SetPointChoice, SetPointReason};
 pub use command::{Commands, ConsumerCommand};
-pub use config::{Law, LoopConfig, LoopConfigError, Smoothing};
+pub use config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
 pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 pub use ewma::Ewma;
@@ -52,3 +55,4 @@ pub use observation::{ConsumerObservation, Observation, Operations, Outstanding}
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
 pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
+pub use writers::{Writers, WritersConfig, WritersConfigError};

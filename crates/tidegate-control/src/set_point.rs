@@ -75,7 +75,7 @@ impl SetPoint {
         cluster: Option<&ClusterSignal>,
     ) -> (Latency, Option<SetPointChoice>) {
         let Some(automatic) = &mut self.automatic else { return (self.configured, None) };
-        if signal == Signal::ProtectedReads {
+        if signal.is_promise() {
             let choice = SetPointChoice {
                 reason: SetPointReason::Promise,
                 ceiling: self.configured,
@@ -106,7 +106,7 @@ impl SetPoint {
             Input::Overload { .. } | Input::Unknown => 0.0,
             Input::Idle => return automatic.finder.interrupt(),
         };
-        if interval.signal == Signal::ProtectedReads {
+        if interval.signal.is_promise() {
             return automatic.finder.interrupt();
         }
         let sample = Sample {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_control::{
     Action, Bound, Commands, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, Observation,
-    Operations, Output, Outstanding, PidConfig, Signal, Smoothing, WindowConfig,
+    Operations, Output, Outstanding, PidConfig, Signal, SignalChoice, Smoothing, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
 
@@ -230,6 +230,23 @@ fn with_nobody_protected_everything_is_the_signal_weighted_by_count() {
     let (commands, decision) = run.step(vec![first]);
     assert_eq!((decision.signal, decision.measured), (Signal::Everything, Some(ms(20))));
     assert_eq!(commands.consumers.len(), 1);
+}
+
+#[test]
+fn with_reads_as_the_signal_whoever_reads_counts_and_whoever_writes_is_held() {
+    let mut run =
+        Run::new(ControlLoop::new(LoopConfig { signal: SignalChoice::Reads, ..config(PID()) }).unwrap());
+    // One only reads and is in nobody's way; the other does both, and is to be held for its writes.
+    let mut both = writer(0, 4.0);
+    both.reads = done(10, ms(40));
+    let (commands, decision) = run.step(vec![reader(done(30, ms(20))), both.clone()]);
+    assert_eq!((decision.signal, decision.measured), (Signal::Reads, Some(ms(25))));
+    assert_eq!(commands.consumers.iter().filter(|consumer| consumer.delay.is_some()).count(), 1);
+    assert!(decision.to_string().contains("reads 25.0ms against 12.0ms: writers held"), "{decision}");
+    // Writes alone say nothing about what was promised.
+    both.reads = Operations::default();
+    let (_, decision) = run.step(vec![both]);
+    assert_eq!(decision.input, Input::Idle);
 }
 
 #[test]

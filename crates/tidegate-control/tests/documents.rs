@@ -18,8 +18,8 @@ const OBSERVATION_2: &str = concat!(
     r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
 
-const DECISION_3: &str = concat!(
-    r#"{"version":3,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
+const DECISION_4: &str = concat!(
+    r#"{"version":4,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
     r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
     r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"compensation":null,"raw":{"window":0.125},"#,
     r#""bounded":{"window":0.25},"bound":"least","reserved":null,"held":12,"throttled":12,"dry_run":false}"#
@@ -122,9 +122,9 @@ fn version_2_of_an_observation() {
 }
 
 #[test]
-fn version_3_of_a_decision() {
-    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_3);
-    assert_eq!(serde_json::from_str::<Decision>(DECISION_3).unwrap(), decision());
+fn version_4_of_a_decision() {
+    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_4);
+    assert_eq!(serde_json::from_str::<Decision>(DECISION_4).unwrap(), decision());
     let spelled = [
         (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
@@ -175,7 +175,7 @@ fn another_version_or_an_unknown_field_is_refused() {
     assert!(error(&newer).contains("version 3 is not known here"), "{}", error(&newer));
     let more = OBSERVATION_2.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
     assert!(error(&more).contains("mood"), "{}", error(&more));
-    let newer = DECISION_3.replacen("\"version\":3", "\"version\":4", 1);
+    let newer = DECISION_4.replacen("\"version\":4", "\"version\":5", 1);
     assert!(serde_json::from_str::<Decision>(&newer).is_err());
 }
 

@@ -1,0 +1,273 @@
+//! Who writes so much that it may be held: the automatic sets of Bjørgeengen §2.3.1.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::{ByteRate, Bytes, ConsumerName};
+
+/// When a consumer belongs to the set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WritersConfig {
+    /// Who writes more than this joins. Default 1 MiB/s: what a backup or a copy exceeds at once, and a database's log
+    /// seldom.
+    pub above: ByteRate,
+    /// Who writes less than this part of it leaves, within (0, 1]. Default 0.5.
+    pub leaves_below: f64,
+    /// The time constant of the average of what is written. Default 1 s.
+    pub smoothing: Duration,
+    /// How often the set is brought up to date. Default 1 s (§2.3.1).
+    pub interval: Duration,
+    /// Who is held writes less because of that, and leaves only when it wrote nothing for this long. Default 2 s.
+    pub silence: Duration,
+}
+
+impl Default for WritersConfig {
+    fn default() -> Self {
+        Self {
+            above: ByteRate::new(1_048_576.0),
+            leaves_below: 0.5,
+            smoothing: Duration::from_secs(1),
+            interval: Duration::from_secs(1),
+            silence: Duration::from_secs(2),
+        }
+    }
+}
+
+impl WritersConfig {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn validate(&self) -> Result<(), WritersConfigError> {
+        if self.above.per_second() <= 0.0 {
+            return Err(WritersConfigError::Above);
+        }
+        if !(self.leaves_below > 0.0 && self.leaves_below <= 1.0) {
+            return Err(WritersConfigError::LeavesBelow(self.leaves_below));
+        }
+        if self.interval.is_zero() {
+            return Err(WritersConfigError::Interval);
+        }
+        Ok(())
+    }
+}
+
+/// Why a set cannot be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum WritersConfigError {
+    /// Everybody would belong to the set, readers included.
+    #[error("the rate above which a consumer is a writer must be greater than zero")]
+    Above,
+    /// The part is out of range.
+    #[error("the part of the rate below which a writer leaves must be above 0 and at most 1, it is {0}")]
+    LeavesBelow(f64),
+    /// The interval is zero.
+    #[error("the interval at which the set of writers is brought up to date must be greater than zero")]
+    Interval,
+}
+
+/// The consumers of one resource that write more than a threshold, by an average, with hysteresis.
+#[derive(Debug, Clone)]
+pub struct Writers {
+    config: WritersConfig,
+    consumers: BTreeMap<ConsumerName, Writer>,
+    since_update: Duration,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Writer {
+    /// Bytes per second, averaged.
+    rate: f64,
+    silent: Duration,
+    member: bool,
+    seen: bool,
+}
+
+impl Writers {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub fn new(config: WritersConfig) -> Result<Self, WritersConfigError> {
+        config.validate()?;
+        Ok(Self { config, consumers: BTreeMap::new(), since_update: Duration::ZERO })
+    }
+
+    /// Changes when a consumer belongs to the set. Who belongs to it stays until the next update.
+    ///
+    /// # Errors
+    /// When the configuration is not valid; nothing is changed then.
+    pub fn reconfigure(&mut self, config: WritersConfig) -> Result<(), WritersConfigError> {
+        config.validate()?;
+        self.config = config;
+        Ok(())
+    }
+
+    /// Takes what every consumer wrote in `elapsed`, and brings the set up to date when it is time to. Consumers that are
+    /// not named any more are forgotten. `held`: the members are being held now.
+    pub fn observe<'a>(
+        &mut self,
+        elapsed: Duration,
+        held: bool,
+        written: impl IntoIterator<Item = (&'a ConsumerName, Bytes)>,
+    ) {
+        let seconds = elapsed.as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let past = match self.config.smoothing.as_secs_f64() {
+            smoothing if smoothing > 0.0 => (-seconds / smoothing).exp(),
+            _ => 0.0,
+        };
+        for (name, bytes) in written {
+            if !self.consumers.contains_key(name) {
+                self.consumers.insert(name.clone(), Writer::default());
+            }
+            let Some(writer) = self.consumers.get_mut(name) else { continue };
+            writer.rate = past * writer.rate + (1.0 - past) * (bytes.get() as f64 / seconds);
+            writer.silent =
+                if bytes == Bytes::ZERO { writer.silent.saturating_add(elapsed) } else { Duration::ZERO };
+            writer.seen = true;
+        }
+        self.consumers.retain(|_, writer| std::mem::take(&mut writer.seen));
+        self.since_update = self.since_update.saturating_add(elapsed);
+        if self.since_update >= self.config.interval {
+            self.since_update = Duration::ZERO;
+            self.update(held);
+        }
+    }
+
+    fn update(&mut self, held: bool) {
+        let above = self.config.above.per_second();
+        for writer in self.consumers.values_mut() {
+            writer.member = if !writer.member {
+                writer.rate > above
+            } else if held {
+                writer.silent < self.config.silence
+            } else {
+                writer.rate > above * self.config.leaves_below
+            };
+        }
+    }
+
+    /// Whether a consumer belongs to the set.
+    #[must_use]
+    pub fn contains(&self, name: &ConsumerName) -> bool {
+        self.consumers.get(name).is_some_and(|writer| writer.member)
+    }
+
+    /// Who belongs to the set.
+    pub fn members(&self) -> impl Iterator<Item = &ConsumerName> {
+        self.consumers.iter().filter(|(_, writer)| writer.member).map(|(name, _)| name)
+    }
+
+    /// What a consumer writes, averaged. `None` for one that is not known.
+    #[must_use]
+    pub fn rate(&self, name: &ConsumerName) -> Option<ByteRate> {
+        self.consumers.get(name).map(|writer| ByteRate::new(writer.rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(100);
+
+    fn name(text: &str) -> ConsumerName {
+        ConsumerName::new(text).unwrap()
+    }
+
+    fn mib(count: f64) -> Bytes {
+        Bytes::new((count * 1_048_576.0) as u64)
+    }
+
+    /// Writes at a rate in MiB/s for some seconds, and says after how many the membership became `wanted`.
+    fn until(set: &mut Writers, rate: f64, held: bool, wanted: bool, most: u32) -> Option<f64> {
+        let (writer, reader) = (name("10.0.0.12"), name("10.0.0.11"));
+        (1..=most * 10).find_map(|step| {
+            set.observe(STEP, held, [(&writer, mib(rate * 0.1)), (&reader, Bytes::ZERO)]);
+            assert!(!set.contains(&reader), "who only reads never belongs to the set");
+            (set.contains(&writer) == wanted).then(|| f64::from(step) / 10.0)
+        })
+    }
+
+    fn set() -> Writers {
+        Writers::new(WritersConfig::default()).unwrap()
+    }
+
+    #[test]
+    fn a_writer_joins_within_two_seconds_and_leaves_when_it_stops() {
+        for rate in [2.0, 40.0] {
+            let mut set = set();
+            let joined = until(&mut set, rate, false, true, 10).unwrap();
+            assert!(joined <= 2.0, "{rate} MiB/s joined after {joined} s");
+            let left = until(&mut set, 0.0, false, false, 10).unwrap();
+            assert!(left <= 6.0, "{rate} MiB/s left after {left} s");
+        }
+    }
+
+    #[test]
+    fn hysteresis_keeps_who_wavers_around_the_threshold() {
+        let mut set = set();
+        until(&mut set, 2.0, false, true, 10).unwrap();
+        assert_eq!(until(&mut set, 0.7, false, false, 60), None, "above half of the threshold it stays");
+        assert!(until(&mut set, 0.3, false, false, 60).is_some());
+        assert_eq!(until(&mut set, 0.7, false, true, 60), None, "below the threshold it does not come back");
+    }
+
+    #[test]
+    fn who_is_held_is_not_let_go_for_being_slow() {
+        let mut set = set();
+        until(&mut set, 40.0, false, true, 10).unwrap();
+        assert_eq!(until(&mut set, 0.01, true, false, 60), None);
+        let left = until(&mut set, 0.0, true, false, 10).unwrap();
+        assert!(left <= 3.0, "left after {left} s");
+    }
+
+    #[test]
+    fn who_is_gone_is_forgotten() {
+        let mut set = set();
+        until(&mut set, 40.0, false, true, 10).unwrap();
+        set.observe(STEP, false, []);
+        assert_eq!(set.members().count(), 0);
+        assert_eq!(set.rate(&name("10.0.0.12")), None);
+    }
+
+    #[test]
+    fn no_time_is_no_observation() {
+        let mut set = set();
+        set.observe(Duration::ZERO, false, [(&name("a"), mib(1e6))]);
+        assert_eq!(set.rate(&name("a")), None);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let with = |change: fn(&mut WritersConfig)| {
+            let mut config = WritersConfig::default();
+            change(&mut config);
+            Writers::new(config).map(drop)
+        };
+        assert_eq!(with(|c| c.above = ByteRate::new(0.0)), Err(WritersConfigError::Above));
+        assert_eq!(with(|c| c.leaves_below = 1.5), Err(WritersConfigError::LeavesBelow(1.5)));
+        assert_eq!(with(|c| c.interval = Duration::ZERO), Err(WritersConfigError::Interval));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_belongs_without_having_written(
+            written in prop::collection::vec((any::<u64>(), any::<bool>()), 1..100)
+        ) {
+            let mut set = set();
+            let (writer, idle) = (name("w"), name("idle"));
+            for (bytes, held) in written {
+                set.observe(STEP, held, [(&writer, Bytes::new(bytes)), (&idle, Bytes::ZERO)]);
+                prop_assert!(!set.contains(&idle));
+                prop_assert!(set.rate(&writer).unwrap().per_second().is_finite());
+            }
+        }
+    }
+}
