@@ -1,0 +1,15 @@
+//! Sensors: they read what the kernel says, and never decide.
+//!
+//! | sensor | reads | says |
+//! |---|---|---|
+//! | [`DiskStats`] | `/proc/diskstats` | what every block device has done, and what is outstanding there |
+//! | [`Volumes`] | `/sys/block` | which device is which volume, of which group, on which disks |
+//!
+//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it works on a captured tree, too.
+
+pub mod diskstats;
+mod tree;
+pub mod volume;
+
+pub use diskstats::{Change, DiskDelta, DiskStats};
+pub use volume::{Group, Volumes};
