@@ -3,7 +3,11 @@
 //!
 //! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo it.
 
+mod device;
 mod root;
+pub mod sense;
 pub mod throttle;
+pub mod trees;
 
+pub use device::DeviceNumber;
 pub use root::{ReadError, Root};

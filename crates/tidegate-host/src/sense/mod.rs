@@ -1,0 +1,18 @@
+//! Sensors: they read what the kernel says, and never decide.
+//!
+//! | sensor | reads | says |
+//! |---|---|---|
+//! | [`DiskStats`] | `/proc/diskstats` | what every block device has done, and what is outstanding there |
+//! | [`Volumes`] | `/sys/block` | which device is which volume, of which group, on which disks |
+//! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | who loads which device, from which address |
+//!
+//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it works on a captured tree, too.
+
+pub mod diskstats;
+pub mod session;
+mod tree;
+pub mod volume;
+
+pub use diskstats::{Change, DiskDelta, DiskStats};
+pub use session::{Session, Sessions, sessions};
+pub use volume::{Group, Volumes};

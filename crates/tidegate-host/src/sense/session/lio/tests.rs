@@ -1,0 +1,162 @@
+use std::fs;
+
+use super::*;
+use crate::trees;
+
+fn tree(text: &str) -> (tempfile::TempDir, Root) {
+    let tree = tempfile::tempdir().unwrap();
+    trees::unpack(text, tree.path()).unwrap();
+    let root = Root::at(tree.path());
+    (tree, root)
+}
+
+fn read(root: &Root) -> Vec<Session> {
+    match sessions(root).unwrap() {
+        Found::Sessions(sessions) => sessions,
+        Found::Absent(absence) => panic!("{absence}"),
+    }
+}
+
+/// Consumer, device, addresses.
+fn summary(sessions: &[Session]) -> Vec<String> {
+    let line = |session: &Session| {
+        let device = session.device.map_or_else(|| "-".to_owned(), |device| device.to_string());
+        let addresses: Vec<String> = session.addresses.iter().map(ToString::to_string).collect();
+        format!("{} {device} {}", session.consumer, addresses.join(","))
+    };
+    sessions.iter().map(line).collect()
+}
+
+const ACLS: &str = include_str!("../../../../tests/fixtures/lio-acls.tree");
+const DUAL: &str = include_str!("../../../../tests/fixtures/lio-dual.tree");
+
+#[test]
+fn a_captured_target_with_three_initiators() {
+    let (_tree, root) = tree(ACLS);
+    let sessions = read(&root);
+    assert_eq!(
+        summary(&sessions),
+        [
+            "iqn.2026-01.lab:initiator1 254:0 10.0.0.11",
+            "iqn.2026-01.lab:initiator2 254:1 10.0.0.12",
+            "iqn.2026-01.lab:initiator3 254:2 10.0.0.13",
+        ]
+    );
+    let first = &sessions[0];
+    assert_eq!((&*first.target, first.via), ("iqn.2026-01.lab:lv1", Via::Iscsi));
+    assert_eq!(*first.volume, Backing { name: "tpgt_1/lun_0".into(), path: Some("/dev/vg0/lv1".into()) });
+    assert_eq!(first.counters, Some(Counters { commands: 249, read_mib: 0, written_mib: 6 }));
+    assert_eq!(first.doubt, None);
+}
+
+#[test]
+fn a_captured_target_with_initiators_over_ipv4_and_ipv6() {
+    let (_tree, root) = tree(DUAL);
+    let addresses: Vec<IpAddr> = read(&root).iter().flat_map(|session| session.addresses.clone()).collect();
+    assert_eq!(addresses, ["10.0.0.11", "fd00::12", "10.0.0.13"].map(|text| text.parse::<IpAddr>().unwrap()));
+}
+
+const TPG: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";
+
+/// The captured tree with a change.
+fn changed(change: impl FnOnce(&Path)) -> (tempfile::TempDir, Root) {
+    let (tree, root) = tree(ACLS);
+    change(tree.path());
+    (tree, root)
+}
+
+/// A second initiator of the first target, with a list of volumes.
+fn add_initiator(tree: &Path, name: &str, address: &str, luns: &[(&str, &str)]) {
+    let acl = format!("{TPG}/acls/{name}");
+    let info = fs::read_to_string(tree.join(TPG).join("acls/iqn.2026-01.lab:initiator1/info")).unwrap();
+    trees::write_file(tree, &format!("{acl}/info"), info.replace("10.0.0.11", address).as_bytes()).unwrap();
+    for (mapped, lun) in luns {
+        let link =
+            format!("{acl}/{mapped}/some_name -> ../../../../../../../target/iscsi/iqn/tpgt_1/lun/{lun}\n");
+        trees::unpack(&link, tree).unwrap();
+    }
+}
+
+#[test]
+fn two_initiators_of_one_volume_and_of_one_address_are_told_apart() {
+    let (_tree, root) =
+        changed(|tree| add_initiator(tree, "iqn.2026-01.lab:other", "10.0.0.11", &[("lun_7", "lun_0")]));
+    let sessions = read(&root);
+    assert_eq!(
+        summary(&sessions)[..2],
+        ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11", "iqn.2026-01.lab:other 254:0 10.0.0.11"]
+    );
+    assert_eq!(sessions[1].counters, None, "not counted there");
+}
+
+#[test]
+fn an_initiator_with_two_volumes_has_two_sessions() {
+    let (_tree, root) = changed(|tree| {
+        let second = format!("{TPG}/lun/lun_1/link -> ../../../../../../target/core/iblock_0/lv2\n");
+        trees::unpack(&second, tree).unwrap();
+        add_initiator(tree, "iqn.2026-01.lab:two", "fd00::14", &[("lun_0", "lun_1"), ("lun_1", "lun_0")]);
+    });
+    let sessions = read(&root);
+    assert_eq!(
+        summary(&sessions)[1..3],
+        ["iqn.2026-01.lab:two 254:1 fd00::14", "iqn.2026-01.lab:two 254:0 fd00::14"]
+    );
+}
+
+#[test]
+fn a_file_behind_a_volume_is_kept_as_its_path() {
+    let (_tree, root) = changed(|tree| {
+        let info = "Status: ACTIVATED  Max Queue Depth: 0  SectorSize: 512  HwMaxSectors: 16384\n        TCM FILEIO ID: 0        \
+                    File: /srv/disk.img  Size: 1073741824  Mode: O_DSYNC Async: 0\n";
+        trees::write_file(tree, "sys/kernel/config/target/core/fileio_1/disk/info", info.as_bytes()).unwrap();
+        trees::unpack(&format!("{TPG}/lun/lun_1/a -> ../../../../../../target/core/fileio_1/disk\n"), tree)
+            .unwrap();
+        add_initiator(tree, "iqn.2026-01.lab:file", "10.0.0.15", &[("lun_0", "lun_1")]);
+    });
+    let sessions = read(&root);
+    assert_eq!(sessions[0].device, None);
+    assert_eq!(sessions[0].volume.path.as_deref(), Some(Path::new("/srv/disk.img")));
+}
+
+#[test]
+fn what_is_not_there_is_no_error() {
+    let absence = |directory: Option<&str>| {
+        let tree = tempfile::tempdir().unwrap();
+        if let Some(directory) = directory {
+            fs::create_dir_all(tree.path().join(directory)).unwrap();
+        }
+        match sessions(&Root::at(tree.path())).unwrap() {
+            Found::Absent(absence) => absence,
+            Found::Sessions(sessions) => panic!("{sessions:?}"),
+        }
+    };
+    assert_eq!(absence(None), Absence::NoConfigfs);
+    assert_eq!(absence(Some("sys/kernel/config")), Absence::NoConfigfs);
+    assert_eq!(absence(Some("sys/kernel/config/nvmet")), Absence::NoModule("target_core_mod"));
+    assert_eq!(absence(Some("sys/kernel/config/target/core")), Absence::NotConfigured);
+}
+
+#[test]
+fn a_malformed_tree_is_an_error_that_names_the_file() {
+    let failure = |path: &str, content: &str| {
+        let (_tree, root) = changed(|tree| fs::write(tree.join(path), content).unwrap());
+        sessions(&root).unwrap_err().to_string()
+    };
+    let acl = format!("{TPG}/acls/iqn.2026-01.lab:initiator1");
+    let info = failure(&format!("{acl}/info"), "nonsense\n");
+    assert!(info.contains("initiator1/info:1: expected a heading"), "{info}");
+    let counter = failure(&format!("{acl}/lun_0/statistics/scsi_auth_intr/num_cmds"), "many\n");
+    assert!(counter.contains("scsi_auth_intr/num_cmds:1: expected a number, not `many`"), "{counter}");
+    let backstore =
+        failure("sys/kernel/config/target/core/iblock_0/lv1/info", "\n        Major: x Minor: 0\n");
+    assert!(backstore.contains("iblock_0/lv1/info:2: expected `Major: 253 Minor: 0`"), "{backstore}");
+}
+
+#[test]
+fn what_is_removed_meanwhile_is_left_out() {
+    let acl = format!("{TPG}/acls/iqn.2026-01.lab:initiator1");
+    for gone in [format!("{acl}/info"), format!("{acl}/lun_0/lun"), format!("{TPG}/lun/lun_0/port")] {
+        let (_tree, root) = changed(|tree| fs::remove_file(tree.join(&gone)).unwrap());
+        assert_eq!(read(&root).len(), 2, "{gone}");
+    }
+}

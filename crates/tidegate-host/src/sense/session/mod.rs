@@ -1,0 +1,193 @@
+//! Who loads which device, from which address: what the storage targets of the kernel say of their clients.
+//!
+//! One [`Session`] is one login of one consumer as far as it concerns one volume. A consumer with three volumes has three, a
+//! volume of two consumers is in two; the same consumer may come from two addresses, and two consumers from one.
+//!
+//! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a consumer that did nothing.
+
+mod lio;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_units::ConsumerName;
+
+use crate::device::DeviceNumber;
+use crate::root::{ReadError, Root};
+
+/// A consumer's use of one volume through a storage target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Through which kind of target.
+    pub via: Via,
+    /// Who: an initiator's IQN, an NVMe host's NQN, the name an NFS client gives itself.
+    pub consumer: ConsumerName,
+    /// What the consumer is logged in to: a target's IQN, a subsystem's NQN, an export's path.
+    pub target: Arc<str>,
+    /// What the volume is called there, such as `tpgt_1/lun_0`, and which it is.
+    pub volume: Arc<Backing>,
+    /// Its number on this machine; `None` if the volume is no block device, or none that can be told.
+    pub device: Option<DeviceNumber>,
+    /// The addresses that the session's connections certainly come from, each once. Empty while its connections are lost, or
+    /// where nothing is certain.
+    pub addresses: Vec<IpAddr>,
+    /// What is not known of the addresses; `None` if `addresses` are all there are.
+    pub doubt: Option<Arc<Doubt>>,
+    /// What the consumer has done to the volume, where the target counts it.
+    pub counters: Option<Counters>,
+}
+
+/// Kinds of storage targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Via {
+    /// LIO's iSCSI target.
+    Iscsi,
+    /// The kernel's NVMe target, over TCP.
+    Nvme,
+    /// The kernel's NFS server.
+    Nfs,
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Iscsi => "iSCSI",
+            Self::Nvme => "NVMe",
+            Self::Nfs => "NFS",
+        })
+    }
+}
+
+/// What is behind a volume that a target offers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backing {
+    /// What the volume is called at its target: `tpgt_1/lun_0`, a namespace's number.
+    pub name: String,
+    /// The device or file that it is, as it was configured.
+    pub path: Option<PathBuf>,
+}
+
+/// What the target has counted of one consumer at one volume. Only grows, while the target's configuration lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Commands of any kind.
+    pub commands: u64,
+    /// What was read, in whole MiB; wraps at 4 PiB.
+    pub read_mib: u32,
+    /// What was written, in whole MiB; wraps at 4 PiB.
+    pub written_mib: u32,
+}
+
+/// Why the addresses of a session are not known, or not all.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Doubt {
+    /// The reason.
+    pub why: Why,
+    /// Addresses that may be the session's or another's; no others come into question. In order, each once.
+    pub candidates: Vec<IpAddr>,
+}
+
+/// Reasons for doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The target gives no addresses of initiators that have no entry in its list (demo mode), and the socket table has
+    /// connections of several.
+    DemoMode,
+    /// The consumer has more sessions with the target than the kernel shows: it shows the latest of each name.
+    MoreSessions,
+    /// The target's portal is not in this network namespace, so that nothing is known of its connections.
+    NoSockets,
+    /// The kernel does not say which of the hosts that may connect have.
+    NotSaid,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.why {
+            Why::DemoMode => "the target gives no addresses in demo mode",
+            Why::MoreSessions => "the kernel shows only one of the initiator's sessions",
+            Why::NoSockets => "the target's portal is not in this network namespace",
+            Why::NotSaid => "the kernel does not say who is connected",
+        })?;
+        for (at, address) in self.candidates.iter().enumerate() {
+            write!(f, "{} {address}", if at == 0 { "; candidates:" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// What all storage targets say.
+#[derive(Debug)]
+pub struct Sessions {
+    /// Every session, in the order of kinds, targets and consumers.
+    pub sessions: Vec<Session>,
+    /// What became of each kind of target.
+    pub targets: Vec<(Via, Target)>,
+}
+
+/// What became of reading one kind of target.
+#[derive(Debug)]
+pub enum Target {
+    /// It was read.
+    Read,
+    /// It is not there, which is no error.
+    Absent(Absence),
+    /// What it says could not be read or understood; none of its sessions are known.
+    Failed(ReadError),
+}
+
+/// Why a kind of target has nothing to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Absence {
+    /// `/sys/kernel/config` is not there or empty.
+    NoConfigfs,
+    /// The kernel module is not loaded.
+    NoModule(&'static str),
+    /// The module is loaded, and nothing has been set up.
+    NotConfigured,
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoConfigfs => f.write_str("configfs is not mounted at /sys/kernel/config"),
+            Self::NoModule(module) => write!(f, "the kernel module {module} is not loaded"),
+            Self::NotConfigured => f.write_str("no target is set up"),
+        }
+    }
+}
+
+/// What reading one kind of target found.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Sessions(Vec<Session>),
+    Absent(Absence),
+}
+
+type Reader = fn(&Root) -> Result<Found, ReadError>;
+
+/// Each kind of target, and who reads it.
+const TARGETS: [(Via, Reader); 1] = [(Via::Iscsi, lio::sessions)];
+
+/// Asks every storage target of the kernel for its sessions. A kind of target that cannot be understood does not hide the
+/// others.
+///
+/// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets' own.
+#[must_use]
+pub fn sessions(root: &Root) -> Sessions {
+    let mut all = Sessions { sessions: Vec::new(), targets: Vec::new() };
+    for (via, read) in TARGETS {
+        let target = match read(root) {
+            Ok(Found::Sessions(mut sessions)) => {
+                all.sessions.append(&mut sessions);
+                Target::Read
+            }
+            Ok(Found::Absent(absence)) => Target::Absent(absence),
+            Err(error) => Target::Failed(error),
+        };
+        all.targets.push((via, target));
+    }
+    all
+}

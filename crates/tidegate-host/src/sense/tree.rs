@@ -1,0 +1,108 @@
+//! Reading trees that change while they are read: what has just gone is absent, not an error.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::root::{ReadError, Root};
+
+/// Whether an error means that the thing was removed, also between finding and reading it: configfs and sysfs answer
+/// ENODEV for an attribute whose object has gone.
+fn gone(error: &io::Error) -> bool {
+    const ENXIO: i32 = 6;
+    const ENODEV: i32 = 19;
+    const ENOTDIR: i32 = 20;
+    error.kind() == io::ErrorKind::NotFound || matches!(error.raw_os_error(), Some(ENXIO | ENODEV | ENOTDIR))
+}
+
+fn present<T>(path: PathBuf, result: io::Result<T>) -> Result<Option<T>, ReadError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if gone(&error) => Ok(None),
+        Err(source) => Err(ReadError::Unreadable { path, source }),
+    }
+}
+
+/// A file's text; `None` if it is not there.
+///
+/// Clients choose some of it, such as an iSCSI alias: what is not UTF-8 is replaced rather than refused, so that no client
+/// can blind the sensor.
+pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
+    let path = root.path(usual);
+    let bytes = fs::read(&path);
+    Ok(present(path, bytes)?.map(|bytes| match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    }))
+}
+
+/// What is in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Directories, in order of their names.
+    pub(crate) directories: Vec<String>,
+    /// Symbolic links, in order of their names.
+    pub(crate) links: Vec<String>,
+}
+
+impl Listing {
+    /// Directories, and links (to directories, as in sysfs).
+    pub(crate) fn into_both(mut self) -> Vec<String> {
+        self.directories.append(&mut self.links);
+        self.directories.sort_unstable();
+        self.directories
+    }
+}
+
+/// The directories and links in a directory; `None` if it is not there. Names that are not UTF-8 are left out: nothing that
+/// the kernel or its tools create has one.
+pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listing>, ReadError> {
+    let path = root.path(usual);
+    let entries = fs::read_dir(&path);
+    let Some(entries) = present(path.clone(), entries)? else { return Ok(None) };
+    let mut listing = Listing::default();
+    for entry in entries {
+        let Some(entry) = present(path.clone(), entry)? else { break };
+        let Some(kind) = present(entry.path(), entry.file_type())? else { continue };
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if kind.is_symlink() {
+            listing.links.push(name);
+        } else if kind.is_dir() {
+            listing.directories.push(name);
+        }
+    }
+    listing.directories.sort_unstable();
+    listing.links.sort_unstable();
+    Ok(Some(listing))
+}
+
+/// Where a symbolic link points, as it is written; `None` if there is no such link.
+pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBuf>, ReadError> {
+    const EINVAL: i32 = 22;
+    let path = root.path(usual);
+    match fs::read_link(&path) {
+        // Not a link.
+        Err(error) if error.raw_os_error() == Some(EINVAL) => Ok(None),
+        result => present(path, result),
+    }
+}
+
+/// Whether there is something at a path.
+pub(crate) fn exists(root: &Root, usual: impl AsRef<Path>) -> bool {
+    root.path(usual).exists()
+}
+
+/// An error that names the file and the line, counted from 1.
+pub(crate) fn malformed(
+    root: &Root,
+    usual: impl AsRef<Path>,
+    line: usize,
+    problem: impl Into<String>,
+) -> ReadError {
+    ReadError::Malformed { path: root.path(usual), line, problem: problem.into() }
+}
+
+/// What was there, short enough for a message.
+pub(crate) fn shown(text: &str) -> String {
+    text.trim_end().chars().take(60).collect()
+}

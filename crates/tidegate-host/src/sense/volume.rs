@@ -1,0 +1,349 @@
+//! Which block device is which volume, of which group, on which disks: device-mapper and LVM as sysfs shows them, without
+//! starting a process.
+//!
+//! `/sys/block/<name>/` has `dev` (the number), `size` (in sectors of 512 bytes), `slaves/` (what the device is made of),
+//! `diskseq` (since 5.15), and for device-mapper `dm/name` and `dm/uuid`. A volume group has no file: it is the volumes that say
+//! they belong to it.
+
+mod lvm;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use tidegate_units::Bytes;
+
+pub use self::lvm::LogicalVolume;
+use super::tree;
+use crate::device::DeviceNumber;
+use crate::root::{ReadError, Root};
+
+const SYS_BLOCK: &str = "/sys/block";
+const SECTOR: u64 = 512;
+
+/// The block devices of a machine, and what they are made of. A reading: it knows nothing of what changes later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Volumes {
+    /// In the order of their numbers.
+    devices: Vec<Device>,
+    /// Kernel names, as in `/proc/diskstats`, with places in `devices`.
+    by_name: HashMap<String, usize>,
+    /// Device-mapper names with places in `devices`.
+    by_dm_name: HashMap<String, usize>,
+}
+
+/// One block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its number.
+    pub number: DeviceNumber,
+    /// Its name in the kernel, as in `/proc/diskstats`: `dm-0`, `sda`, `cciss/c0d0`.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its size.
+    pub size: Bytes,
+    /// What it is made of, one level down: physical volumes, legs of a RAID, a partition's disk.
+    pub made_of: Vec<DeviceNumber>,
+    /// A number that no other device has had since boot (5.15): a device that was removed and made again has another one.
+    pub sequence: Option<u64>,
+}
+
+/// What a block device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A logical volume, or a hidden part of one.
+    Lvm(LogicalVolume),
+    /// Another device of device-mapper: multipath, dm-crypt, a partition made by kpartx.
+    DeviceMapper {
+        /// Its name, as in `/dev/mapper`.
+        name: String,
+        /// Its UUID, whose prefix says what it is (`mpath-`, `CRYPT-`); empty if it has none.
+        uuid: String,
+    },
+    /// A software RAID of md.
+    Md,
+    /// A file as a device.
+    Loop,
+    /// A volume of ZFS.
+    Zvol,
+    /// A part of the disk that it is made of.
+    Partition,
+    /// Anything else: a disk, as far as Linux knows.
+    Disk,
+}
+
+/// What shares a fate when storage saturates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group<'a> {
+    /// A volume group of LVM, by its name.
+    VolumeGroup(&'a str),
+    /// A device that is a group of its own, by its name: that of device-mapper where it has one, otherwise the kernel's.
+    Device(&'a str),
+}
+
+impl Group<'_> {
+    /// The name alone. A volume group and a device may have the same one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::VolumeGroup(name) | Self::Device(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Volumes {
+    /// Reads sysfs.
+    ///
+    /// # Errors
+    /// When `/sys/block` is not there or cannot be read, or a file in it is not what the kernel documents; the error names
+    /// the file. Devices that come or go meanwhile are no errors.
+    pub fn read(root: &Root) -> Result<Self, ReadError> {
+        let Some(names) = tree::list(root, SYS_BLOCK)? else {
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "no block devices in sysfs");
+            return Err(ReadError::Unreadable { path: root.path(SYS_BLOCK), source });
+        };
+        let mut found = Vec::new();
+        for name in names.into_both() {
+            read_disk(root, &name, &mut found)?;
+        }
+        Ok(Self::from_found(found))
+    }
+
+    fn from_found(mut found: Vec<Found>) -> Self {
+        found.sort_by_key(|found| found.device.number);
+        found.dedup_by_key(|found| found.device.number);
+        let numbers: HashMap<&str, DeviceNumber> =
+            found.iter().map(|found| (found.device.name.as_str(), found.device.number)).collect();
+        let made_of: Vec<Vec<DeviceNumber>> = found
+            .iter()
+            .map(|found| found.slaves.iter().filter_map(|name| numbers.get(name.as_str()).copied()).collect())
+            .collect();
+        let mut volumes = Self::default();
+        for (at, (found, made_of)) in found.into_iter().zip(made_of).enumerate() {
+            if let Some(dm_name) = found.dm_name {
+                volumes.by_dm_name.insert(dm_name, at);
+            }
+            volumes.by_name.insert(found.device.name.clone(), at);
+            volumes.devices.push(Device { made_of, ..found.device });
+        }
+        volumes
+    }
+
+    /// Every device, in the order of their numbers.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// A device by its number.
+    #[must_use]
+    pub fn get(&self, number: DeviceNumber) -> Option<&Device> {
+        let at = self.devices.binary_search_by_key(&number, |device| device.number).ok()?;
+        self.devices.get(at)
+    }
+
+    /// A device by what people call it: `sda`, `dm-0`, a name of device-mapper, `vg/lv`, or any of these after `/dev/` or
+    /// `/dev/mapper/`. Links of udev, such as those in `/dev/disk`, are not followed.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Device> {
+        let at = if let Some(dm_name) = name.strip_prefix("/dev/mapper/") {
+            self.by_dm_name.get(dm_name)
+        } else {
+            let name = name.strip_prefix("/dev/").unwrap_or(name);
+            self.by_name.get(name).or_else(|| self.by_dm_name.get(name)).or_else(|| {
+                let (group, volume) = name.split_once('/')?;
+                self.by_dm_name.get(&lvm::dm_name(group, volume))
+            })
+        };
+        self.devices.get(*at?)
+    }
+
+    /// What a device saturates together with: a logical volume's volume group; that volume group also for what is made of
+    /// its volumes alone (dm-crypt on a volume); a partition's disk; otherwise the device itself. `None` if there is no
+    /// such device.
+    #[must_use]
+    pub fn group(&self, number: DeviceNumber) -> Option<Group<'_>> {
+        self.group_at(number, DEEPEST)
+    }
+
+    fn group_at(&self, number: DeviceNumber, depth: usize) -> Option<Group<'_>> {
+        let device = self.get(number)?;
+        let own = match &device.kind {
+            Kind::Lvm(volume) => return Some(Group::VolumeGroup(&volume.group)),
+            Kind::DeviceMapper { name, .. } => Group::Device(name),
+            _ => Group::Device(&device.name),
+        };
+        let Some(depth) = depth.checked_sub(1) else { return Some(own) };
+        let mut below = device.made_of.iter().filter_map(|number| self.group_at(*number, depth));
+        let first = below.next();
+        let inherited = match (&device.kind, first) {
+            (Kind::Partition, Some(disk)) => Some(disk),
+            (_, Some(Group::VolumeGroup(name))) if below.all(|other| other == Group::VolumeGroup(name)) => {
+                first
+            }
+            _ => None,
+        };
+        Some(inherited.unwrap_or(own))
+    }
+
+    /// The devices whose counters add up to what a group does: the visible volumes of a volume group (a request to one of
+    /// them passes through hidden parts, and would be counted there again), or the one device. Empty if there is no such
+    /// group.
+    #[must_use]
+    pub fn members(&self, group: Group<'_>) -> Vec<DeviceNumber> {
+        match group {
+            Group::VolumeGroup(name) => self
+                .devices
+                .iter()
+                .filter(|device| match &device.kind {
+                    Kind::Lvm(volume) => volume.group == name && volume.part.is_none(),
+                    _ => false,
+                })
+                .map(|device| device.number)
+                .collect(),
+            Group::Device(name) => self.find(name).map(|device| device.number).into_iter().collect(),
+        }
+    }
+
+    /// The volume groups that have volumes here, in the order of their names.
+    #[must_use]
+    pub fn volume_groups(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .devices
+            .iter()
+            .filter_map(|device| match &device.kind {
+                Kind::Lvm(volume) => Some(volume.group.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The devices at the bottom of a device: what its requests end at, through any number of layers. A partition ends at its
+    /// disk, a disk at itself. In the order of their numbers; empty if there is no such device.
+    #[must_use]
+    pub fn physical(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
+        let (mut bottom, mut seen, mut open) = (Vec::new(), Vec::new(), vec![number]);
+        // The kernel allows no circles, but a tree that was read while it changed may look like one.
+        while let Some(number) = open.pop() {
+            let Some(device) = self.get(number) else { continue };
+            if seen.contains(&number) {
+                continue;
+            }
+            seen.push(number);
+            if device.made_of.is_empty() {
+                bottom.push(number);
+            }
+            open.extend(&device.made_of);
+        }
+        bottom.sort_unstable();
+        bottom
+    }
+}
+
+/// Layers of devices on each other beyond which nobody goes; the kernel's stack would not bear it either.
+const DEEPEST: usize = 16;
+
+/// A device as it was found, whose parts still have names instead of numbers.
+struct Found {
+    device: Device,
+    slaves: Vec<String>,
+    dm_name: Option<String>,
+}
+
+/// A disk and its partitions.
+fn read_disk(root: &Root, entry: &str, found: &mut Vec<Found>) -> Result<(), ReadError> {
+    let at = Path::new(SYS_BLOCK).join(entry);
+    let Some(number) = read_number(root, &at)? else { return Ok(()) };
+    let Some(inside) = tree::list(root, &at)? else { return Ok(()) };
+    let has = |directory: &str| inside.directories.iter().any(|name| name == directory);
+    let mut dm_name = None;
+    let kind = if has("dm") {
+        let line =
+            |file| Ok(tree::text(root, at.join("dm").join(file))?.map(|text| text.trim_end().to_owned()));
+        let Some(name) = line("name")? else { return Ok(()) };
+        let uuid = line("uuid")?.unwrap_or_default();
+        dm_name = Some(name.clone());
+        match LogicalVolume::new(&name, &uuid) {
+            Some(volume) => Kind::Lvm(volume),
+            None => Kind::DeviceMapper { name, uuid },
+        }
+    } else if has("md") {
+        Kind::Md
+    } else if is_numbered(entry, "loop") {
+        Kind::Loop
+    } else if is_numbered(entry, "zd") {
+        Kind::Zvol
+    } else {
+        Kind::Disk
+    };
+    let slaves = tree::list(root, at.join("slaves"))?.unwrap_or_default().into_both();
+    let sequence = read_sequence(root, &at)?;
+    let Some(size) = read_size(root, &at)? else { return Ok(()) };
+    let device = Device { number, name: kernel_name(entry), kind, size, made_of: Vec::new(), sequence };
+    found.push(Found { device, slaves: slaves.iter().map(|name| kernel_name(name)).collect(), dm_name });
+
+    for partition in inside.directories.iter().filter(|name| name.starts_with(entry)) {
+        let at = at.join(partition);
+        if !tree::exists(root, at.join("partition")) {
+            continue;
+        }
+        let (Some(number), Some(size)) = (read_number(root, &at)?, read_size(root, &at)?) else { continue };
+        let device = Device {
+            number,
+            name: kernel_name(partition),
+            kind: Kind::Partition,
+            size,
+            made_of: Vec::new(),
+            sequence,
+        };
+        found.push(Found { device, slaves: vec![kernel_name(entry)], dm_name: None });
+    }
+    Ok(())
+}
+
+/// sysfs writes `!` where a kernel name has a slash.
+fn kernel_name(entry: &str) -> String {
+    entry.replace('!', "/")
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    let digits = name.strip_prefix(prefix).unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The device's number; `None` if the device has gone, or is hidden, as the paths below an NVMe multipath device are.
+fn read_number(root: &Root, at: &Path) -> Result<Option<DeviceNumber>, ReadError> {
+    let file = at.join("dev");
+    let Some(text) = tree::text(root, &file)? else { return Ok(None) };
+    text.trim_end().parse().map(Some).map_err(|error| tree::malformed(root, &file, 1, format!("{error}")))
+}
+
+fn read_size(root: &Root, at: &Path) -> Result<Option<Bytes>, ReadError> {
+    let file = at.join("size");
+    let Some(text) = tree::text(root, &file)? else { return Ok(None) };
+    let sectors: u64 = text.trim_end().parse().map_err(|_| {
+        tree::malformed(root, &file, 1, format!("expected a number of sectors, not `{}`", tree::shown(&text)))
+    })?;
+    Ok(Some(Bytes::new(sectors.saturating_mul(SECTOR))))
+}
+
+fn read_sequence(root: &Root, at: &Path) -> Result<Option<u64>, ReadError> {
+    let file = at.join("diskseq");
+    let Some(text) = tree::text(root, &file)? else { return Ok(None) };
+    text.trim_end().parse().map(Some).map_err(|_| {
+        tree::malformed(root, &file, 1, format!("expected a sequence number, not `{}`", tree::shown(&text)))
+    })
+}
+
+#[cfg(test)]
+mod tests;
