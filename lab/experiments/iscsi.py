@@ -1,0 +1,437 @@
+"""In the guest, imported: an array, its volumes behind an iSCSI target, and initiators that are logged in.
+
+    root namespace                          namespace switch     namespace tgt
+    i1 (10.0.0.11, fd00::11) ── initiator 1 ──┐
+    i2 (10.0.0.12, fd00::12) ── initiator 2 ──┼── bridge ──── eth0 (10.0.0.1, fd00::1), portal of LIO
+    …                                         ┘                 target :lv1 → /dev/vg0/lv1, :lv2 → /dev/vg0/lv2, …
+                                                                LVM group vg0, striped over FIFO servers of 8 ms
+
+Kernel parts all of them: null_blk and loop, LVM, LIO, open-iscsi. Initiators are one iscsid in the root namespace (it
+does not work in another), with an address, an interface and a name each. Volumes, devices, LIO and /sys are the same in
+every namespace; only the network differs.
+
+    lab = iscsi.Lab(initiators=4, devices=4)
+    lab.device(1)                                  # /dev/sda: what initiator 1 has of volume lv1
+    lab.target_exec(["tc", "-batch", "-"], input=…)
+    lab.target_popen(["tidegate", "agent", …])
+    lab.fio([{"name": "w1", "filename": lab.device(1), "rw": "write", "bs": "64k", "iodepth": 8}], runtime=10)
+    lab.volumes(), lab.retransmissions(), lab.drops()   # counters: take the difference of two calls
+
+Nothing is undone: the machine ends. A step that fails raises Failed with what was said.
+"""
+
+import contextlib
+import ctypes
+import glob
+import json
+import os
+import subprocess
+import threading
+import time
+
+CONFIGFS = "/sys/kernel/config"
+TARGET = CONFIGFS + "/target"
+MODULES = ("configfs dm-mod loop target_core_mod target_core_iblock iscsi_target_mod sd_mod iscsi_tcp veth bridge "
+           "nf_tables sch_netem sch_htb sch_prio sch_fq sch_ingress cls_bpf cls_matchall cls_u32 act_police")
+PROGRAMS = "fio ip tc nft nsenter iscsid iscsiadm lvm losetup python3".split()
+GROUP = "vg0"
+LVM_CONFIGURATION = """\
+devices { scan = "/dev" filter = [ "a|^/dev/loop[0-9]+$|", "r|.*|" ] obtain_device_list_from_udev = 0 \
+external_device_info_source = "none" use_devicesfile = 0 }
+activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }
+backup { backup = 0 archive = 0 }
+global { use_lvmpolld = 0 event_activation = 0 }
+"""
+STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "writes_merged", "write_sectors", "write_ms",
+               "in_flight", "busy_ms", "queued_ms")
+# What tells of loss, or of what was taken for it. RetransSegs is what counts.
+TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue")
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
+
+
+class Failed(Exception):
+    """A step of the lab that did not work, and what was said."""
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().strip()
+
+
+def write(path, value):
+    try:
+        with open(path, "w") as file:
+            file.write(str(value))
+    except OSError as error:
+        raise Failed(f"{path}: cannot write {value!r}: {error.strerror}") from error
+
+
+def run(command, input=None):
+    ended = subprocess.run(command, input=input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if ended.returncode != 0:
+        raise Failed(f"{' '.join(command)}: status {ended.returncode}: {ended.stdout.strip()}")
+    return ended.stdout
+
+
+def batch(tool, lines, input_option="-batch"):
+    """Many commands for one process: in this machine a fork costs more than a command."""
+    return run([tool, input_option, "-"], input="\n".join(lines) + "\n")
+
+
+def until(condition, what, seconds=30):
+    """What `condition` returns as soon as it is true."""
+    for _ in range(seconds * 20):
+        if result := condition():
+            return result
+        time.sleep(0.05)
+    raise Failed(f"waited {seconds} s in vain for {what}")
+
+
+@contextlib.contextmanager
+def namespace(name):
+    """This thread, and the processes that it starts meanwhile, are in that network namespace."""
+    def enter(descriptor):
+        if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
+            raise Failed(f"setns {name}: {os.strerror(ctypes.get_errno())}")
+
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{name}", os.O_RDONLY)
+    try:
+        enter(there)
+        yield
+    finally:
+        enter(before)
+        os.close(there)
+        os.close(before)
+
+
+class Lab:
+    """initiators: how many, with a volume each; ipv6: the numbers of those that log in over IPv6.
+
+    devices, service_ms: the array is that many servers in order of arrival, each with one request at a time.
+    acls: a list of permitted initiators per target; without, LIO's demo mode.
+    window: the most that TCP may have in flight, in bytes, on both sides; None is the kernel's default.
+    tail_loss_probes: the kernel's default. When writers saturate the array, their last segment waits for longer than TCP
+    expects and is sent again, which counts as a retransmission. Nothing was lost.
+    portal: where LIO listens; by default 10.0.0.1:3260, or [::]:3260 when somebody logs in over IPv6.
+    initiator_options: lines of iscsid.conf, by key.
+    """
+
+    def __init__(self, initiators=4, devices=4, service_ms=8, volume_mib=64, acls=True, ipv6=(), window=None,
+                 tail_loss_probes=True, portal=None, initiator_options=None):
+        self.numbers = range(1, initiators + 1)
+        self.acls = acls
+        self.ipv6 = frozenset(ipv6)
+        self.portal = portal or ("[::]:3260" if self.ipv6 else "10.0.0.1:3260")
+        self._set_up(devices, service_ms, volume_mib)
+        self._make_network()
+        if window:
+            self._for_both_sides("tcp_rmem", f"4096 {window} {window}")
+        if not tail_loss_probes:
+            self._for_both_sides("tcp_early_retrans", 0)
+        self._export()
+        self._start_initiators(initiator_options or {})
+        for number in self.numbers:
+            self.log_in(number)
+
+    # What there is.
+
+    def device(self, number):
+        """The block device that an initiator has of its volume."""
+        return self._devices[number]
+
+    def logged_in(self, number):
+        return number in self._devices
+
+    def volume(self, number):
+        """The volume's name with the device mapper."""
+        return f"{GROUP}-lv{number}"
+
+    def address(self, number):
+        """What the target sees the initiator as; of IPv6 if that is how it logged in."""
+        return f"fd00::{10 + number}" if number in self.ipv6 else f"10.0.0.{10 + number}"
+
+    def initiator(self, number):
+        return f"iqn.2026-01.lab:initiator{number}"
+
+    def target(self, number):
+        return f"iqn.2026-01.lab:lv{number}"
+
+    # The target's network.
+
+    def target_namespace(self):
+        """with lab.target_namespace(): this thread, and what it starts, are in the target's network namespace."""
+        return namespace("tgt")
+
+    def target_exec(self, command, input=None):
+        """Runs a command there: what it printed. Raises Failed if its status is not 0."""
+        with namespace("tgt"):
+            return run(command, input)
+
+    def target_popen(self, command, **options):
+        with namespace("tgt"):
+            return subprocess.Popen(command, **options)
+
+    # Load.
+
+    def fio(self, jobs, log_ms=None, log_directory="/tmp/fio", **options):
+        """Runs the jobs (fio's options, by name) together in one process: [{name, read, write, log}] by job.
+
+        `read` and `write`: ios, bytes, runtime_ms, iops, bytes_per_s, mean_ms, p50_ms, p99_ms; or None.
+        options: for all jobs. With log_ms, `log` is {"iops" | "bw" | "lat": [(ms, direction, value)]}, one row per
+        log_ms: requests per second, KiB/s, mean ms; ms is the time since the epoch.
+        """
+        command = ["fio", "--output-format=json", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1",
+                   "--norandommap", "--group_reporting=0"]
+        if "runtime" in options or any("runtime" in job for job in jobs):
+            command.append("--time_based")
+        command += [f"--{key}={value}" for key, value in options.items()]
+        if log_ms:
+            os.makedirs(log_directory, exist_ok=True)
+            for path in glob.glob(f"{log_directory}/*.log"):
+                os.remove(path)
+            command += [f"--log_avg_msec={log_ms}", "--log_unix_epoch=1"]
+        for job in jobs:
+            command.append(f"--name={job['name']}")
+            command += [f"--{key}={value}" for key, value in job.items() if key != "name"]
+            if log_ms:
+                command += [f"--write_{kind}_log={log_directory}/{job['name']}" for kind in ("iops", "bw", "lat")]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if ended.returncode != 0 or "{" not in ended.stdout:
+            raise Failed(f"{' '.join(command)}: status {ended.returncode}: {ended.stderr or ended.stdout}")
+        found = json.loads(ended.stdout[ended.stdout.index("{"):])["jobs"]
+        for job in found:
+            if job["error"]:
+                raise Failed(f"fio: {job['jobname']}: error {job['error']}: {ended.stderr}")
+        results = []
+        for index, job in enumerate(found, 1):
+            result = {"name": job["jobname"], "read": _direction(job["read"]), "write": _direction(job["write"])}
+            if log_ms:
+                result["log"] = {kind: _log(f"{log_directory}/{job['jobname']}_{kind}.{index}.log", scale)
+                                 for kind, scale in (("iops", 1), ("bw", 1), ("lat", 1e-6))}
+            results.append(result)
+        return results
+
+    def start_fio(self, jobs, **options):
+        """The same beside other things: call the result to wait for it, and for what `fio` returns."""
+        outcome = []
+
+        def body():
+            try:
+                outcome.append(self.fio(jobs, **options))
+            except Failed as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=body)
+        thread.start()
+
+        def result():
+            thread.join()
+            if isinstance(outcome[0], Failed):
+                raise outcome[0]
+            return outcome[0]
+
+        return result
+
+    # Counters.
+
+    def volumes(self):
+        """What the target's kernel counted of each volume (`vg0-lv1`…): see STAT_FIELDS."""
+        return {name: dict(zip(STAT_FIELDS, map(int, read(f"/sys/block/{dm}/stat").split())))
+                for name, dm in self._dm.items()}
+
+    def retransmissions(self):
+        """TCP's counters (TCP_COUNTERS) by side, `target` and `initiators`."""
+        with namespace("tgt"):
+            target = _tcp_counters()
+        return {"target": target, "initiators": _tcp_counters()}
+
+    def drops(self):
+        """Packets that a qdisc or an interface dropped, anywhere between initiators and target."""
+        total = 0
+        for where in (None, "switch", "tgt"):
+            with namespace(where) if where else contextlib.nullcontext():
+                total += sum(qdisc.get("drops", 0) for qdisc in json.loads(run(["tc", "-s", "-j", "qdisc", "show"])))
+                for line in read("/proc/thread-self/net/dev").splitlines()[2:]:
+                    fields = line.split(":")[1].split()
+                    total += int(fields[3]) + int(fields[11])
+        return total
+
+    def negotiated(self, number):
+        """What initiator and target agreed on, of what decides how a request travels."""
+        session = self._sessions[number]
+        connection = session.replace("/session", "/connection") + ":0"
+        connection = connection.replace("iscsi_session", "iscsi_connection")
+        found = {name: read(f"{session}/{name}") for name in
+                 ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", "max_outstanding_r2t")}
+        return found | {name: read(f"{connection}/{name}") for name in ("max_recv_dlength", "max_xmit_dlength")}
+
+    # How it comes about.
+
+    def _set_up(self, devices, service_ms, volume_mib):
+        os.environ["DM_DISABLE_UDEV"] = "1"  # nobody answers: LVM makes its device nodes itself
+        os.makedirs("/etc/target", exist_ok=True)  # or else LIO complains when it is loaded
+        run(["modprobe", "-a", *MODULES.split()])
+        run(["modprobe", "null_blk", "nr_devices=0"])
+        if not os.path.ismount(CONFIGFS):
+            run(["mount", "-t", "configfs", "configfs", CONFIGFS])
+        run(["pin", *PROGRAMS])
+        # With 4 MiB for LVM's own, and extents of 4 MiB.
+        mib = -(-len(self.numbers) * volume_mib // devices) + 8 + 4 * len(self.numbers)
+        for number in range(devices):
+            _null_block(f"null{number}", mib, service_ms)
+            # A null_blk that is busy makes its submitter wait in the kernel, and LIO submits from one thread: other
+            # volumes would wait for it too. Loop queues, and asks one at a time.
+            run(["losetup", "--direct-io=on", f"/dev/loop{number}", f"/dev/null{number}"])
+            write(f"/sys/block/loop{number}/queue/scheduler", "none")
+        os.makedirs("/etc/lvm", exist_ok=True)
+        write("/etc/lvm/lvm.conf", LVM_CONFIGURATION)
+        said = run(["lvm"], input="\n".join([
+            f"vgcreate -y {GROUP} " + " ".join(f"/dev/loop{number}" for number in range(devices)),
+            *(f"lvcreate -y -Wn -Zn -i {devices} -I 64k -L {volume_mib}m -n lv{number} {GROUP}" for number in self.numbers),
+        ]) + "\n")
+        self._dm = {read(f"{path}/dm/name"): os.path.basename(path) for path in glob.glob("/sys/block/dm-*")}
+        if missing := [name for name in map(self.volume, self.numbers) if name not in self._dm]:
+            raise Failed(f"lvm made no {', '.join(missing)}: {said}")
+
+    def _make_network(self):
+        batch("ip", ["netns add tgt", "netns add switch", "link add eth0 netns tgt type veth peer name p0 netns switch",
+                     *(f"link add i{n} type veth peer name p{n} netns switch" for n in self.numbers)])
+        for where in (None, "switch", "tgt"):
+            with namespace(where) if where else contextlib.nullcontext():
+                # Addresses are usable at once, and nobody asks for routers.
+                for key, value in (("accept_dad", 0), ("accept_ra", 0), ("router_solicitations", 0)):
+                    for kind in ("all", "default"):
+                        write(f"/proc/sys/net/ipv6/conf/{kind}/{key}", value)
+        with namespace("switch"):
+            batch("ip", ["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up",
+                         *(f"link set p{n} master br0 up" for n in (0, *self.numbers))])
+        with namespace("tgt"):
+            batch("ip", ["link set lo up", "address add 10.0.0.1/24 dev eth0", "address add fd00::1/64 dev eth0 nodad",
+                         "link set eth0 up"])
+        batch("ip", [line for n in self.numbers for line in (
+            f"address add 10.0.0.{10 + n}/24 dev i{n}", f"address add fd00::{10 + n}/64 dev i{n} nodad", f"link set i{n} up")])
+        # Interfaces of one network in one namespace: each answers for its own address only.
+        for key, value in (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)):
+            for interface in ("all", *(f"i{n}" for n in self.numbers)):
+                write(f"/proc/sys/net/ipv4/conf/{interface}/{key}", value)
+
+    def _for_both_sides(self, key, value):
+        for where in (None, "tgt"):
+            with namespace(where) if where else contextlib.nullcontext():
+                write(f"/proc/sys/net/ipv4/{key}", value)
+
+    def _export(self):
+        for path in (f"{TARGET}/core/iblock_0", f"{TARGET}/iscsi"):
+            os.makedirs(path, exist_ok=True)
+        for number in self.numbers:
+            device = f"/dev/{GROUP}/lv{number}"
+            store = f"{TARGET}/core/iblock_0/lv{number}"
+            os.mkdir(store)
+            write(f"{store}/control", f"udev_path={device}")
+            write(f"{store}/udev_path", device)
+            write(f"{store}/enable", 1)
+            write(f"{store}/wwn/vpd_unit_serial", f"lab{number}")
+            group = f"{TARGET}/iscsi/{self.target(number)}/tpgt_1"
+            os.makedirs(f"{group}/lun/lun_0")
+            os.symlink(store, f"{group}/lun/lun_0/port")
+            write(f"{group}/attrib/authentication", 0)
+            if self.acls:
+                acl = f"{group}/acls/{self.initiator(number)}"
+                os.makedirs(f"{acl}/lun_0")
+                os.symlink(f"{group}/lun/lun_0", f"{acl}/lun_0/lun")
+            else:
+                write(f"{group}/attrib/generate_node_acls", 1)
+                write(f"{group}/attrib/demo_mode_write_protect", 0)
+            # The socket belongs to the namespace of whoever makes this directory.
+            with namespace("tgt"):
+                os.mkdir(f"{group}/np/{self.portal}")
+            write(f"{group}/enable", 1)
+
+    def _start_initiators(self, options):
+        for path in ("/run/lock/iscsi", "/etc/iscsi/ifaces", "/etc/iscsi/nodes"):
+            os.makedirs(path, exist_ok=True)
+        write("/etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2026-01.lab:nobody\n")
+        options = {
+            "node.startup": "manual", "node.session.scan": "auto", "node.session.cmds_max": 128,
+            "node.session.queue_depth": 32, "node.session.iscsi.InitialR2T": "No",
+            "node.session.iscsi.ImmediateData": "Yes", **options,
+        }
+        write("/etc/iscsi/iscsid.conf", "".join(f"{key} = {value}\n" for key, value in options.items()))
+        for n in self.numbers:
+            write(f"/etc/iscsi/ifaces/i{n}", f"iface.iscsi_ifacename = i{n}\niface.transport_name = tcp\n"
+                  f"iface.net_ifacename = i{n}\niface.initiatorname = {self.initiator(n)}\n")
+        with open("/out/iscsid.log", "w") as log:
+            daemon = subprocess.Popen(["iscsid", "--foreground"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        def listens():
+            if daemon.poll() is not None:
+                raise Failed(f"iscsid ended with {daemon.returncode}: {read('/out/iscsid.log')}")
+            return "@ISCSIADM_ABSTRACT_NAMESPACE" in read("/proc/net/unix")
+
+        until(listens, "iscsid")
+        self._devices, self._sessions = {}, {}
+
+    def _node(self, number):
+        portal = "[fd00::1]:3260" if number in self.ipv6 else "10.0.0.1:3260"
+        return ["iscsiadm", "-m", "node", "-T", self.target(number), "-p", portal, "-I", f"i{number}"]
+
+    def log_in(self, number):
+        """Waits for the block device."""
+        run([*self._node(number), "-o", "new"])
+        run([*self._node(number), "--login"])
+
+        def session():
+            for path in glob.glob("/sys/class/iscsi_session/session*"):
+                if read(f"{path}/targetname") == self.target(number):
+                    for block in glob.glob(f"{path}/device/target*/*:0/block/*"):
+                        return path, os.path.basename(block)
+            return None
+
+        self._sessions[number], name = until(session, f"the device of initiator {number}")
+        until(lambda: os.path.exists(f"/dev/{name}") and read(f"/sys/block/{name}/size") != "0", f"/dev/{name}")
+        write(f"/sys/block/{name}/queue/scheduler", "none")
+        self._devices[number] = f"/dev/{name}"
+
+    def log_out(self, number):
+        run([*self._node(number), "--logout"])
+        del self._devices[number], self._sessions[number]
+
+
+def _null_block(name, mib, service_ms):
+    path = f"{CONFIGFS}/nullb/{name}"
+    os.mkdir(path)
+    for key, value in (("irqmode", 2), ("completion_nsec", round(service_ms * 1e6)), ("submit_queues", 1),
+                       ("hw_queue_depth", 1), ("queue_mode", 2), ("blocksize", 512), ("size", mib), ("memory_backed", 1),
+                       ("power", 1)):
+        write(f"{path}/{key}", value)
+    write(f"/sys/block/{name}/queue/scheduler", "none")
+
+
+def _direction(found):
+    if not found["total_ios"]:
+        return None
+    quantile = found["clat_ns"].get("percentile", {})
+    return {
+        "ios": found["total_ios"], "bytes": found["io_bytes"], "runtime_ms": found["runtime"],
+        "iops": round(found["iops"], 2), "bytes_per_s": found["bw_bytes"], "mean_ms": round(found["lat_ns"]["mean"] / 1e6, 4),
+        "p50_ms": round(quantile.get("50.000000", 0) / 1e6, 4), "p99_ms": round(quantile.get("99.000000", 0) / 1e6, 4),
+    }
+
+
+def _log(path, scale):
+    with open(path) as file:
+        rows = [line.split(",") for line in file]
+    return [(int(row[0]), ("read", "write", "trim")[int(row[2])], float(row[1]) * scale) for row in rows]
+
+
+def _tcp_counters():
+    """Of this thread's namespace. (/proc/net would be that of the process's first thread.)"""
+    found = {}
+    for file in ("snmp", "netstat"):
+        lines = [line.split() for line in read(f"/proc/thread-self/net/{file}").splitlines()]
+        for names, values in zip(lines[::2], lines[1::2]):
+            if names[0] in ("Tcp:", "TcpExt:"):
+                found.update(zip(names[1:], map(int, values[1:])))
+    return {name: found[name] for name in TCP_COUNTERS}
