@@ -60,6 +60,16 @@ impl Phase {
 }
 
 impl Pool {
+    fn take(&mut self, decision: &Decision) {
+        self.counts.add(decision.input);
+        if self.is_news(decision) {
+            tracing::info!("{decision}");
+            self.told = Some(Told { phase: Phase::of(decision), at: decision.at });
+        } else {
+            tracing::debug!("{decision}");
+        }
+    }
+
     fn is_news(&self, decision: &Decision) -> bool {
         let phase = Phase::of(decision);
         // A service begins by holding nothing, which nobody needs to be told, nor reminded of later.
@@ -76,15 +86,14 @@ impl Journal {
     pub(crate) fn follow(&mut self, snapshot: &PoolSnapshot) {
         let pool = self.pools.entry(snapshot.name.clone()).or_default();
         for decision in new_decisions(snapshot, pool.seen) {
-            pool.counts.add(decision.input);
-            if pool.is_news(decision) {
-                tracing::info!("{decision}");
-                pool.told = Some(Told { phase: Phase::of(decision), at: decision.at });
-            } else {
-                tracing::debug!("{decision}");
-            }
+            pool.take(decision);
         }
         pool.seen = snapshot.decisions;
+    }
+
+    /// Takes note of one decision, in the same way.
+    pub(crate) fn note(&mut self, decision: &Decision) {
+        self.pools.entry(decision.resource.clone()).or_default().take(decision);
     }
 
     /// The decisions so far by what the signal said.

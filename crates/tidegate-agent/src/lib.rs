@@ -1,14 +1,17 @@
 //! What turns the parts into services: configuration, reload, drain, metrics.
 //!
+//! [`agent`] regulates this machine's storage without being in its data path. Of the gateway,
 //! [`Config::load`](config::Config::load) reads a configuration, [`serve`](serve::serve) runs it until it is told
 //! to stop, [`Summary`](summary::Summary) says what it comes to, and [`metrics`] shows what happens.
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 mod cluster;
 pub mod config;
 mod journal;
 pub mod metrics;
 mod policy;
 pub mod serve;
+mod signals;
 pub mod summary;

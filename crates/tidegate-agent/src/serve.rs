@@ -7,8 +7,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use thiserror::Error;
 use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
 use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Peers, StartError};
@@ -19,6 +17,7 @@ use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::policy;
+use crate::signals::{self, Signal};
 use crate::summary::Summary;
 
 /// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
@@ -39,6 +38,15 @@ pub(crate) enum Event {
     Scrape(Scrape),
     /// The cluster's policies have changed.
     Policies(Policies),
+}
+
+impl From<Signal> for Event {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Reload => Self::Reload,
+            Signal::Stop => Self::Stop,
+        }
+    }
 }
 
 /// Why the service did not start, or ended otherwise than on request.
@@ -80,7 +88,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     log_warnings(&config);
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     // Before anything is served: a signal must find its handler from the first connection on.
-    receive_signals(sender.clone()).map_err(ServeError::Signals)?;
+    signals::receive(sender.clone(), Event::from).map_err(ServeError::Signals)?;
     let cluster = config.cluster.as_ref().map(join).transpose()?;
     if let Some(watch) = cluster.as_ref().and_then(|cluster| cluster.policy()) {
         follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
@@ -255,34 +263,4 @@ fn follow_policies(mut watch: PolicyWatch, events: SyncSender<Event>) -> io::Res
         }
     };
     thread::Builder::new().name("policies".to_owned()).spawn(body).map(drop)
-}
-
-fn receive_signals(events: SyncSender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let body = move || {
-        let mut stopping = false;
-        for signal in signals.forever() {
-            let event = match signal {
-                SIGHUP => Event::Reload,
-                _ if stopping => {
-                    tracing::error!("second signal, ending at once");
-                    signal_hook::low_level::exit(1);
-                }
-                _ => {
-                    stopping = true;
-                    Event::Stop
-                }
-            };
-            // A reload beyond the events that already wait would read the same file as they do; a stop must not be
-            // lost, and the service will come to it.
-            let sent = match event {
-                Event::Stop => events.send(event).is_ok(),
-                event => !matches!(events.try_send(event), Err(mpsc::TrySendError::Disconnected(_))),
-            };
-            if !sent {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("tidegate-signals".to_owned()).spawn(body).map(drop)
 }

@@ -67,7 +67,7 @@ pub fn read(
         None => Choice::None,
     };
     let window = window(pool, window_defaults, report);
-    let pid = pid(pool, report);
+    let pid = pid(pool, PidConfig::default(), report);
     let law = match choice {
         Choice::Window => Law::Window(window),
         Choice::Pid => Law::Pid(pid),
@@ -85,22 +85,49 @@ pub fn read(
         Law::Pid(_) => (["window"], "the law is `pid`"),
     };
     no_effect(pool, &idle_table, help, report);
-    loop_config(pool, name, law, report)
+    let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
+    config.normalise = pool.flag("normalise", report);
+    let automatic = automatic(pool, &mut config, report);
+    loop_config(pool, config, automatic, report)
+}
+
+/// The keys of a resource that only the PID regulates: what [`read_pid`] reads.
+pub const PID_RESOURCE_KEYS: &[&str] =
+    &["target", "set_point", "interval", "smoothing", "past_weight", "idle_half_life", "dry_run", "pid"];
+
+/// Reads what the PID is told where no other law comes into question. `defaults` has what is not written, the PID's
+/// parameters among it; its target does not matter. `None` when something is wrong, which is then reported.
+pub fn read_pid(section: &Section<'_>, defaults: LoopConfig, report: &mut Report<'_>) -> Option<LoopConfig> {
+    let Law::Pid(parameters) = defaults.law else { return None };
+    let law = Law::Pid(pid(section, parameters, report));
+    loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
+}
+
+/// Whether the set point is chosen automatically.
+#[derive(Clone, Copy, PartialEq)]
+enum Automatic {
+    No,
+    Yes,
+    /// It cannot be understood, which was reported.
+    Unclear,
 }
 
 fn loop_config(
     pool: &Section<'_>,
-    name: &ResourceName,
-    law: Law,
+    mut config: LoopConfig,
+    automatic: Automatic,
     report: &mut Report<'_>,
 ) -> Option<LoopConfig> {
     if !pool.has("target") {
         pool.missing("target", "\"15ms\"", report);
     }
     let target = pool.parsed::<Latency>("target", report);
-    let mut config =
-        LoopConfig::new(name.clone(), target.as_ref().map_or(Latency::ZERO, |target| target.value), law);
-    let understood = set_point(pool, &mut config, report);
+    config.target = target.as_ref().map_or(Latency::ZERO, |target| target.value);
+    if automatic == Automatic::No
+        && let Some(ratio) = pool.number("set_point", report)
+    {
+        config.set_point_ratio = ratio.value;
+    }
     if let Some(interval) = pool.parsed::<Latency>("interval", report) {
         config.interval = interval.value.to_duration();
         if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&config.interval) {
@@ -111,9 +138,8 @@ fn loop_config(
         config.idle_half_life = half_life.value.to_duration();
     }
     smoothing(pool, &mut config, report);
-    config.normalise = pool.flag("normalise", report);
     config.dry_run = pool.flag("dry_run", report);
-    target.and(understood)?;
+    target.filter(|_| automatic != Automatic::Unclear)?;
     match config.validate() {
         Ok(()) => Some(config),
         // Said above, with its bounds.
@@ -126,30 +152,25 @@ fn loop_config(
     }
 }
 
-/// A part of the target, or `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
-/// `None` when it cannot be understood, which is then reported.
-fn set_point(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) -> Option<()> {
+/// Looks for `"auto"`: then the whole target is the ceiling, because there is no promise to keep clear of.
+fn automatic(pool: &Section<'_>, config: &mut LoopConfig, report: &mut Report<'_>) -> Automatic {
     let knee = knee(pool, report);
-    if let Some(value) = pool.value("set_point")
-        && let Some(text) = value.get_ref().as_str()
-    {
-        if text != "auto" {
-            let text = text.escape_debug();
-            report.error(
-                &value.span(),
-                format!("`set_point` must be a number or `\"auto\"`, not `\"{text}\"`"),
-            );
-            return None;
+    match pool.value("set_point").and_then(|value| Some((value.span(), value.get_ref().as_str()?))) {
+        Some((_, "auto")) => {
+            config.set_point_ratio = 1.0;
+            config.knee = Some(knee);
+            Automatic::Yes
         }
-        config.set_point_ratio = 1.0;
-        config.knee = Some(knee);
-        return Some(());
+        Some((span, text)) => {
+            let text = text.escape_debug();
+            report.error(&span, format!("`set_point` must be a number or `\"auto\"`, not `\"{text}\"`"));
+            Automatic::Unclear
+        }
+        None => {
+            no_effect(pool, &["knee"], "only `set_point = \"auto\"` looks for the knee", report);
+            Automatic::No
+        }
     }
-    if let Some(ratio) = pool.number("set_point", report) {
-        config.set_point_ratio = ratio.value;
-    }
-    no_effect(pool, &["knee"], "only `set_point = \"auto\"` looks for the knee", report);
-    Some(())
 }
 
 fn knee(pool: &Section<'_>, report: &mut Report<'_>) -> KneeConfig {
@@ -199,8 +220,7 @@ fn window(pool: &Section<'_>, mut config: WindowConfig, report: &mut Report<'_>)
     config
 }
 
-fn pid(pool: &Section<'_>, report: &mut Report<'_>) -> PidConfig {
-    let mut config = PidConfig::default();
+fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut Report<'_>) -> PidConfig {
     let Some(section) = pool.table("pid", PID_KEYS, report) else { return config };
     let variants = [("clamped", PidVariant::Clamped), ("literal", PidVariant::Literal)];
     if let Some(gain) = section.number("proportional_gain", report) {

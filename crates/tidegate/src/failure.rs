@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use tidegate_agent::agent::AgentError;
 use tidegate_agent::config::{ConfigError, CredentialError};
 use tidegate_agent::serve::ServeError;
 use tidegate_cluster::PolicyError;
@@ -31,6 +32,9 @@ pub(crate) enum Failure {
     /// The service.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -111,6 +115,7 @@ impl Failure {
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
+            Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
             // Whoever closed the pipe has read enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => FAILED,
@@ -124,7 +129,8 @@ impl Failure {
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
             | Self::InvalidScenario(_)
-            | Self::Serve(ServeError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
+            | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))
+            | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
             other => Some(format!("tidegate: {other}")),
         }
     }

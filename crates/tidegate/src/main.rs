@@ -1,5 +1,6 @@
 //! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere else.
 
+mod agent;
 mod check;
 mod demo;
 mod failure;
@@ -35,6 +36,9 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
+    Agent(agent::Args),
+    #[command(hide = true)]
+    Guard(agent::GuardArgs),
     Check(check::Args),
     Load(load::Args),
     Sim(sim::Args),
@@ -46,6 +50,8 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => demo::run(args).map_err(Failure::from),
         Command::Serve(args) => serve::run(args),
+        Command::Agent(args) => agent::run(args),
+        Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),

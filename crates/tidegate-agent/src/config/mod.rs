@@ -27,7 +27,8 @@ use tidegate_units::{ConsumerName, Latency};
 
 use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
-use listen::{Listen, MetricsAddress};
+use listen::Listen;
+pub(crate) use listen::MetricsAddress;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 
@@ -95,7 +96,7 @@ impl Config {
     }
 }
 
-fn read_bounded(path: &Path) -> io::Result<String> {
+pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST_FILE {

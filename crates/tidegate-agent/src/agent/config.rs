@@ -1,0 +1,303 @@
+//! The agent's configuration: which resources, what was promised for them, and who may be held.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_config::{Finding, Given, Report, Section, law};
+use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig, WritersConfigError};
+use tidegate_host::throttle::Packets;
+use tidegate_units::{ByteRate, Latency, ResourceName};
+
+use super::pattern::Pattern;
+use crate::config::{ConfigError, MetricsAddress, read_bounded};
+
+pub(super) const ROOT_KEYS: &[&str] = &["metrics", "packets", "ports", "resource"];
+
+pub(super) const RESOURCE_KEYS: &[&str] = &[
+    "device",
+    "writers",
+    "members",
+    "exempt",
+    "target",
+    "set_point",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "idle_half_life",
+    "dry_run",
+    "pid",
+];
+
+pub(super) const WRITERS_KEYS: &[&str] = &["above", "leaves_below", "smoothing", "interval", "silence"];
+
+/// Where targets listen: iSCSI, NVMe/TCP, NFS.
+const PORTS: [u16; 3] = [3260, 4420, 2049];
+
+/// The paper's interval (§2.3.2).
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longer delays come near the 200 ms after which TCP takes silence for loss.
+const GREATEST_DELAY: Latency = Latency::from_millis(100);
+
+/// Everything that `tidegate agent` is told.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Which packets to held consumers are held.
+    pub packets: Packets,
+    /// The ports that the packets come from.
+    pub ports: BTreeSet<u16>,
+    /// What is regulated.
+    pub resources: Vec<ResourceConfig>,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// What is regulated, for whom, and at whose cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceConfig {
+    /// How. Its resource is the name in the configuration.
+    pub law: LoopConfig,
+    /// What of this machine it is.
+    pub storage: Storage,
+    /// Who joins the set of those who may be held; `None`: nobody but `members`.
+    pub writers: Option<WritersConfig>,
+    /// Who always may be held.
+    pub members: Vec<Pattern>,
+    /// Who never is.
+    pub exempt: Vec<Pattern>,
+}
+
+/// What of this machine a resource is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// A volume group of LVM.
+    VolumeGroup(String),
+    /// A block device by itself.
+    Device(String),
+}
+
+impl AgentConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads a configuration text. `name` is what findings call it.
+    ///
+    /// # Errors
+    /// When anything in the text is wrong.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let mut report = Report::new(name, text);
+        let Some(document) = tidegate_config::parse(text, &mut report) else {
+            return Err(ConfigError::Invalid(report.into_findings()));
+        };
+        let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
+        let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
+        let kinds = [("all", Packets::All), ("small", Packets::Small), ("acks", Packets::Acks)];
+        let packets = root.choice("packets", &kinds, &mut report);
+        let ports = ports(&root, &mut report);
+        let resources = resources(&root, &mut report);
+        let failed = report.has_errors();
+        let findings = report.into_findings();
+        if failed {
+            return Err(ConfigError::Invalid(findings));
+        }
+        Ok(Self {
+            metrics: metrics.map(|given| given.value.0),
+            packets: packets.map_or(Packets::default(), |given| given.value),
+            ports,
+            resources,
+            warnings: findings,
+        })
+    }
+}
+
+/// Whether a text is of an agent rather than of a gateway. What is neither is for the gateway's reader to complain about.
+#[must_use]
+pub fn is_agents(text: &str) -> bool {
+    let mut report = Report::new("", text);
+    tidegate_config::parse(text, &mut report).is_some_and(|document| document.contains_key("resource"))
+}
+
+fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
+    let Some(given) = root.list::<u16>("ports", "names no port: nobody could be held", report) else {
+        return PORTS.into();
+    };
+    given.into_iter().map(|given| given.value).collect()
+}
+
+fn resources(root: &Section<'_>, report: &mut Report<'_>) -> Vec<ResourceConfig> {
+    let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else { return Vec::new() };
+    if tables.is_empty() {
+        report.error_with_help(
+            root.span(),
+            "the configuration has no resources",
+            "add a table `[resource.NAME]`, NAME being that of a volume group",
+        );
+    }
+    tables.into_iter().filter_map(|(name, section)| resource(&name, &section, report)).collect()
+}
+
+fn resource(name: &Given<&str>, section: &Section<'_>, report: &mut Report<'_>) -> Option<ResourceConfig> {
+    let resource = match ResourceName::new(name.value) {
+        Ok(resource) => Some(resource),
+        Err(error) => {
+            report.error(&name.span, format!("a resource's name: {error}"));
+            None
+        }
+    };
+    let storage = match section.text("device", report) {
+        Some(device) => Storage::Device(device.value.to_owned()),
+        None => Storage::VolumeGroup(name.value.to_owned()),
+    };
+    let members = patterns(section, "members", report);
+    let exempt = patterns(section, "exempt", report);
+    let writers = writers(section, report);
+    if writers.is_none() && members.is_empty() {
+        report.warning(
+            section.span(),
+            format!("{} has nobody to hold back", section.what()),
+            "`writers = false` needs `members`",
+        );
+    }
+    let pid = PidConfig { greatest: GREATEST_DELAY, ..PidConfig::default() };
+    let mut defaults = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
+    defaults.interval = INTERVAL;
+    defaults.signal = SignalChoice::Reads;
+    let law = law::read_pid(section, defaults, report)?;
+    if let Law::Pid(pid) = law.law
+        && pid.greatest > Latency::from_secs_f64(1.0 / pid.floor.per_second())
+    {
+        report.error_with_help(
+            section.span(),
+            format!(
+                "the longest delay, {}, could take a consumer below the floor rate, {}",
+                pid.greatest, pid.floor
+            ),
+            "a consumer that sends one request after the other gets 1/delay of them per second",
+        );
+        return None;
+    }
+    Some(ResourceConfig { law, storage, writers, members, exempt })
+}
+
+fn patterns(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> Vec<Pattern> {
+    let given = section.one_or_more::<Pattern>(key, report).unwrap_or_default();
+    given.into_iter().map(|given| given.value).collect()
+}
+
+/// The set of writers: a table, or `false`.
+fn writers(section: &Section<'_>, report: &mut Report<'_>) -> Option<WritersConfig> {
+    let mut config = WritersConfig::default();
+    if section.value("writers").is_some_and(|value| value.get_ref().as_bool() == Some(false)) {
+        return None;
+    }
+    let Some(table) = section.table("writers", WRITERS_KEYS, report) else { return Some(config) };
+    if let Some(above) = table.parsed::<ByteRate>("above", report) {
+        config.above = above.value;
+    }
+    if let Some(below) = table.number("leaves_below", report) {
+        config.leaves_below = below.value;
+    }
+    for (key, field) in [
+        ("smoothing", &mut config.smoothing),
+        ("interval", &mut config.interval),
+        ("silence", &mut config.silence),
+    ] {
+        if let Some(time) = table.parsed::<Latency>(key, report) {
+            *field = time.value.to_duration();
+        }
+    }
+    if let Err(error) = config.validate() {
+        let key = match error {
+            WritersConfigError::Above => "above",
+            WritersConfigError::LeavesBelow(_) => "leaves_below",
+            WritersConfigError::Interval => "interval",
+        };
+        let place = table.value(key).map_or_else(|| table.span().clone(), toml::Spanned::span);
+        report.error(&place, error.to_string());
+    }
+    Some(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<AgentConfig, String> {
+        AgentConfig::parse("agent.toml", text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn two_lines_are_enough() {
+        let config = parse("[resource.vg0]\ntarget = \"15ms\"\n").unwrap();
+        let vg0 = &config.resources[0];
+        assert_eq!(vg0.storage, Storage::VolumeGroup("vg0".to_owned()));
+        assert_eq!(vg0.law.target, Latency::from_millis(15));
+        assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
+        assert_eq!(vg0.writers, Some(WritersConfig::default()));
+        assert_eq!(config.ports, PORTS.into());
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn everything_that_can_be_said() {
+        let config = parse(
+            r#"
+packets = "small"
+ports = ["3260"]
+[resource.fast]
+device = "nvme0n1"
+target = "5ms"
+writers = { above = "10MiB/s", leaves_below = 0.3, silence = "5s" }
+members = ["10.0.0.0/24", "iqn.*:backup"]
+exempt = "10.0.0.11"
+pid = { greatest = "40ms", proportional_gain = 0.3 }
+"#,
+        )
+        .unwrap();
+        let fast = &config.resources[0];
+        assert_eq!(fast.storage, Storage::Device("nvme0n1".to_owned()));
+        assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
+        assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
+        assert_eq!((config.packets, config.ports.len()), (Packets::Small, 1));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_places() {
+        for (text, said) in [
+            ("", "no resources"),
+            ("[resource.vg0]\n", "needs `target`"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"", "agent.toml:3:1"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),
+            ("[resource.vg0]\ntarget = \"15ms\"\npid = { greatest = \"2s\" }", "below the floor rate"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nwriters = { above = \"0B/s\" }", "agent.toml:3:"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn nobody_to_hold_is_a_warning() {
+        let config = parse("[resource.vg0]\ntarget = \"15ms\"\nwriters = false").unwrap();
+        assert!(config.warnings[0].to_string().contains("nobody to hold back"));
+    }
+
+    #[test]
+    fn an_agents_configuration_is_told_from_a_gateways() {
+        assert!(is_agents("[resource.vg0]\ntarget = \"15ms\""));
+        assert!(!is_agents("listen = []\n[pool.a]"));
+        assert!(!is_agents("[[["));
+    }
+}

@@ -1,0 +1,166 @@
+//! One resource: its loop, its set of writers, and what the throttle is to do for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate_control::{
+    ConsumerObservation, ControlLoop, Decision, LoopConfigError, Observation, Writers, WritersConfigError,
+};
+use tidegate_host::throttle::Hold;
+use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
+
+use super::config::ResourceConfig;
+use super::pattern::Pattern;
+use super::watch::Load;
+
+/// Consumers' addresses.
+pub(super) type Addresses<'a> = BTreeMap<&'a ConsumerName, BTreeSet<IpAddr>>;
+
+/// A resource that is being regulated.
+#[derive(Debug)]
+pub(super) struct Resource {
+    config: ResourceConfig,
+    control: ControlLoop,
+    writers: Option<Writers>,
+    /// Since the last decision.
+    pending: BTreeMap<ConsumerName, Load>,
+    since_decision: Duration,
+    /// In force for all members.
+    delay: Latency,
+    members: BTreeSet<ConsumerName>,
+}
+
+impl Resource {
+    pub(super) fn new(config: ResourceConfig) -> Result<Self, SetUpError> {
+        Ok(Self {
+            control: ControlLoop::new(config.law.clone())?,
+            writers: config.writers.map(Writers::new).transpose()?,
+            config,
+            pending: BTreeMap::new(),
+            since_decision: Duration::ZERO,
+            delay: Latency::ZERO,
+            members: BTreeSet::new(),
+        })
+    }
+
+    /// Changes the set-up while running, without letting go of anybody in between.
+    pub(super) fn reconfigure(&mut self, config: ResourceConfig) -> Result<(), SetUpError> {
+        self.control.reconfigure(config.law.clone())?;
+        match (&mut self.writers, config.writers) {
+            (Some(writers), Some(new)) => writers.reconfigure(new)?,
+            (writers, new) => *writers = new.map(Writers::new).transpose()?,
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    pub(super) fn config(&self) -> &ResourceConfig {
+        &self.config
+    }
+
+    pub(super) fn name(&self) -> &ResourceName {
+        &self.config.law.resource
+    }
+
+    pub(super) fn delay(&self) -> Latency {
+        self.delay
+    }
+
+    pub(super) fn members(&self) -> &BTreeSet<ConsumerName> {
+        &self.members
+    }
+
+    /// Takes what its consumers did in `elapsed`, and decides when its interval is over.
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        elapsed: Duration,
+        loads: BTreeMap<ConsumerName, Load>,
+        addresses: &Addresses<'_>,
+    ) -> Option<Decision> {
+        if let Some(writers) = &mut self.writers {
+            let written = loads.iter().map(|(name, load)| (name, load.writes.bytes));
+            writers.observe(elapsed, self.delay > Latency::ZERO, written);
+        }
+        for (name, load) in loads {
+            self.pending.entry(name).or_default().plus(&load);
+        }
+        self.since_decision = self.since_decision.saturating_add(elapsed);
+        // A tick that comes a little early is this interval's all the same.
+        if self.since_decision + elapsed / 2 < self.config.law.interval {
+            return None;
+        }
+        let since = std::mem::take(&mut self.since_decision);
+        self.members = self.eligible(addresses);
+        let consumers = std::mem::take(&mut self.pending)
+            .into_iter()
+            .map(|(name, load)| ConsumerObservation {
+                mean_outstanding: load.outstanding_with(
+                    if self.members.contains(&name) { self.delay } else { Latency::ZERO },
+                    since,
+                ),
+                protected: !self.members.contains(&name),
+                reads: load.reads,
+                writes: load.writes,
+                ..ConsumerObservation::idle(name, Shares::DEFAULT, false)
+            })
+            .collect();
+        let observation = Observation::new(self.name().clone(), now, consumers);
+        let (commands, decision) = self.control.step(now, &observation);
+        self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
+        Some(decision)
+    }
+
+    /// What the throttle is to do.
+    pub(super) fn hold(&self, addresses: &Addresses<'_>) -> Hold {
+        let of = |name: &ConsumerName| addresses.get(name).into_iter().flatten().copied();
+        // Who shares an address with somebody exempt is not held either: packets carry addresses, not names.
+        let exempt: BTreeSet<IpAddr> = addresses
+            .iter()
+            .filter(|(name, addresses)| meant(&self.config.exempt, name, addresses))
+            .flat_map(|(_, addresses)| addresses.iter().copied())
+            .collect();
+        Hold {
+            resource: self.name().clone(),
+            members: self.members.iter().flat_map(of).filter(|address| !exempt.contains(address)).collect(),
+            delay: self.delay,
+        }
+    }
+
+    /// Lets go, as nothing is known any more.
+    pub(super) fn release(&mut self) {
+        self.delay = Latency::ZERO;
+    }
+
+    /// Who of those that load the resource may be held.
+    fn eligible(&self, addresses: &Addresses<'_>) -> BTreeSet<ConsumerName> {
+        let nowhere = BTreeSet::new();
+        self.pending
+            .keys()
+            .filter(|name| {
+                let addresses = addresses.get(name).unwrap_or(&nowhere);
+                let writes = self.writers.as_ref().is_some_and(|writers| writers.contains(name));
+                (writes || meant(&self.config.members, name, addresses))
+                    && !meant(&self.config.exempt, name, addresses)
+            })
+            .cloned()
+            .collect()
+    }
+}
+
+fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &BTreeSet<IpAddr>) -> bool {
+    let addresses: Vec<_> = addresses.iter().copied().collect();
+    patterns.iter().any(|pattern| pattern.matches(name.as_str(), &addresses))
+}
+
+/// Why a resource cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetUpError {
+    /// Its law.
+    #[error(transparent)]
+    Law(#[from] LoopConfigError),
+    /// Its set of writers.
+    #[error(transparent)]
+    Writers(#[from] WritersConfigError),
+}

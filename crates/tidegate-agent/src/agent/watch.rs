@@ -1,0 +1,279 @@
+//! Who loads which resource, and how: counters of devices, brought together with sessions and volumes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate_control::{Operations, Outstanding};
+use tidegate_host::sense::{Change, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, sessions};
+use tidegate_host::{DeviceNumber, ReadError, Root};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
+
+use super::config::Storage;
+
+/// Sessions come and go, and volumes are made and removed: this often is looked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The machine as the agent sees it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    root: Root,
+    stats: DiskStats,
+    previous: DiskStats,
+    sampled: Option<Instant>,
+    volumes: Volumes,
+    sessions: Sessions,
+    looked: Option<Instant>,
+    devices: BTreeMap<DeviceNumber, Device>,
+}
+
+/// A device that consumers load.
+#[derive(Debug, Default)]
+struct Device {
+    /// Who, and which part of the load is whose.
+    users: Vec<User>,
+    /// Since when reads are in flight without one having completed.
+    reads_wait_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct User {
+    consumer: ConsumerName,
+    /// What it did to the device lately, in the target's units; one for each where nobody did anything.
+    weight: u64,
+}
+
+/// What one consumer did to one resource since the sample before.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Load {
+    pub(super) reads: Operations,
+    pub(super) writes: Operations,
+    /// How long its requests were outstanding at the storage, all together, in seconds: without what waits in the network.
+    pub(super) outstanding_seconds: f64,
+}
+
+impl Watch {
+    pub(super) fn new(root: Root) -> Result<Self, ReadError> {
+        let mut watch = Self {
+            volumes: Volumes::read(&root)?,
+            stats: DiskStats::read(&root)?,
+            previous: DiskStats::default(),
+            sampled: None,
+            sessions: sessions(&root),
+            looked: None,
+            devices: BTreeMap::new(),
+            root,
+        };
+        watch.look(Instant::ZERO)?;
+        Ok(watch)
+    }
+
+    /// Reads the counters, and now and then who is there. Gives the time since the sample before; `None` at the first.
+    pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Duration>, ReadError> {
+        if self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK) {
+            self.look(now)?;
+        }
+        std::mem::swap(&mut self.stats, &mut self.previous);
+        if let Err(error) = self.stats.read_again(&self.root) {
+            // The counters before are still good to count from.
+            std::mem::swap(&mut self.stats, &mut self.previous);
+            return Err(error);
+        }
+        let elapsed = self.sampled.map(|sampled| now.saturating_since(sampled));
+        self.sampled = Some(now);
+        self.watch_silence(now);
+        Ok(elapsed)
+    }
+
+    fn look(&mut self, now: Instant) -> Result<(), ReadError> {
+        self.volumes = Volumes::read(&self.root)?;
+        let before = std::mem::replace(&mut self.sessions, sessions(&self.root));
+        self.looked = Some(now);
+        let mut devices: BTreeMap<DeviceNumber, Device> = BTreeMap::new();
+        for session in &self.sessions.sessions {
+            let Some(number) = session.device else { continue };
+            let device = devices.entry(number).or_default();
+            let weight = work_since(session, &before);
+            match device.users.iter_mut().find(|user| user.consumer == session.consumer) {
+                Some(user) => user.weight += weight,
+                None => device.users.push(User { consumer: session.consumer.clone(), weight }),
+            }
+        }
+        for (number, device) in &mut devices {
+            if device.users.iter().all(|user| user.weight == 0) {
+                device.users.iter_mut().for_each(|user| user.weight = 1);
+            }
+            device.reads_wait_since = self.devices.get(number).and_then(|known| known.reads_wait_since);
+        }
+        self.devices = devices;
+        Ok(())
+    }
+
+    /// Follows since when each device's reads have waited: counters say how many are in flight, and not how old they are.
+    fn watch_silence(&mut self, now: Instant) {
+        for (number, device) in &mut self.devices {
+            let delta = self.stats.change(&self.previous, *number).and_then(Change::delta);
+            let disk = self.stats.get(*number);
+            device.reads_wait_since = match (disk, delta) {
+                (Some(disk), Some(delta)) if delta.in_flight > 0 => {
+                    let waiting = delta.reads.ios > 0 || reads_in_flight(&self.root, disk.name.as_str()) > 0;
+                    let since = device.reads_wait_since.filter(|_| delta.reads.ios == 0);
+                    waiting.then(|| since.unwrap_or(now))
+                }
+                _ => None,
+            };
+        }
+    }
+
+    /// The devices of a resource that sessions load.
+    fn devices_of(&self, storage: &Storage) -> Vec<DeviceNumber> {
+        let members = match storage {
+            Storage::VolumeGroup(name) => self.volumes.members(Group::VolumeGroup(name)),
+            Storage::Device(name) => match self.volumes.find(name) {
+                Some(device) => vec![device.number],
+                None => Vec::new(),
+            },
+        };
+        members.into_iter().filter(|number| self.devices.contains_key(number)).collect()
+    }
+
+    /// Whether this machine has the storage at all.
+    pub(super) fn has(&self, storage: &Storage) -> bool {
+        match storage {
+            Storage::VolumeGroup(name) => !self.volumes.members(Group::VolumeGroup(name)).is_empty(),
+            Storage::Device(name) => self.volumes.find(name).is_some(),
+        }
+    }
+
+    /// What every consumer of a resource did since the sample before, those included that did nothing.
+    pub(super) fn loads(&self, storage: &Storage, now: Instant) -> BTreeMap<ConsumerName, Load> {
+        let mut loads: BTreeMap<ConsumerName, Load> = BTreeMap::new();
+        for number in self.devices_of(storage) {
+            let device = &self.devices[&number];
+            let delta = self.stats.change(&self.previous, number).and_then(Change::delta);
+            let delta = delta.unwrap_or_default();
+            for (user, part) in device.parts() {
+                let load = loads.entry(user.consumer.clone()).or_default();
+                load.add(&delta, &part, device.reads_wait_since.map(|since| now.latency_since(since)));
+            }
+        }
+        loads
+    }
+
+    /// Every consumer's addresses, whatever it loads.
+    pub(super) fn addresses(&self) -> BTreeMap<&ConsumerName, BTreeSet<IpAddr>> {
+        let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for session in &self.sessions.sessions {
+            found.entry(&session.consumer).or_default().extend(session.addresses.iter().copied());
+        }
+        found
+    }
+
+    /// What the targets said, and what they are silent about.
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+}
+
+impl Device {
+    fn parts(&self) -> impl Iterator<Item = (&User, Part)> {
+        let of = self.users.iter().map(|user| user.weight).sum();
+        let mut before = 0;
+        self.users.iter().map(move |user| {
+            let part = Part { from: before, to: before + user.weight, of };
+            before = part.to;
+            (user, part)
+        })
+    }
+}
+
+/// A part of what a device did. The parts of all its users add up to the whole, whatever is divided.
+struct Part {
+    from: u64,
+    to: u64,
+    of: u64,
+}
+
+impl Part {
+    fn share(&self, whole: u64) -> u64 {
+        let up_to = |bound: u64| u128::from(whole) * u128::from(bound) / u128::from(self.of.max(1));
+        (up_to(self.to) - up_to(self.from)) as u64
+    }
+}
+
+impl Load {
+    fn add(&mut self, delta: &DiskDelta, part: &Part, reads_wait: Option<Latency>) {
+        for (done, operations) in [(&delta.reads, &mut self.reads), (&delta.writes, &mut self.writes)] {
+            operations.count += part.share(done.ios);
+            operations.bytes = Bytes::new(operations.bytes.get() + part.share(done.bytes().get()));
+            let waited = Latency::from_nanos(part.share(done.response_time.as_nanos()));
+            operations.total_latency = operations.total_latency.saturating_add(waited);
+        }
+        if reads_wait.is_some() {
+            self.reads.in_flight = self.reads.in_flight.saturating_add(1);
+            self.reads.oldest_in_flight = self.reads.oldest_in_flight.max(reads_wait);
+        }
+        let part = (part.to - part.from) as f64 / part.of.max(1) as f64;
+        self.outstanding_seconds += delta.weighted.as_secs_f64() * part;
+    }
+
+    /// Adds what followed: what has waited since before has its age of now.
+    pub(super) fn plus(&mut self, more: &Self) {
+        for (sum, more) in [(&mut self.reads, more.reads), (&mut self.writes, more.writes)] {
+            sum.count += more.count;
+            sum.bytes = Bytes::new(sum.bytes.get() + more.bytes.get());
+            sum.total_latency = sum.total_latency.saturating_add(more.total_latency);
+            sum.in_flight = more.in_flight;
+            sum.oldest_in_flight = more.oldest_in_flight;
+        }
+        self.outstanding_seconds += more.outstanding_seconds;
+    }
+
+    /// What the throttle takes for the consumer's requests under way, by Little's law: those at the storage, and those that
+    /// its delay holds.
+    pub(super) fn outstanding_with(&self, delay: Latency, elapsed: Duration) -> Outstanding {
+        let held_seconds = (self.reads.count + self.writes.count) as f64 * delay.as_secs_f64();
+        Outstanding::new((self.outstanding_seconds + held_seconds) / elapsed.as_secs_f64())
+    }
+}
+
+/// What a session did since the look before, as far as its target counts it, in MiB. Counters wrap.
+fn work_since(session: &Session, before: &Sessions) -> u64 {
+    let same = |old: &&Session| {
+        old.via == session.via
+            && old.consumer == session.consumer
+            && old.target == session.target
+            && old.volume == session.volume
+    };
+    let Some((new, old)) =
+        session.counters.zip(before.sessions.iter().find(same).and_then(|old| old.counters))
+    else {
+        return 0;
+    };
+    u64::from(new.read_mib.wrapping_sub(old.read_mib))
+        + u64::from(new.written_mib.wrapping_sub(old.written_mib))
+}
+
+/// How many reads a device has in flight now. None where the kernel does not say.
+fn reads_in_flight(root: &Root, name: &str) -> u64 {
+    let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
+    fs::read_to_string(path).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_did_to_one_device_adds_up_to_what_it_did() {
+        for weights in [[1, 1, 1], [7, 1, 2], [0, 5, 0]] {
+            let users = weights.map(|weight| User { consumer: ConsumerName::new("c").unwrap(), weight });
+            let device = Device { users: users.into(), reads_wait_since: None };
+            for whole in [0, 1, 10, 1_001, u64::MAX] {
+                let parts: u64 = device.parts().map(|(_, part)| part.share(whole)).sum();
+                assert_eq!(parts, whole, "{weights:?}");
+            }
+        }
+    }
+}

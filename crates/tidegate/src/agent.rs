@@ -1,0 +1,49 @@
+//! `tidegate agent`, and the guardian that it starts.
+
+use std::path::PathBuf;
+
+use tidegate_agent::agent::{self, GuardianCommand};
+use tidegate_host::throttle;
+
+use crate::failure::Failure;
+use crate::logging;
+
+/// Regulate this machine's storage for those who use it over the network
+///
+/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the packets to them,
+/// while reads take longer than was promised. Needs root, or CAP_NET_ADMIN and read access to configfs. Nothing is in the
+/// data path while all is well, and nothing stays when the agent ends, however it ends.
+///
+/// Signals: SIGHUP reads the configuration again, and keeps the old one when the new one is wrong. SIGTERM and SIGINT let
+/// go of everybody, and end.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The configuration; see docs/agent.md
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// What to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    logging::start(args.log.as_deref())?;
+    // By this name also after the file was replaced by a newer one.
+    let guardian = GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] };
+    Ok(agent::run(&args.config, &guardian)?)
+}
+
+/// The guardian of an agent: started by it, never by hand
+#[derive(clap::Args)]
+pub(crate) struct GuardArgs {}
+
+pub(crate) fn guard(_: &GuardArgs) -> Result<(), Failure> {
+    logging::start(None)?;
+    if let Some(found) = throttle::guard()?
+        && !found.nothing()
+    {
+        tracing::warn!("the agent is gone without letting go; everybody is let go now");
+    }
+    Ok(())
+}

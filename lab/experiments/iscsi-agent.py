@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""In the guest: `tidegate agent` on an iSCSI target, a small reader, and writers on other initiators.
+
+usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
+
+Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
+bursts with pauses between them (the paper's figs. 12 to 16). In order:
+
+   alone        the reader alone
+   unregulated  with the bursts, without an agent
+   rest         the agent runs and nobody is to be held: what is in the kernel
+   sets         who is in the set, and when
+   target-MS    with the bursts and the agent, for each target
+   killed       the agent is killed while it holds: what is left in the kernel two seconds later
+   ended        the agent is told to end while it holds: what is left when it has
+
+Leaves /out/measured.json, and the agent's log of each phase.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import iscsi
+
+WRITERS = (2, 3, 4)
+JOBS = 4
+CONFIGURATION = """\
+[resource.vg0]
+target = "{target}ms"
+{more}
+"""
+
+
+def now_ms():
+    return round(time.time() * 1000)
+
+
+class Agent:
+    """`tidegate agent` in the target's network namespace, as an administrator would run it."""
+
+    def __init__(self, lab, name, target, more="", log="debug"):
+        path = f"/tmp/{name}.toml"
+        iscsi.write(path, CONFIGURATION.format(target=f"{target:g}", more=more))
+        self.log = open(f"/out/{name}.log", "w")
+        self.process = lab.target_popen(["tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
+        iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
+        if self.process.poll() is not None:
+            raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
+
+    def end(self, with_signal=signal.SIGTERM):
+        self.process.send_signal(with_signal)
+        self.process.wait(10)
+        self.log.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.end()
+
+
+def kernel(lab):
+    """What of anybody's is in the target's kernel: rules, members of sets, queueing disciplines, filters."""
+    ruleset = json.loads(lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"]
+    members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
+    qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show", "dev", "eth0"]))
+    filters = json.loads(lab.target_exec(["tc", "-j", "filter", "show", "dev", "eth0"]) or "[]")
+    return {
+        "rules": sum("rule" in item for item in ruleset),
+        "tables": [item["table"]["name"] for item in ruleset if "table" in item],
+        "members": sorted({address for addresses in members for address in addresses}),
+        "qdiscs": [qdisc["kind"] for qdisc in qdiscs],
+        "filters": len(filters),
+    }
+
+
+def reader(lab, seconds):
+    return {"name": "reader", "filename": lab.device(1), "rw": "randread", "bs": "4k", "iodepth": 1, "rate": "256k",
+            "runtime": seconds, "size": "64m"}
+
+
+def writers(lab, options, begin, seconds):
+    return [{"name": f"w{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": options.depth,
+             "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": seconds}
+            for n in WRITERS for job in range(JOBS)]
+
+
+def bursts(lab, options):
+    """The reader beside bursts of writers: per second, and when the bursts were."""
+    begins = [options.pause + index * (options.burst + options.pause) for index in range(options.bursts)]
+    length = options.pause + options.bursts * (options.burst + options.pause)
+    jobs = [reader(lab, length)]
+    for begin in begins:
+        jobs += writers(lab, options, begin, options.burst)
+    before, drops, volumes, began = lab.retransmissions(), lab.drops(), lab.volumes(), now_ms()
+    results = lab.fio(jobs, log_ms=1000, randseed=options.seed)
+    after, counted = lab.retransmissions(), lab.volumes()
+    written = sum(result["write"]["bytes"] for result in results if result["write"])
+    return {
+        "seconds": [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]],
+        "reads": results[0]["read"],
+        "bursts": [[begin, begin + options.burst] for begin in begins],
+        "written_bytes_per_s": written / (options.bursts * options.burst),
+        "volumes": {name: {field: counted[name][field] - volumes[name][field] for field in counted[name]} for name in counted},
+        "retransmissions": {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after},
+        "drops": lab.drops() - drops,
+    }
+
+
+def watch_sets(lab, options):
+    """When the writers came into the set, and when they left it. The kernel is asked as an administrator would."""
+    seen, load = [], lab.start_fio([reader(lab, 22)] + writers(lab, options, 2, 8))
+    began = time.monotonic()
+    while time.monotonic() - began < 22:
+        seen.append([round(time.monotonic() - began, 2), kernel(lab)["members"]])
+        time.sleep(0.25)
+    load()
+    return {"wrote": [2, 10], "seen": seen}
+
+
+def hold(lab, options, log):
+    """Writes until the agent holds: then the load's result is still to be waited for."""
+    load = lab.start_fio([reader(lab, 14)] + writers(lab, options, 1, 12))
+    iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
+    time.sleep(2)
+    return load
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="15,20,30")
+    parser.add_argument("--burst", type=int, default=20)
+    parser.add_argument("--pause", type=int, default=5)
+    parser.add_argument("--bursts", type=int, default=2)
+    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--more", default="", help="more lines of the resource's configuration")
+    options = parser.parse_args()
+    targets = [float(target) for target in options.targets.split(",")]
+
+    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
+    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
+    iscsi.run(["pin", "nft", "tc", "tidegate"])
+    measured = {"options": vars(options), "before": kernel(lab)}
+
+    def phase(name):
+        print(f"{time.monotonic():7.1f} {name}", flush=True)
+
+    phase("alone")
+    measured["alone"] = lab.fio([reader(lab, 10)], randseed=options.seed)[0]["read"]
+    phase("unregulated")
+    measured["unregulated"] = bursts(lab, options)
+
+    phase("rest")
+    with Agent(lab, "rest", 10_000):
+        measured["rest"] = {"begin": kernel(lab)}
+        lab.fio([reader(lab, 3)])
+        measured["rest"]["end"] = kernel(lab)
+        phase("sets")
+        measured["sets"] = watch_sets(lab, options)
+    measured["rest"]["after"] = kernel(lab)
+
+    for target in targets:
+        name = f"target-{target:g}"
+        phase(name)
+        with Agent(lab, name, target, options.more):
+            measured[name] = bursts(lab, options)
+        measured[name]["after"] = kernel(lab)
+
+    for name, with_signal, wait in (("killed", signal.SIGKILL, 2), ("ended", signal.SIGTERM, 0)):
+        phase(name)
+        with Agent(lab, name, targets[0], options.more) as agent:
+            load = hold(lab, options, f"/out/{name}.log")
+            during = kernel(lab)
+            agent.end(with_signal)
+            time.sleep(wait)
+            measured[name] = {"during": during, "after": kernel(lab)}
+            load()
+
+    with open("/out/measured.json", "w") as file:
+        json.dump(measured, file, indent=1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except iscsi.Failed as failure:
+        sys.exit(f"iscsi-agent: {failure}")
