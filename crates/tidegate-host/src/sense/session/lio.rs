@@ -10,17 +10,19 @@
 //!                             /acls/<initiator>/lun_3/statistics/scsi_auth_intr/{num_cmds,read_mbytes,write_mbytes}
 //! ```
 
+mod hidden;
 mod info;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate_units::ConsumerName;
-
+use self::hidden::{Group, Known};
 use self::info::Login;
-use super::{Absence, Backing, Counters, Found, Session, Via};
+use super::sockets::{self, Sockets};
+use super::{Absence, Backing, Counters, Doubt, Found, Session, Via, consumer_name, distinct};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, Root};
 use crate::sense::tree;
@@ -41,11 +43,12 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
         // The directory is made by whoever sets up the first target; that loads the module.
         return Ok(Found::Absent(Absence::NotConfigured));
     }
-    let mut reader = Reader { root, backstores: HashMap::new(), sessions: Vec::new() };
+    let mut reader = Reader { root, backstores: HashMap::new(), sessions: Vec::new(), groups: Vec::new() };
     let iscsi = Path::new(TARGET).join("iscsi");
     for name in tree::list(root, &iscsi)?.unwrap_or_default().directories {
         reader.target(&iscsi.join(&name), &name)?;
     }
+    reader.complete()?;
     Ok(Found::Sessions(reader.sessions))
 }
 
@@ -54,6 +57,16 @@ struct Reader<'a> {
     /// What has been read of backstores, by their directories: many initiators share a few.
     backstores: HashMap<PathBuf, Arc<Backstore>>,
     sessions: Vec<Session>,
+    groups: Vec<(Group, Places)>,
+}
+
+/// Where the sessions of a portal group are among all.
+#[derive(Default)]
+struct Places {
+    /// Of each initiator with an entry that is logged in.
+    logins: Vec<Range<usize>>,
+    /// Of the initiators without an entry.
+    dynamic: Range<usize>,
 }
 
 /// A volume of LIO.
@@ -73,10 +86,18 @@ struct Lun {
 impl Reader<'_> {
     fn target(&mut self, at: &Path, name: &str) -> Result<(), ReadError> {
         let target: Arc<str> = name.into();
+        let first = self.groups.len();
         for group in tree::list(self.root, at)?.unwrap_or_default().directories {
             if group.starts_with("tpgt_") {
                 self.portal_group(&at.join(&group), &target, &group)?;
             }
+        }
+        let all = self.number(&at.join("fabric_statistics/iscsi_instance/sessions"))?.unwrap_or(0);
+        let shown: usize =
+            self.groups[first..].iter().map(|(group, _)| group.logins.len() + group.dynamic).sum();
+        let hidden = usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(shown);
+        for (group, _) in &mut self.groups[first..] {
+            group.hidden = hidden;
         }
         Ok(())
     }
@@ -90,8 +111,77 @@ impl Reader<'_> {
                 luns.insert(lun, Lun { backing, device: backstore.device });
             }
         }
+        let mut this = (Group { portals: self.portals(at)?, ..Group::default() }, Places::default());
         for initiator in tree::list(self.root, at.join("acls"))?.unwrap_or_default().directories {
-            self.initiator(&at.join("acls").join(&initiator), target, &initiator, &luns)?;
+            let first = self.sessions.len();
+            let login = self.initiator(&at.join("acls").join(&initiator), target, &initiator, &luns)?;
+            if let Some(Login { connections }) = login {
+                this.0.logins.push(connections);
+                this.1.logins.push(first..self.sessions.len());
+            }
+        }
+        self.dynamic(at, target, &luns, &mut this)?;
+        self.groups.push(this);
+        Ok(())
+    }
+
+    fn portals(&self, at: &Path) -> Result<Vec<SocketAddr>, ReadError> {
+        let names = tree::list(self.root, at.join("np"))?.unwrap_or_default().directories;
+        Ok(names.iter().filter_map(|name| sockets::portal(name)).collect())
+    }
+
+    /// Initiators without an entry in the list have every LUN there is, and no address.
+    fn dynamic(
+        &mut self,
+        at: &Path,
+        target: &Arc<str>,
+        luns: &HashMap<String, Lun>,
+        (group, places): &mut (Group, Places),
+    ) -> Result<(), ReadError> {
+        let text = tree::text(self.root, at.join("dynamic_sessions"))?.unwrap_or_default();
+        let mut names = info::dynamic(&text);
+        group.dynamic = names.len();
+        names.sort_unstable();
+        names.dedup();
+        group.dynamic_initiators = names.len();
+        let first = self.sessions.len();
+        let mut luns: Vec<&Lun> = luns.values().collect();
+        luns.sort_unstable_by_key(|lun| &lun.backing.name);
+        for name in names {
+            for lun in &luns {
+                self.sessions.push(Session {
+                    via: Via::Iscsi,
+                    consumer: consumer_name(name),
+                    target: Arc::clone(target),
+                    volume: Arc::clone(&lun.backing),
+                    device: lun.device,
+                    addresses: Vec::new(),
+                    doubt: None,
+                    counters: None,
+                });
+            }
+        }
+        places.dynamic = first..self.sessions.len();
+        Ok(())
+    }
+
+    /// Adds what the socket table tells of sessions whose addresses LIO does not; reads it only if there are any.
+    fn complete(&mut self) -> Result<(), ReadError> {
+        if !self.groups.iter().any(|(group, _)| group.dynamic > 0 || group.hidden > 0) {
+            return Ok(());
+        }
+        let sockets = Sockets::read(self.root)?;
+        let groups: Vec<&Group> = self.groups.iter().map(|(group, _)| group).collect();
+        let settled = hidden::settle(&groups, &sockets);
+        for ((_, places), settled) in self.groups.iter().zip(settled) {
+            if let Some(known) = settled.dynamic {
+                add(&mut self.sessions[places.dynamic.clone()], known);
+            }
+            if let Some(known) = settled.hidden {
+                for place in &places.logins {
+                    add(&mut self.sessions[place.clone()], known.clone());
+                }
+            }
         }
         Ok(())
     }
@@ -140,14 +230,14 @@ impl Reader<'_> {
         target: &Arc<str>,
         name: &str,
         luns: &HashMap<String, Lun>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Option<Login>, ReadError> {
         let info = at.join("info");
-        let Some(text) = tree::text(self.root, &info)? else { return Ok(()) };
+        let Some(text) = tree::text(self.root, &info)? else { return Ok(None) };
         let login = info::login(&text)
             .map_err(|wrong| tree::malformed(self.root, &info, wrong.line, wrong.problem))?;
-        let Some(Login { addresses, .. }) = login else { return Ok(()) };
-        let consumer =
-            ConsumerName::new(name).map_err(|error| tree::malformed(self.root, at, 1, error.to_string()))?;
+        let Some(login) = login else { return Ok(None) };
+        let consumer = consumer_name(name);
+        let addresses = distinct(login.connections.iter().copied());
         for mapped in tree::list(self.root, at)?.unwrap_or_default().directories {
             if !mapped.starts_with("lun_") {
                 continue;
@@ -168,35 +258,46 @@ impl Reader<'_> {
                 counters: self.counters(&mapped)?,
             });
         }
-        Ok(())
+        Ok(Some(login))
     }
 
     fn counters(&self, mapped: &Path) -> Result<Option<Counters>, ReadError> {
         let at = mapped.join("statistics/scsi_auth_intr");
-        let number = |file: &str| -> Result<Option<u64>, ReadError> {
-            let file = at.join(file);
-            let Some(text) = tree::text(self.root, &file)? else { return Ok(None) };
-            text.trim_end().parse().map(Some).map_err(|_| {
-                let problem = format!("expected a number, not `{}`", tree::shown(&text));
-                tree::malformed(self.root, &file, 1, problem)
-            })
-        };
-        let mib = |file| Ok(number(file)?.map(|mib| mib as u32));
-        let (Some(commands), Some(read_mib), Some(written_mib)) =
-            (number("num_cmds")?, mib("read_mbytes")?, mib("write_mbytes")?)
-        else {
+        let (Some(commands), Some(read_mib), Some(written_mib)) = (
+            self.number(&at.join("num_cmds"))?,
+            self.number(&at.join("read_mbytes"))?,
+            self.number(&at.join("write_mbytes"))?,
+        ) else {
             return Ok(None);
         };
-        Ok(Some(Counters { commands, read_mib, written_mib }))
+        // The kernel writes the two as an `unsigned int`.
+        Ok(Some(Counters { commands, read_mib: read_mib as u32, written_mib: written_mib as u32 }))
+    }
+
+    fn number(&self, file: &Path) -> Result<Option<u64>, ReadError> {
+        let Some(text) = tree::text(self.root, file)? else { return Ok(None) };
+        text.trim_end().parse().map(Some).map_err(|_| {
+            let problem = format!("expected a number, not `{}`", tree::shown(&text));
+            tree::malformed(self.root, file, 1, problem)
+        })
     }
 }
 
-/// Sorted, each once, and IPv4 as IPv4 also on a socket of IPv6.
-fn distinct(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = addresses.into_iter().map(|address| address.to_canonical()).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    addresses
+/// Adds what is known of addresses to sessions.
+fn add(sessions: &mut [Session], known: Known) {
+    match known {
+        Known::Certain(addresses) => {
+            for session in sessions {
+                session.addresses = distinct(session.addresses.iter().chain(&addresses).copied());
+            }
+        }
+        Known::Doubt(doubt) => {
+            let doubt: Arc<Doubt> = Arc::new(doubt);
+            for session in sessions {
+                session.doubt = Some(Arc::clone(&doubt));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

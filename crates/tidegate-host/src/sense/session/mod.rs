@@ -6,6 +6,7 @@
 //! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a consumer that did nothing.
 
 mod lio;
+mod sockets;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -190,4 +191,45 @@ pub fn sessions(root: &Root) -> Sessions {
         all.targets.push((via, target));
     }
     all
+}
+
+/// Sorted, each once, and IPv4 as IPv4 also on a socket of IPv6.
+fn distinct(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = addresses.into_iter().map(|address| address.to_canonical()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// A name that a client gives itself, whatever is in it: control characters are escaped, and what is too long is cut.
+fn consumer_name(text: &str) -> ConsumerName {
+    const LONGEST: usize = 255;
+    let mut name = String::new();
+    for character in text.chars() {
+        if character.is_control() {
+            name.extend(character.escape_default());
+        } else {
+            name.push(character);
+        }
+    }
+    let end = (0..=LONGEST.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    name.truncate(end);
+    if name.is_empty() {
+        name.push_str("(no name)");
+    }
+    ConsumerName::new(&name).expect("neither empty nor too long, and without control characters")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_makes_a_name(text in "(\\PC|\n|\0){0,300}") {
+            let _ = consumer_name(&text);
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::distinct;
 use crate::device::DeviceNumber;
 use crate::sense::tree::shown;
 
@@ -17,10 +16,8 @@ pub(super) struct Wrong {
 /// A session that is logged in.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Login {
-    /// Of its connections, each once; none while the session waits for its initiator to come back.
-    pub(super) addresses: Vec<IpAddr>,
-    /// How many connections that are.
-    pub(super) connections: usize,
+    /// The address of each of its connections; none while the session waits for its initiator to come back.
+    pub(super) connections: Vec<IpAddr>,
 }
 
 /// `acls/<initiator>/info`; `None` without a session, or with one that is not logged in (yet, or any more).
@@ -77,13 +74,19 @@ pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
             return Err(wrong(format!("expected `CID: …` or `Address …`, not `{}`", shown(line))));
         }
     }
-    Ok(Some(Login { connections: addresses.len(), addresses: distinct(addresses) }))
+    Ok(Some(Login { connections: addresses }))
 }
 
 /// `10.0.0.11`, `fd00::11`, and with brackets as older kernels write it: `[fd00::11]`.
 fn address(text: &str) -> Option<IpAddr> {
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    inner.parse().ok()
+    inner.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
+/// `dynamic_sessions`: a name for each session. A NUL is after each newline, so that a name with a newline is one name.
+pub(super) fn dynamic(text: &str) -> Vec<&str> {
+    let separator = if text.contains('\0') { '\0' } else { '\n' };
+    text.split(separator).map(|name| name.trim_end_matches('\n')).filter(|name| !name.is_empty()).collect()
 }
 
 /// What a backstore says of what is behind it.
@@ -152,7 +155,7 @@ Session State: TARG_SESS_STATE_LOGGED_IN
     const IN: &str = "TARG_CONN_STATE_LOGGED_IN";
 
     fn addresses(text: &str) -> Option<Vec<String>> {
-        Some(login(text).unwrap()?.addresses.iter().map(ToString::to_string).collect())
+        Some(login(text).unwrap()?.connections.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -177,8 +180,7 @@ Session State: TARG_SESS_STATE_LOGGED_IN
             connection(2, IN, "10.0.0.11"),
             connection(3, "TARG_CONN_STATE_CLEANUP_WAIT", "10.0.2.11"),
         );
-        assert_eq!(addresses(&text).unwrap(), ["10.0.0.11", "10.0.1.11"]);
-        assert_eq!(login(&text).unwrap().unwrap().connections, 3);
+        assert_eq!(addresses(&text).unwrap(), ["10.0.1.11", "10.0.0.11", "10.0.0.11"]);
     }
 
     #[test]
@@ -211,6 +213,14 @@ Session State: TARG_SESS_STATE_LOGGED_IN
         ] {
             assert_eq!(login(&text).unwrap_err().line, line, "{text}");
         }
+    }
+
+    #[test]
+    fn initiators_without_an_entry_are_named_one_by_one() {
+        assert_eq!(dynamic("iqn.a\n\0iqn.b\n\0"), ["iqn.a", "iqn.b"]);
+        assert_eq!(dynamic("iqn.a\n10.0.0.1\n\0"), ["iqn.a\n10.0.0.1"], "one name, whatever is in it");
+        assert_eq!(dynamic("iqn.a\niqn.b\n"), ["iqn.a", "iqn.b"]);
+        assert_eq!(dynamic(""), [""; 0]);
     }
 
     #[test]

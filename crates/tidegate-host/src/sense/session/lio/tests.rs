@@ -1,6 +1,8 @@
 use std::fs;
+use std::net::IpAddr;
 
 use super::*;
+use crate::sense::session::Why;
 use crate::trees;
 
 fn tree(text: &str) -> (tempfile::TempDir, Root) {
@@ -159,4 +161,82 @@ fn what_is_removed_meanwhile_is_left_out() {
         let (_tree, root) = changed(|tree| fs::remove_file(tree.join(&gone)).unwrap());
         assert_eq!(read(&root).len(), 2, "{gone}");
     }
+}
+
+const DEMO: &str = include_str!("../../../../tests/fixtures/lio-demo.tree");
+const IDLE: &str = include_str!("../../../../tests/fixtures/lio-idle.tree");
+
+#[test]
+fn a_captured_target_in_demo_mode_leaves_the_addresses_in_doubt() {
+    let (_tree, root) = tree(DEMO);
+    let sessions = read(&root);
+    assert_eq!(
+        summary(&sessions),
+        [
+            "iqn.2026-01.lab:initiator1 254:0 ",
+            "iqn.2026-01.lab:initiator2 254:1 ",
+            "iqn.2026-01.lab:initiator3 254:2 "
+        ]
+    );
+    for session in &sessions {
+        assert_eq!(
+            session.doubt.as_ref().unwrap().to_string(),
+            "the target gives no addresses in demo mode; candidates: 10.0.0.11, 10.0.0.12, 10.0.0.13"
+        );
+    }
+}
+
+#[test]
+fn an_initiator_in_demo_mode_that_is_alone_has_its_address() {
+    let (tree, root) = tree(DEMO);
+    let table = fs::read_to_string(tree.path().join("proc/net/tcp")).unwrap();
+    let alone: String = table
+        .lines()
+        .filter(|line| !line.contains("0C00000A:") && !line.contains("0D00000A:"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::write(tree.path().join("proc/net/tcp"), alone).unwrap();
+    for name in ["lv2", "lv3"] {
+        let target =
+            tree.path().join("sys/kernel/config/target/iscsi").join(format!("iqn.2026-01.lab:{name}"));
+        fs::remove_dir_all(target).unwrap();
+    }
+    let sessions = read(&root);
+    assert_eq!(summary(&sessions), ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11"]);
+    assert_eq!(sessions[0].doubt, None);
+}
+
+#[test]
+fn a_captured_initiator_that_has_logged_out_has_no_session() {
+    let (_tree, root) = tree(IDLE);
+    let sessions = read(&root);
+    assert_eq!(
+        summary(&sessions),
+        ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11", "iqn.2026-01.lab:initiator2 254:1 10.0.0.12"]
+    );
+    assert!(sessions.iter().all(|session| session.doubt.is_none()));
+}
+
+#[test]
+fn a_second_session_that_the_kernel_does_not_show_is_found_or_said() {
+    let count =
+        "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/fabric_statistics/iscsi_instance/sessions";
+    let another = "   4: 0100000A:0CBC 0B01000A:B298 01 00000000:00000000\n";
+    let add = |tree: &Path| {
+        fs::write(tree.join(count), "2\n").unwrap();
+        let table = fs::read_to_string(tree.join("proc/net/tcp")).unwrap();
+        fs::write(tree.join("proc/net/tcp"), table + another).unwrap();
+    };
+    let (_tree, root) = changed(add);
+    let sessions = read(&root);
+    assert_eq!(summary(&sessions)[0], "iqn.2026-01.lab:initiator1 254:0 10.0.0.11,10.0.1.11");
+    assert_eq!(sessions[0].doubt, None);
+
+    let (_tree, root) = changed(|tree| {
+        add(tree);
+        fs::write(tree.join("proc/net/tcp"), "").unwrap();
+    });
+    let sessions = read(&root);
+    assert_eq!(summary(&sessions)[0], "iqn.2026-01.lab:initiator1 254:0 10.0.0.11");
+    assert_eq!(sessions[0].doubt.as_ref().unwrap().why, Why::NoSockets);
 }
