@@ -9,6 +9,7 @@
 //! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it works on a captured tree, too.
 
 pub mod diskstats;
+mod mounts;
 pub mod session;
 mod tree;
 pub mod volume;

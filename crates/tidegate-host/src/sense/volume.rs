@@ -9,7 +9,7 @@ mod lvm;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use tidegate_units::Bytes;
 
@@ -165,6 +165,21 @@ impl Volumes {
         self.devices.get(*at?)
     }
 
+    /// A device by its path, also through links of udev (`/dev/disk/by-id/…`) where they are there.
+    pub(crate) fn find_path(&self, root: &Root, path: &Path) -> Option<DeviceNumber> {
+        const MOST_LINKS: usize = 8;
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            if let Some(device) = path.to_str().and_then(|path| self.find(path)) {
+                return Some(device.number);
+            }
+            // Like `/dev/disk/by-id/x → ../../sda`; what is below a linked directory is not found.
+            let target = tree::link(root, &path).ok()??;
+            path = normalized(&path.parent()?.join(target));
+        }
+        None
+    }
+
     /// What a device saturates together with: a logical volume's volume group; that volume group also for what is made of
     /// its volumes alone (dm-crypt on a volume); a partition's disk; otherwise the device itself. `None` if there is no
     /// such device.
@@ -248,6 +263,19 @@ impl Volumes {
         bottom.sort_unstable();
         bottom
     }
+}
+
+/// A path without `..`, which is taken literally.
+fn normalized(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
 }
 
 /// Layers of devices on each other beyond which nobody goes; the kernel's stack would not bear it either.

@@ -6,6 +6,8 @@
 //! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a consumer that did nothing.
 
 mod lio;
+mod nfsd;
+mod nvmet;
 mod sockets;
 
 use std::fmt;
@@ -170,7 +172,8 @@ enum Found {
 type Reader = fn(&Root) -> Result<Found, ReadError>;
 
 /// Each kind of target, and who reads it.
-const TARGETS: [(Via, Reader); 1] = [(Via::Iscsi, lio::sessions)];
+const TARGETS: [(Via, Reader); 3] =
+    [(Via::Iscsi, lio::sessions), (Via::Nvme, nvmet::sessions), (Via::Nfs, nfsd::sessions)];
 
 /// Asks every storage target of the kernel for its sessions. A kind of target that cannot be understood does not hide the
 /// others.
@@ -225,6 +228,44 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_machine_without_targets_has_no_sessions_and_says_why() {
+        let tree = tempfile::tempdir().unwrap();
+        let all = sessions(&Root::at(tree.path()));
+        assert_eq!(all.sessions, []);
+        let said: Vec<String> = all
+            .targets
+            .iter()
+            .map(|(via, target)| match target {
+                Target::Absent(absence) => format!("{via}: {absence}"),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "iSCSI: configfs is not mounted at /sys/kernel/config",
+                "NVMe: configfs is not mounted at /sys/kernel/config",
+                "NFS: the kernel module nfsd is not loaded",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_understood_does_not_hide_the_others() {
+        let tree = tempfile::tempdir().unwrap();
+        crate::trees::unpack(include_str!("../../../tests/fixtures/lio-acls.tree"), tree.path()).unwrap();
+        for (file, content) in [("addr_trtype", "tcp"), ("addr_traddr", "nowhere"), ("addr_trsvcid", "4420")]
+        {
+            let path = format!("sys/kernel/config/nvmet/ports/1/{file}");
+            crate::trees::write_file(tree.path(), &path, content.as_bytes()).unwrap();
+        }
+        let all = sessions(&Root::at(tree.path()));
+        assert_eq!(all.sessions.len(), 3);
+        assert!(matches!(all.targets[0], (Via::Iscsi, Target::Read)));
+        assert!(matches!(all.targets[1], (Via::Nvme, Target::Failed(_))), "{:?}", all.targets[1]);
+    }
 
     proptest! {
         #[test]

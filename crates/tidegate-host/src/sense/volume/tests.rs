@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::sense::DiskStats;
 use crate::trees;
 
 const ACLS: &str = include_str!("../../../tests/fixtures/lio-acls.tree");
@@ -65,6 +66,22 @@ fn a_captured_volume_group_over_four_devices() {
 }
 
 #[test]
+fn a_path_below_nvme_multipath_has_counters_and_no_place_in_sysfs() {
+    let tree = tempfile::tempdir().unwrap();
+    trees::unpack(include_str!("../../../tests/fixtures/nvmet.tree"), tree.path()).unwrap();
+    let root = Root::at(tree.path());
+    let (volumes, stats) = (Volumes::read(&root).unwrap(), DiskStats::read(&root).unwrap());
+    let unknown: Vec<_> = stats
+        .disks()
+        .iter()
+        .filter(|disk| volumes.get(disk.number).is_none())
+        .map(|disk| disk.name.to_string())
+        .collect();
+    assert_eq!(unknown, ["nvme0c0n1", "nvme1c1n1"]);
+    assert_eq!(volumes.group(number(&volumes, "nvme0n1")), Some(Group::Device("nvme0n1")));
+}
+
+#[test]
 fn a_device_is_found_by_whatever_people_call_it() {
     let volumes = read(
         &[
@@ -82,6 +99,26 @@ fn a_device_is_found_by_whatever_people_call_it() {
     assert_eq!(number(&volumes, "/dev/cciss/c0d0"), DeviceNumber::new(104, 0));
     for name in ["", "/dev/", "dm-1", "/dev/mapper/dm-0", "my-vg", "/dev/disk/by-id/x"] {
         assert_eq!(volumes.find(name), None, "{name}");
+    }
+}
+
+#[test]
+fn links_of_udev_are_followed() {
+    let text = [
+        device("sda", "8:0", &[]),
+        "dev/disk/by-id/x -> ../../sda\ndev/abs -> /dev/disk/by-id/x\ndev/loop -> loop\n".to_owned(),
+    ]
+    .concat();
+    let tree = tempfile::tempdir().unwrap();
+    trees::unpack(&text, tree.path()).unwrap();
+    let root = Root::at(tree.path());
+    let volumes = Volumes::read(&root).unwrap();
+    let find = |path: &str| volumes.find_path(&root, Path::new(path));
+    for path in ["/dev/sda", "/dev/disk/by-id/x", "/dev/abs"] {
+        assert_eq!(find(path), Some(DeviceNumber::new(8, 0)), "{path}");
+    }
+    for path in ["/dev/loop", "/dev/none", "/srv/file", "sda/x", ""] {
+        assert_eq!(find(path), None, "{path}");
     }
 }
 
