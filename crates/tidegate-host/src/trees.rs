@@ -13,10 +13,14 @@
 //! Bytes other than printable ASCII are `\x00`, a backslash is `\\`, and `\c` ends a last line that has no newline. (git keeps no
 //! empty directories, and archives cannot be reviewed.)
 
+mod machine;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path};
+
+pub use machine::Machine;
 
 /// Writes a captured tree below a directory.
 ///
