@@ -9,7 +9,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tempfile::TempDir;
 use tidegate_host::Root;
-use tidegate_host::sense::{DiskStats, Volumes, sessions};
+use tidegate_host::sense::{DiskStats, SessionReader, Volumes, sessions};
 use tidegate_host::trees::Machine;
 
 const MACHINE: Machine = Machine { volumes: 1_000, groups: 20, initiators: 10 };
@@ -49,6 +49,15 @@ fn sense(criterion: &mut Criterion) {
     group.bench_function("10000 sessions", |bencher| {
         bencher.iter(|| {
             let all = sessions(black_box(&root));
+            assert_eq!(all.sessions.len(), 10_000);
+            all
+        });
+    });
+    // As an agent reads them each second: nobody logs in or out, and on one device in ten something is going on.
+    let mut reader = SessionReader::new(root.clone());
+    group.bench_function("10000 sessions again", |bencher| {
+        bencher.iter(|| {
+            let all = reader.read(|device| device.minor.is_multiple_of(10));
             assert_eq!(all.sessions.len(), 10_000);
             all
         });

@@ -85,6 +85,14 @@ impl DiskStats {
         &self.disks
     }
 
+    /// Whether the same devices are there by the same names, so that [`Volumes`](crate::sense::Volumes) probably have not changed
+    /// either: what a device is made of, its size and device-mapper's name for it can change without.
+    #[must_use]
+    pub fn same_devices(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Disk, &Disk)| one.number == other.number && one.name == other.name;
+        self.disks.len() == other.disks.len() && self.disks.iter().zip(&other.disks).all(same)
+    }
+
     /// A device by its number.
     #[must_use]
     pub fn get(&self, number: DeviceNumber) -> Option<&Disk> {

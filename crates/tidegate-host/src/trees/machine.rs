@@ -116,6 +116,8 @@ impl Machine {
         write_file(directory, &format!("{backstore}/info"), info.as_bytes())?;
         let target = format!("{CONFIG}/iscsi/iqn.2026-01.synthetic:lv{volume}");
         let sessions = format!("{}\n", self.initiators);
+        let accepts = format!("{target}/fabric_statistics/iscsi_login_stats/accepts");
+        write_file(directory, &accepts, sessions.as_bytes())?;
         write_file(
             directory,
             &format!("{target}/fabric_statistics/iscsi_instance/sessions"),

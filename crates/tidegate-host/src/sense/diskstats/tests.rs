@@ -152,6 +152,7 @@ fn a_number_with_another_name_is_another_device() {
     let renamed = parsed(&CURRENT.replace("dm-0", "nbd0"));
     let was = old.disks[0].name;
     assert_eq!(renamed.change(&old, DM), Some(Change::New(Reason::OtherName { was })));
+    assert!(!renamed.same_devices(&old) && old.same_devices(&parsed(&CURRENT.replace(" 10 ", " 11 "))));
 }
 
 #[test]

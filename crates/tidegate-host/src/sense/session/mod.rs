@@ -38,7 +38,8 @@ pub struct Session {
     pub addresses: Vec<IpAddr>,
     /// What is not known of the addresses; `None` if `addresses` are all there are.
     pub doubt: Option<Arc<Doubt>>,
-    /// What the consumer has done to the volume, where the target counts it.
+    /// What the consumer has done to the volume, where the target counts it, and where several sessions share the device:
+    /// of one alone the device's own counters say more.
     pub counters: Option<Counters>,
 }
 
@@ -169,31 +170,55 @@ enum Found {
     Absent(Absence),
 }
 
-type Reader = fn(&Root) -> Result<Found, ReadError>;
-
-/// Each kind of target, and who reads it.
-const TARGETS: [(Via, Reader); 3] =
-    [(Via::Iscsi, lio::sessions), (Via::Nvme, nvmet::sessions), (Via::Nfs, nfsd::sessions)];
-
-/// Asks every storage target of the kernel for its sessions. A kind of target that cannot be understood does not hide the
-/// others.
-///
-/// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets' own.
+/// Asks every storage target of the kernel for its sessions, once. Who asks again and again keeps a [`SessionReader`].
 #[must_use]
 pub fn sessions(root: &Root) -> Sessions {
-    let mut all = Sessions { sessions: Vec::new(), targets: Vec::new() };
-    for (via, read) in TARGETS {
-        let target = match read(root) {
-            Ok(Found::Sessions(mut sessions)) => {
-                all.sessions.append(&mut sessions);
-                Target::Read
-            }
-            Ok(Found::Absent(absence)) => Target::Absent(absence),
-            Err(error) => Target::Failed(error),
-        };
-        all.targets.push((via, target));
+    SessionReader::new(root.clone()).read(|_| true)
+}
+
+/// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what may have changed.
+///
+/// An iSCSI target is read again when somebody has logged in or out there; one in 32 of them at each reading anyway, since a
+/// volume that is given to an initiator who is logged in changes no count.
+///
+/// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets' own.
+#[derive(Debug)]
+pub struct SessionReader {
+    root: Root,
+    lio: lio::Lio,
+}
+
+impl SessionReader {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(root: Root) -> Self {
+        Self { root, lio: lio::Lio::default() }
     }
-    all
+
+    /// Every session. A kind of target that cannot be understood does not hide the others.
+    ///
+    /// [`Session::counters`] cost three files each: they are read where several sessions share a device that is `active`; of one
+    /// that is not, what was read last is still right.
+    #[must_use]
+    pub fn read(&mut self, active: impl Fn(DeviceNumber) -> bool) -> Sessions {
+        let mut all = Sessions { sessions: Vec::new(), targets: Vec::new() };
+        for (via, found) in [
+            (Via::Iscsi, self.lio.read(&self.root, &active)),
+            (Via::Nvme, nvmet::sessions(&self.root)),
+            (Via::Nfs, nfsd::sessions(&self.root)),
+        ] {
+            let target = match found {
+                Ok(Found::Sessions(mut sessions)) => {
+                    all.sessions.append(&mut sessions);
+                    Target::Read
+                }
+                Ok(Found::Absent(absence)) => Target::Absent(absence),
+                Err(error) => Target::Failed(error),
+            };
+            all.targets.push((via, target));
+        }
+        all
+    }
 }
 
 /// Sorted, each once, and IPv4 as IPv4 also on a socket of IPv6.

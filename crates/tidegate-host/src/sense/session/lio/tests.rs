@@ -2,7 +2,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use super::*;
-use crate::sense::session::Why;
+use crate::sense::session::{Backing, Counters, Via, Why};
 use crate::trees;
 
 fn tree(text: &str) -> (tempfile::TempDir, Root) {
@@ -10,6 +10,10 @@ fn tree(text: &str) -> (tempfile::TempDir, Root) {
     trees::unpack(text, tree.path()).unwrap();
     let root = Root::at(tree.path());
     (tree, root)
+}
+
+fn sessions(root: &Root) -> Result<Found, ReadError> {
+    Lio::default().read(root, &|_| true)
 }
 
 fn read(root: &Root) -> Vec<Session> {
@@ -47,7 +51,7 @@ fn a_captured_target_with_three_initiators() {
     let first = &sessions[0];
     assert_eq!((&*first.target, first.via), ("iqn.2026-01.lab:lv1", Via::Iscsi));
     assert_eq!(*first.volume, Backing { name: "tpgt_1/lun_0".into(), path: Some("/dev/vg0/lv1".into()) });
-    assert_eq!(first.counters, Some(Counters { commands: 249, read_mib: 0, written_mib: 6 }));
+    assert_eq!(first.counters, None, "the device is its alone");
     assert_eq!(first.doubt, None);
 }
 
@@ -88,6 +92,7 @@ fn two_initiators_of_one_volume_and_of_one_address_are_told_apart() {
         summary(&sessions)[..2],
         ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11", "iqn.2026-01.lab:other 254:0 10.0.0.11"]
     );
+    assert_eq!(sessions[0].counters, Some(Counters { commands: 249, read_mib: 0, written_mib: 6 }));
     assert_eq!(sessions[1].counters, None, "not counted there");
 }
 
@@ -141,7 +146,10 @@ fn what_is_not_there_is_no_error() {
 #[test]
 fn a_malformed_tree_is_an_error_that_names_the_file() {
     let failure = |path: &str, content: &str| {
-        let (_tree, root) = changed(|tree| fs::write(tree.join(path), content).unwrap());
+        let (_tree, root) = changed(|tree| {
+            add_initiator(tree, "iqn.2026-01.lab:other", "10.0.0.14", &[("lun_0", "lun_0")]);
+            fs::write(tree.join(path), content).unwrap();
+        });
         sessions(&root).unwrap_err().to_string()
     };
     let acl = format!("{TPG}/acls/iqn.2026-01.lab:initiator1");
@@ -239,4 +247,57 @@ fn a_second_session_that_the_kernel_does_not_show_is_found_or_said() {
     let sessions = read(&root);
     assert_eq!(summary(&sessions)[0], "iqn.2026-01.lab:initiator1 254:0 10.0.0.11");
     assert_eq!(sessions[0].doubt.as_ref().unwrap().why, Why::NoSockets);
+}
+
+#[test]
+fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_turn() {
+    let (tree, root) = tree(ACLS);
+    let target = tree.path().join("sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv2");
+    let accepts = target.join("fabric_statistics/iscsi_login_stats/accepts");
+    fs::create_dir_all(accepts.parent().unwrap()).unwrap();
+    fs::write(&accepts, "1\n").unwrap();
+    let mut lio = Lio::default();
+    let mut addresses = || match lio.read(&root, &|_| true).unwrap() {
+        Found::Sessions(sessions) => sessions[1].addresses[0].to_string(),
+        Found::Absent(absence) => panic!("{absence}"),
+    };
+    let info = target.join("tpgt_1/acls/iqn.2026-01.lab:initiator2/info");
+    let move_to = |address: &str| {
+        let text = fs::read_to_string(&info).unwrap().replace("10.0.0.12", "X").replace("10.0.0.22", "X");
+        fs::write(&info, text.replace('X', address)).unwrap();
+    };
+    assert_eq!(addresses(), "10.0.0.12");
+    assert_eq!(addresses(), "10.0.0.12", "its turn is the second");
+    move_to("10.0.0.22");
+    assert_eq!(addresses(), "10.0.0.12", "nobody has logged in");
+    fs::write(&accepts, "2\n").unwrap();
+    assert_eq!(addresses(), "10.0.0.22");
+    move_to("10.0.0.12");
+    let turns = (1..=TURNS).position(|_| addresses() == "10.0.0.12");
+    assert!(turns.is_some(), "everybody's turn comes");
+    fs::remove_dir_all(&target).unwrap();
+    assert_eq!(addresses(), "10.0.0.13", "the third is the second now");
+}
+
+#[test]
+fn counters_of_an_idle_device_are_not_read_again() {
+    let (tree, root) =
+        changed(|tree| add_initiator(tree, "iqn.2026-01.lab:other", "10.0.0.14", &[("lun_0", "lun_0")]));
+    let file = tree
+        .path()
+        .join(TPG)
+        .join("acls/iqn.2026-01.lab:initiator1/lun_0/statistics/scsi_auth_intr/num_cmds");
+    let accepts = tree.path().join(
+        "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/fabric_statistics/iscsi_login_stats/accepts",
+    );
+    fs::create_dir_all(accepts.parent().unwrap()).unwrap();
+    fs::write(&accepts, "2\n").unwrap();
+    let mut lio = Lio::default();
+    let mut commands = |active: bool| match lio.read(&root, &|_| active).unwrap() {
+        Found::Sessions(sessions) => sessions[0].counters.unwrap().commands,
+        Found::Absent(absence) => panic!("{absence}"),
+    };
+    assert_eq!(commands(false), 249, "read once in any case");
+    fs::write(&file, "250\n").unwrap();
+    assert_eq!((commands(false), commands(true)), (249, 250));
 }
