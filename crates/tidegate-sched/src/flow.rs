@@ -90,10 +90,10 @@ pub struct FlowStatus {
 /// The orders in which requests go, the first one first. A flow belongs to one of the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaneName {
-    Exempt = 0,
-    Windowed = 1,
+    Exempt,
+    Windowed,
     /// Beyond soft limits, under the window: exemption ends at the limit.
-    Surplus = 2,
+    Surplus,
 }
 
 impl LaneName {
