@@ -206,11 +206,16 @@ impl Reservations {
         }
     }
 
-    /// A request of the flow went because it was due; whether or not it has another.
-    pub(crate) fn reserved(&mut self, slot: u32, flow: &mut Reservation, cost: Cost, now: Instant) {
+    /// A request of the flow went because it was due. If the flow has another, [`stay`](Self::stay) comes next, else
+    /// [`leave`](Self::leave).
+    pub(crate) fn reserved(&mut self, flow: &mut Reservation, cost: Cost, now: Instant) {
         self.owed = self.owed.saturating_add_unsigned(cost.raw());
         flow.dispatched(cost, now);
         flow.tag += flow.steps(cost);
+    }
+
+    /// The flow has another eligible request, after one that was due.
+    pub(crate) fn stay(&mut self, slot: u32, flow: &Reservation) {
         self.heads.set(slot, flow.key());
     }
 

@@ -101,7 +101,7 @@ impl<T> Sfq<T> {
         if name == LaneName::Windowed {
             self.account(slot, cost, due.is_some(), now);
         }
-        self.follow_up(slot, name, now);
+        self.follow_up(slot, name, due.is_some(), now);
         if name == LaneName::Exempt {
             self.exempt_outstanding += 1;
         } else {
@@ -118,7 +118,7 @@ impl<T> Sfq<T> {
             self.reservations.shares_served(cost);
         }
         match flow.reservation_mut() {
-            Some(reservation) if reserved => self.reservations.reserved(slot, reservation, cost, now),
+            Some(reservation) if reserved => self.reservations.reserved(reservation, cost, now),
             Some(reservation) => reservation.shared(cost, now),
             None => {}
         }
@@ -127,11 +127,14 @@ impl<T> Sfq<T> {
     /// Puts a flow that has just dispatched from a lane where its next head belongs. Like [`place`](Self::place),
     /// only that the head is a new one and must be tagged.
     #[inline]
-    fn follow_up(&mut self, slot: u32, name: LaneName, now: Instant) {
+    fn follow_up(&mut self, slot: u32, name: LaneName, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match (flow.standing(now), name) {
             (Standing::Ready, LaneName::Exempt | LaneName::Windowed) => {
                 tag(flow, self.lanes.get_mut(name), slot, self.idle_credit);
+                if let Some(reservation) = flow.reservation_mut().filter(|_| reserved) {
+                    self.reservations.stay(slot, reservation);
+                }
             }
             (Standing::Beyond(until), LaneName::Surplus) => {
                 tag_surplus(flow, self.lanes.get_mut(name), slot);
