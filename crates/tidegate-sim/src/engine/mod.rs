@@ -143,7 +143,8 @@ struct Stage {
     scheduler: Sfq<Waiting>,
     depth: Window,
     commanded: Option<Window>,
-    law: Option<Law>,
+    /// Needed once per interval; what every request needs lies closer together without it.
+    law: Option<Box<Law>>,
     ports: Vec<u32>,
     /// When a wake-up is planned.
     wake: u64,
@@ -285,7 +286,7 @@ impl<'a> Simulation<'a> {
                 .map_err(|reason| ScenarioError::Law { host: host.name.clone(), reason })?;
             let vm = plan.vm.map(|vm| &self.scenario.vms[vm as usize].name);
             let member = plan.cluster.then(|| self.cluster.join(plan.host, host, vm, plan.array));
-            Ok(Law {
+            Ok(Box::new(Law {
                 config: config.clone(),
                 control,
                 member,
@@ -293,7 +294,7 @@ impl<'a> Simulation<'a> {
                 local: None,
                 together: None,
                 estimate: None,
-            })
+            }))
         });
         let mut stage = Stage {
             host: plan.host,
