@@ -1,5 +1,7 @@
 //! A lane: flows that share by start tags, and their virtual time.
 
+use std::hint::black_box;
+
 use tidegate_units::Bytes;
 
 use crate::cost::Cost;
@@ -92,6 +94,12 @@ impl Lanes {
         if self.get(name).is_some() {
             self.get_mut(name).withdraw(slot);
         }
+    }
+
+    /// See [`Sfq::recall`](crate::Sfq::recall).
+    pub(crate) fn recall(&self, slot: u32) {
+        let Lane { ready, virtual_time, greatest_finish, run } = &self.windowed;
+        black_box((*virtual_time, *greatest_finish, *run, ready.first(), ready.contains(slot)));
     }
 
     /// A request is done, and so many are still outstanding outside of the window and under it.

@@ -160,6 +160,10 @@ impl Reservations {
         Self { heads: Heap::new(), slip: 0, owed: 0 }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
     /// The flow that goes before all others, if one is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
         let (slot, tag) = self.heads.first()?;

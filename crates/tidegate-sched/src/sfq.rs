@@ -2,6 +2,8 @@
 
 mod order;
 
+use std::hint::black_box;
+
 use slab::Slab;
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -380,6 +382,22 @@ impl<T> Sfq<T> {
         }
         self.lanes.completed(self.exempt_outstanding, self.gate.outstanding());
         Ok(())
+    }
+
+    /// Reads what [`complete`](Self::complete), [`enqueue`](Self::enqueue) and [`pull`](Self::pull) are going to need
+    /// for this flow, and does nothing with it. Who has thousands of schedulers, each of them long out of the caches,
+    /// calls this first, to wait for all of it together; for anyone else it is a waste.
+    pub fn recall(&self, id: FlowId) {
+        black_box((self.clock.passed(), self.gate.outstanding(), self.spacing.open_at(Instant::ZERO)));
+        black_box((self.cost, self.batch, self.queued, self.held.is_empty(), self.reservations.is_empty()));
+        self.lanes.recall(id.slot);
+        if let Some(flow) = self.flow(id) {
+            black_box((flow.finish, flow.delay, flow.outstanding));
+            black_box((
+                flow.queue.front().map(|queued| queued.extent),
+                flow.queue.back().map(|queued| queued.arrived),
+            ));
+        }
     }
 
     /// Requests queued, in all flows.

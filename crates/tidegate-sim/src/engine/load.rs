@@ -1,5 +1,7 @@
 //! Workloads: when operations begin, and what they ask for.
 
+use std::hint::black_box;
+
 use tidegate_device::{Io, IoKind};
 use tidegate_units::Latency;
 
@@ -361,6 +363,11 @@ impl<'a> Simulation<'a> {
 }
 
 impl Stream<'_> {
+    /// See [`Simulation::recall`].
+    pub(super) fn recall(&self) {
+        black_box((self.epoch, self.places.first().map(|place| place.cursor)));
+    }
+
     pub(super) fn cycle_times(&self) -> Option<Cycle> {
         self.workload.cycle
     }

@@ -1,5 +1,7 @@
 //! Counting and averaging.
 
+use std::hint::black_box;
+
 use tidegate_control::{Reserved, Shortage};
 
 use crate::outcome::{Latencies, Missed, WindowOutcome};
@@ -36,6 +38,11 @@ impl Distribution {
         if at + 1 == RECENT {
             self.settle(RECENT);
         }
+    }
+
+    /// See [`Simulation::recall`](super::Simulation::recall).
+    pub(super) fn recall(&self) {
+        black_box((self.count, self.recent[0], self.recent[RECENT - 1]));
     }
 
     /// Counts the first of the recent ones in their buckets.
