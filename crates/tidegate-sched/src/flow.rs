@@ -90,10 +90,10 @@ pub struct FlowStatus {
 /// The orders in which requests go, the first one first. A flow belongs to one of the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaneName {
-    Exempt = 0,
-    Windowed = 1,
+    Exempt,
+    Windowed,
     /// Beyond soft limits, under the window: exemption ends at the limit.
-    Surplus = 2,
+    Surplus,
 }
 
 impl LaneName {
@@ -210,13 +210,19 @@ impl<T> Flow<T> {
     }
 
     pub(crate) fn standing(&mut self, now: Instant) -> Standing {
-        let Some(head) = self.queue.front() else { return Standing::Empty };
+        if self.queue.is_empty() {
+            return Standing::Empty;
+        }
+        let limit = self.terms.as_deref_mut().and_then(|terms| Some((terms.limiter.as_mut()?, terms.soft)));
+        if limit.is_none() && self.delay == Latency::ZERO {
+            // Whatever it is: it need not be fetched from memory before its turn.
+            return Standing::Ready;
+        }
+        let head = &self.queue[0];
         let held_until = head.arrived + self.delay;
-        let Some(Terms { limiter: Some(limiter), soft, .. }) = self.terms.as_deref_mut() else {
-            return Standing::until(held_until, now);
-        };
+        let Some((limiter, soft)) = limit else { return Standing::until(held_until, now) };
         let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
-        if permitted > now && held_until <= now && *soft {
+        if permitted > now && held_until <= now && soft {
             return Standing::Beyond(permitted);
         }
         Standing::until(held_until.max(permitted), now)

@@ -1,9 +1,11 @@
 //! A lane: flows that share by start tags, and their virtual time.
 
+use std::hint::black_box;
+
 use tidegate_units::Bytes;
 
 use crate::cost::Cost;
-use crate::flow::Extent;
+use crate::flow::{Extent, LaneName};
 use crate::heap::{Heap, Wrapping};
 
 /// How long the scheduler stays with a flow whose requests are close to each other (PARDA §3.3: a group of
@@ -41,6 +43,75 @@ struct Run {
     end: u64,
     requests_left: u32,
     cost_left: u64,
+}
+
+/// A scheduler's lanes. Few schedulers need more than the one under the window: the others are made when they are
+/// first used, so that thousands of schedulers stay small.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    windowed: Lane,
+    exempt: Option<Box<Lane>>,
+    surplus: Option<Box<Lane>>,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        Self { windowed: Lane::new(), exempt: None, surplus: None }
+    }
+
+    fn get(&self, name: LaneName) -> Option<&Lane> {
+        match name {
+            LaneName::Exempt => self.exempt.as_deref(),
+            LaneName::Windowed => Some(&self.windowed),
+            LaneName::Surplus => self.surplus.as_deref(),
+        }
+    }
+
+    /// To be changed.
+    pub(crate) fn get_mut(&mut self, name: LaneName) -> &mut Lane {
+        let made = || Box::new(Lane::new());
+        match name {
+            LaneName::Exempt => self.exempt.get_or_insert_with(made),
+            LaneName::Windowed => &mut self.windowed,
+            LaneName::Surplus => self.surplus.get_or_insert_with(made),
+        }
+    }
+
+    pub(crate) fn has_ready(&self, name: LaneName) -> bool {
+        self.get(name).is_some_and(|lane| !lane.ready.is_empty())
+    }
+
+    pub(crate) fn is_ready(&self, name: LaneName, slot: u32) -> bool {
+        self.get(name).is_some_and(|lane| lane.ready.contains(slot))
+    }
+
+    pub(crate) fn virtual_time(&self, name: LaneName) -> u128 {
+        self.get(name).map_or(0, |lane| lane.virtual_time)
+    }
+
+    /// The flow has no eligible request any more, or is no longer of this lane.
+    pub(crate) fn withdraw(&mut self, name: LaneName, slot: u32) {
+        if self.get(name).is_some() {
+            self.get_mut(name).withdraw(slot);
+        }
+    }
+
+    /// See [`Sfq::recall`](crate::Sfq::recall).
+    pub(crate) fn recall(&self, slot: u32) {
+        let Lane { ready, virtual_time, greatest_finish, run } = &self.windowed;
+        black_box((*virtual_time, *greatest_finish, *run, ready.first(), ready.contains(slot)));
+    }
+
+    /// A request is done, and so many are still outstanding outside of the window and under it.
+    pub(crate) fn completed(&mut self, exempt: u32, windowed: u32) {
+        if let Some(lane) = &mut self.exempt {
+            lane.completed(exempt);
+        }
+        self.windowed.completed(windowed);
+        if let Some(lane) = &mut self.surplus {
+            lane.completed(windowed);
+        }
+    }
 }
 
 /// Ready flows by the start tag of their head, and the virtual time v.
@@ -128,10 +199,12 @@ impl Lane {
         finish
     }
 
-    /// The end of a busy period: v becomes the greatest finish tag (Goyal, Vin, Cheng 1996).
-    pub(crate) fn went_idle(&mut self) {
-        self.virtual_time = self.virtual_time.max(self.greatest_finish);
-        self.run = None;
+    /// At the end of a busy period v becomes the greatest finish tag (Goyal, Vin, Cheng 1996).
+    fn completed(&mut self, outstanding: u32) {
+        if outstanding == 0 && self.ready.is_empty() {
+            self.virtual_time = self.virtual_time.max(self.greatest_finish);
+            self.run = None;
+        }
     }
 
     #[cfg(test)]

@@ -160,6 +160,10 @@ impl Reservations {
         Self { heads: Heap::new(), slip: 0, owed: 0 }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
     /// The flow that goes before all others, if one is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
         let (slot, tag) = self.heads.first()?;
@@ -206,11 +210,16 @@ impl Reservations {
         }
     }
 
-    /// A request of the flow went because it was due; whether or not it has another.
-    pub(crate) fn reserved(&mut self, slot: u32, flow: &mut Reservation, cost: Cost, now: Instant) {
+    /// A request of the flow went because it was due. If the flow has another, [`stay`](Self::stay) comes next, else
+    /// [`leave`](Self::leave).
+    pub(crate) fn reserved(&mut self, flow: &mut Reservation, cost: Cost, now: Instant) {
         self.owed = self.owed.saturating_add_unsigned(cost.raw());
         flow.dispatched(cost, now);
         flow.tag += flow.steps(cost);
+    }
+
+    /// The flow has another eligible request, after one that was due.
+    pub(crate) fn stay(&mut self, slot: u32, flow: &Reservation) {
         self.heads.set(slot, flow.key());
     }
 

@@ -2,6 +2,8 @@
 
 mod order;
 
+use std::hint::black_box;
+
 use slab::Slab;
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -10,7 +12,7 @@ use crate::cost::{Cost, CostModel};
 use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
 use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
 use crate::heap::{Heap, Linear};
-use crate::lane::{Batch, Lane};
+use crate::lane::{Batch, Lanes};
 use crate::limit::Limit;
 use crate::reservation::{Reservation, Reservations};
 use crate::spacing::Spacing;
@@ -129,7 +131,7 @@ pub struct Sfq<T> {
     clock: Clock,
     flows: Slab<Flow<T>>,
     generation: u32,
-    lanes: [Lane; 3],
+    lanes: Lanes,
     /// Flows whose head is not eligible yet, or only as surplus, by the time when it will be.
     held: Heap<Linear>,
     reservations: Reservations,
@@ -149,9 +151,9 @@ impl<T> Sfq<T> {
             batch: config.batch.filter(|batch| batch.requests > 0),
             idle_credit: config.idle_credit,
             clock: Clock::default(),
-            flows: Slab::new(),
+            flows: Slab::with_capacity(1),
             generation: 0,
-            lanes: [Lane::new(), Lane::new(), Lane::new()],
+            lanes: Lanes::new(),
             held: Heap::new(),
             reservations: Reservations::new(),
             gate: Gate::new(config.window),
@@ -166,7 +168,7 @@ impl<T> Sfq<T> {
     pub fn add_flow(&mut self, config: &FlowConfig, now: Instant) -> FlowId {
         let now = self.clock.read(now);
         self.generation = self.generation.wrapping_add(1);
-        let virtual_time = self.lanes[LaneName::of(config.exempt) as usize].virtual_time;
+        let virtual_time = self.lanes.virtual_time(LaneName::of(config.exempt));
         let slot = self.flows.insert(Flow::new(config, self.generation, virtual_time, now)) as u32;
         FlowId { slot, generation: self.generation }
     }
@@ -221,7 +223,7 @@ impl<T> Sfq<T> {
             (Some(reservation), Some((rate, _))) => self.reservations.set(id.slot, reservation, rate, now),
             (reservation @ None, Some((_, new))) => {
                 let reservation = reservation.insert(new);
-                if self.lanes[LaneName::Windowed as usize].ready.contains(id.slot) {
+                if self.lanes.is_ready(LaneName::Windowed, id.slot) {
                     self.reservations.enter(id.slot, reservation, now);
                 }
             }
@@ -275,7 +277,7 @@ impl<T> Sfq<T> {
         let flow = &mut self.flows[id.slot as usize];
         flow.lane = to;
         // Tags of the two lanes have nothing to do with each other.
-        flow.finish = self.lanes[to as usize].virtual_time;
+        flow.finish = self.lanes.virtual_time(to);
         self.place(id.slot, now);
         Ok(())
     }
@@ -329,13 +331,12 @@ impl<T> Sfq<T> {
     pub fn pull(&mut self, now: Instant) -> Pull<T> {
         let now = self.clock.read(now);
         self.release(now);
-        if !self.lanes[LaneName::Exempt as usize].ready.is_empty() {
+        if self.lanes.has_ready(LaneName::Exempt) {
             return self.dispatch(LaneName::Exempt, now);
         }
         let mut wake = Instant::MAX;
-        let next = [LaneName::Windowed, LaneName::Surplus]
-            .into_iter()
-            .find(|&lane| !self.lanes[lane as usize].ready.is_empty());
+        let next =
+            [LaneName::Windowed, LaneName::Surplus].into_iter().find(|&lane| self.lanes.has_ready(lane));
         if let Some(lane) = next {
             let spaced = self.spacing.open_at(now);
             match self.gate.admit(now) {
@@ -379,13 +380,24 @@ impl<T> Sfq<T> {
         if flow.draining && flow.outstanding == [0; 2] {
             self.flows.remove(id.slot as usize);
         }
-        let windowed = self.gate.outstanding();
-        for (lane, outstanding) in self.lanes.iter_mut().zip([self.exempt_outstanding, windowed, windowed]) {
-            if outstanding == 0 && lane.ready.is_empty() {
-                lane.went_idle();
-            }
-        }
+        self.lanes.completed(self.exempt_outstanding, self.gate.outstanding());
         Ok(())
+    }
+
+    /// Reads what [`complete`](Self::complete), [`enqueue`](Self::enqueue) and [`pull`](Self::pull) are going to need
+    /// for this flow, and does nothing with it. Who has thousands of schedulers, each of them long out of the caches,
+    /// calls this first, to wait for all of it together; for anyone else it is a waste.
+    pub fn recall(&self, id: FlowId) {
+        black_box((self.clock.passed(), self.gate.outstanding(), self.spacing.open_at(Instant::ZERO)));
+        black_box((self.cost, self.batch, self.queued, self.held.is_empty(), self.reservations.is_empty()));
+        self.lanes.recall(id.slot);
+        if let Some(flow) = self.flow(id) {
+            black_box((flow.finish, flow.delay, flow.outstanding));
+            black_box((
+                flow.queue.front().map(|queued| queued.extent),
+                flow.queue.back().map(|queued| queued.arrived),
+            ));
+        }
     }
 
     /// Requests queued, in all flows.
@@ -448,9 +460,7 @@ mod tests {
     /// The order of 600 requests of four flows when virtual time begins at `origin`.
     fn order(origin: u128) -> Vec<u32> {
         let mut scheduler = Sfq::new(SfqConfig { batch: None, ..SfqConfig::default() });
-        for lane in &mut scheduler.lanes {
-            lane.start_at(origin);
-        }
+        scheduler.lanes.get_mut(LaneName::Windowed).start_at(origin);
         for (flow, shares) in (0..4).zip([1, 7, 100, 999_983]) {
             let weight = Shares::new(shares).unwrap();
             let id = scheduler.add_flow(&FlowConfig { weight, ..FlowConfig::default() }, Instant::ZERO);

@@ -31,20 +31,20 @@ impl<T> Sfq<T> {
                 self.held.set(slot, until.as_nanos());
             }
             Standing::Beyond(until) => {
-                if !self.lanes[LaneName::Surplus as usize].ready.contains(slot) {
+                if !self.lanes.is_ready(LaneName::Surplus, slot) {
                     self.withdraw(slot, now);
-                    let lane = &mut self.lanes[LaneName::Surplus as usize];
+                    let lane = self.lanes.get_mut(LaneName::Surplus);
                     tag_surplus(&mut self.flows[slot as usize], lane, slot);
                 }
                 self.held.set(slot, until.as_nanos());
             }
             Standing::Ready => {
-                if self.lanes[flow.lane as usize].ready.contains(slot) {
+                if self.lanes.is_ready(flow.lane, slot) {
                     return;
                 }
                 self.held.remove(slot);
-                self.lanes[LaneName::Surplus as usize].withdraw(slot);
-                tag(flow, &mut self.lanes[flow.lane as usize], slot, self.idle_credit);
+                self.lanes.withdraw(LaneName::Surplus, slot);
+                tag(flow, self.lanes.get_mut(flow.lane), slot, self.idle_credit);
                 if let (LaneName::Windowed, Some(reservation)) = (flow.lane, flow.reservation_mut()) {
                     self.reservations.enter(slot, reservation, now);
                 }
@@ -55,8 +55,8 @@ impl<T> Sfq<T> {
     pub(super) fn withdraw(&mut self, slot: u32, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         self.held.remove(slot);
-        self.lanes[flow.lane as usize].withdraw(slot);
-        self.lanes[LaneName::Surplus as usize].withdraw(slot);
+        self.lanes.withdraw(flow.lane, slot);
+        self.lanes.withdraw(LaneName::Surplus, slot);
         if let Some(reservation) = flow.reservation_mut() {
             self.reservations.leave(slot, reservation, now);
         }
@@ -65,7 +65,7 @@ impl<T> Sfq<T> {
     /// Takes the next request of a lane that has one ready.
     pub(super) fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
         let due = if name == LaneName::Windowed { self.reservations.due(now) } else { None };
-        let lane = &mut self.lanes[name as usize];
+        let lane = self.lanes.get_mut(name);
         let following = self.batch.as_ref().filter(|_| due.is_none()).and_then(|batch| {
             lane.following(batch, |slot| {
                 let head = self.flows[slot as usize].queue.front().expect(READY);
@@ -101,7 +101,7 @@ impl<T> Sfq<T> {
         if name == LaneName::Windowed {
             self.account(slot, cost, due.is_some(), now);
         }
-        self.follow_up(slot, name, now);
+        self.follow_up(slot, name, due.is_some(), now);
         if name == LaneName::Exempt {
             self.exempt_outstanding += 1;
         } else {
@@ -118,7 +118,7 @@ impl<T> Sfq<T> {
             self.reservations.shares_served(cost);
         }
         match flow.reservation_mut() {
-            Some(reservation) if reserved => self.reservations.reserved(slot, reservation, cost, now),
+            Some(reservation) if reserved => self.reservations.reserved(reservation, cost, now),
             Some(reservation) => reservation.shared(cost, now),
             None => {}
         }
@@ -127,14 +127,17 @@ impl<T> Sfq<T> {
     /// Puts a flow that has just dispatched from a lane where its next head belongs. Like [`place`](Self::place),
     /// only that the head is a new one and must be tagged.
     #[inline]
-    fn follow_up(&mut self, slot: u32, name: LaneName, now: Instant) {
+    fn follow_up(&mut self, slot: u32, name: LaneName, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match (flow.standing(now), name) {
             (Standing::Ready, LaneName::Exempt | LaneName::Windowed) => {
-                tag(flow, &mut self.lanes[name as usize], slot, self.idle_credit);
+                tag(flow, self.lanes.get_mut(name), slot, self.idle_credit);
+                if let Some(reservation) = flow.reservation_mut().filter(|_| reserved) {
+                    self.reservations.stay(slot, reservation);
+                }
             }
             (Standing::Beyond(until), LaneName::Surplus) => {
-                tag_surplus(flow, &mut self.lanes[name as usize], slot);
+                tag_surplus(flow, self.lanes.get_mut(name), slot);
                 self.held.set(slot, until.as_nanos());
             }
             (Standing::Empty, _) => self.withdraw(slot, now),
@@ -143,7 +146,7 @@ impl<T> Sfq<T> {
                 self.held.set(slot, until.as_nanos());
             }
             (Standing::Ready, LaneName::Surplus) | (Standing::Beyond(_), _) => {
-                self.lanes[name as usize].withdraw(slot);
+                self.lanes.withdraw(name, slot);
                 self.place(slot, now);
             }
         }

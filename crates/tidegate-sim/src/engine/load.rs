@@ -1,5 +1,7 @@
 //! Workloads: when operations begin, and what they ask for.
 
+use std::hint::black_box;
+
 use tidegate_device::{Io, IoKind};
 use tidegate_units::Latency;
 
@@ -8,11 +10,12 @@ use super::{Event, NONE, Simulation};
 use crate::random::Random;
 use crate::scenario::{Arrivals, Cycle, Durability, Spacing, Step, Think, ThinkTime, Workload};
 
-/// A workload of a virtual machine.
+/// A workload of a virtual machine, within two lines of the cache.
+#[repr(align(64))]
 pub(super) struct Stream<'a> {
     workload: &'a Workload,
     pub(super) vm: u32,
-    places: Vec<StepPlan>,
+    places: Box<[StepPlan]>,
     random: Random,
     /// Whether its own times have it active.
     pub(super) during: bool,
@@ -34,6 +37,8 @@ pub(super) struct Stream<'a> {
     arrived: u64,
     since: u64,
 }
+
+const _: () = assert!(size_of::<Stream<'_>>() == 128);
 
 /// An operation of several requests.
 pub(super) struct Operation {
@@ -70,7 +75,7 @@ impl<'a> Simulation<'a> {
             workload,
             vm: plan.vm,
             random: Random::of(self.seed, &["workload", vm.name.as_str(), &workload.name]),
-            places: plan.steps,
+            places: plan.steps.into_boxed_slice(),
             during: false,
             cycle: workload.cycle.is_none(),
             active: false,
@@ -358,6 +363,11 @@ impl<'a> Simulation<'a> {
 }
 
 impl Stream<'_> {
+    /// See [`Simulation::recall`].
+    pub(super) fn recall(&self) {
+        black_box((self.epoch, self.places.first().map(|place| place.cursor)));
+    }
+
     pub(super) fn cycle_times(&self) -> Option<Cycle> {
         self.workload.cycle
     }

@@ -1,5 +1,7 @@
 //! Counting and averaging.
 
+use std::hint::black_box;
+
 use tidegate_control::{Reserved, Shortage};
 
 use crate::outcome::{Latencies, Missed, WindowOutcome};
@@ -9,19 +11,21 @@ use crate::outcome::{Latencies, Missed, WindowOutcome};
 const DIGITS: u32 = 6;
 
 /// How many response times wait to be counted in their buckets.
-const RECENT: usize = 24;
+const RECENT: usize = 23;
 
 /// Response times in buckets that grow with them. The mean is exact.
 ///
-/// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets between nothing
-/// and its greatest value. Even so buckets are where no cache has them: a request only notes which one is its own, and
-/// those of many are counted at once, so that the memory is waited for once and not for each.
+/// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets between its
+/// least value and its greatest. Even so buckets are where no cache has them: a request only notes which one is its own,
+/// and those of many are counted at once, so that the memory is waited for once and not for each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Distribution {
     count: u64,
     nanos: u128,
     /// The buckets of the response times that came last, as many as the remainder of `count` says.
     recent: [u16; RECENT],
+    /// The first of the buckets; the others follow it.
+    first: u16,
     buckets: Vec<u32>,
 }
 
@@ -36,15 +40,28 @@ impl Distribution {
         }
     }
 
+    /// See [`Simulation::recall`](super::Simulation::recall).
+    pub(super) fn recall(&self) {
+        black_box((self.count, self.recent[0], self.recent[RECENT - 1]));
+    }
+
     /// Counts the first of the recent ones in their buckets.
     fn settle(&mut self, recent: usize) {
         let recent = &self.recent[..recent];
-        let greatest = recent.iter().max().map_or(0, |&bucket| usize::from(bucket) + 1);
-        if greatest > self.buckets.len() {
-            self.buckets.resize(greatest, 0);
+        let (Some(&least), Some(&greatest)) = (recent.iter().min(), recent.iter().max()) else { return };
+        if self.buckets.is_empty() {
+            self.first = least;
+        } else if least < self.first {
+            let missing = usize::from(self.first - least);
+            self.buckets.splice(..0, std::iter::repeat_n(0, missing));
+            self.first = least;
+        }
+        let needed = usize::from(greatest - self.first) + 1;
+        if needed > self.buckets.len() {
+            self.buckets.resize(needed, 0);
         }
         for &bucket in recent {
-            let count = &mut self.buckets[usize::from(bucket)];
+            let count = &mut self.buckets[usize::from(bucket - self.first)];
             *count = count.saturating_add(1);
         }
     }
@@ -67,7 +84,8 @@ impl Distribution {
             seen += u64::from(count);
             seen >= wanted
         });
-        middle(found.unwrap_or(self.buckets.len().saturating_sub(1))) / 1e6
+        let found = found.unwrap_or(self.buckets.len().saturating_sub(1));
+        middle(usize::from(self.first) + found) / 1e6
     }
 }
 
