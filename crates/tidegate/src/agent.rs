@@ -1,5 +1,6 @@
 //! `tidegate agent`, and the guardian that it starts.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use tidegate_agent::agent::{self, GuardianCommand};
@@ -32,6 +33,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // By this name also after the file was replaced by a newer one.
     let guardian = GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] };
     Ok(agent::run(&args.config, &guardian)?)
+}
+
+/// Let go of everybody whom an agent holds on this machine
+///
+/// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an agent and its
+/// guardian are both gone. A running agent puts it back; stop that first.
+#[derive(clap::Args)]
+pub(crate) struct ReleaseArgs {}
+
+pub(crate) fn release(_: &ReleaseArgs) -> Result<(), Failure> {
+    let found = throttle::undo().map_err(Failure::Release)?;
+    let mut out = io::stdout();
+    if found.nothing() {
+        writeln!(out, "nothing was held")?;
+    }
+    for interface in &found.interfaces {
+        writeln!(out, "{interface}: removed the queueing discipline")?;
+    }
+    if found.table {
+        writeln!(out, "removed the nftables table")?;
+    }
+    Ok(())
 }
 
 /// The guardian of an agent: started by it, never by hand

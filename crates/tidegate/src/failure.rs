@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// What is held cannot be let go.
+    #[error("cannot let go: {0}; root or CAP_NET_ADMIN is needed")]
+    Release(io::Error),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),

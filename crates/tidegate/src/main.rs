@@ -37,6 +37,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Agent(agent::Args),
+    Release(agent::ReleaseArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
     Check(check::Args),
@@ -51,6 +52,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args).map_err(Failure::from),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),
         Command::Load(args) => load::run(args),

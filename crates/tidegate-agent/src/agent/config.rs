@@ -1,7 +1,6 @@
 //! The agent's configuration: which resources, what was promised for them, and who may be held.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +10,9 @@ use tidegate_host::throttle::Packets;
 use tidegate_units::{ByteRate, Latency, ResourceName};
 
 use super::pattern::Pattern;
-use crate::config::{ConfigError, MetricsAddress, read_bounded};
+use crate::config::{ConfigError, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &["metrics", "packets", "ports", "resource"];
+pub(super) const ROOT_KEYS: &[&str] = &["packets", "ports", "resource"];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -44,8 +43,6 @@ const GREATEST_DELAY: Latency = Latency::from_millis(100);
 /// Everything that `tidegate agent` is told.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
-    pub metrics: Option<SocketAddr>,
     /// Which packets to held consumers are held.
     pub packets: Packets,
     /// The ports that the packets come from.
@@ -101,7 +98,6 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
-        let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         let kinds = [("all", Packets::All), ("small", Packets::Small), ("acks", Packets::Acks)];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
@@ -112,7 +108,6 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(findings));
         }
         Ok(Self {
-            metrics: metrics.map(|given| given.value.0),
             packets: packets.map_or(Packets::default(), |given| given.value),
             ports,
             resources,
@@ -235,6 +230,33 @@ mod tests {
 
     fn parse(text: &str) -> Result<AgentConfig, String> {
         AgentConfig::parse("agent.toml", text).map_err(|error| error.to_string())
+    }
+
+    /// Every key that is understood, with the heading under which `docs/agent.md` explains it.
+    const DOCUMENTED: &[(&str, &[&str])] = &[
+        ("## Configuration", ROOT_KEYS),
+        ("### `[resource.NAME]`", RESOURCE_KEYS),
+        ("### `writers`", WRITERS_KEYS),
+    ];
+
+    #[test]
+    fn the_document_and_the_code_know_the_same_keys() {
+        let document = include_str!("../../../../docs/agent.md");
+        for (heading, keys) in DOCUMENTED {
+            let section = document.split_once(&format!("\n{heading}\n")).unwrap().1;
+            let section = section.split("\n#").next().unwrap();
+            let mut documented: Vec<_> =
+                section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let mut known = keys.to_vec();
+            documented.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(documented, known, "under `{heading}`");
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_pid_is_a_key_of_the_resource() {
+        assert!(law::PID_RESOURCE_KEYS.iter().all(|key| RESOURCE_KEYS.contains(key)));
     }
 
     #[test]

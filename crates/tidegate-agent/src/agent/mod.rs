@@ -239,7 +239,6 @@ impl Agent {
         let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
         let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
         let fixed = [
-            ("metrics", config.metrics != self.config.metrics),
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("dry_run of all resources", acts != self.throttle.is_some()),

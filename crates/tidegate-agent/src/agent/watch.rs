@@ -6,14 +6,18 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_control::{Operations, Outstanding};
-use tidegate_host::sense::{Change, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, sessions};
+use tidegate_host::sense::session::{SessionReader, Via};
+use tidegate_host::sense::{Change, DiskDelta, DiskStats, Group, Session, Sessions, Volumes};
 use tidegate_host::{DeviceNumber, ReadError, Root};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::config::Storage;
 
-/// Sessions come and go, and volumes are made and removed: this often is looked.
+/// Initiators log in and out: this often is looked.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or grow.
+const LOOK_AT_VOLUMES: Duration = Duration::from_secs(30);
 
 /// The machine as the agent sees it.
 #[derive(Debug)]
@@ -23,8 +27,12 @@ pub(super) struct Watch {
     previous: DiskStats,
     sampled: Option<Instant>,
     volumes: Volumes,
+    /// The devices when volumes were looked at.
+    devices_then: DiskStats,
+    volumes_looked: Instant,
+    reader: SessionReader,
     sessions: Sessions,
-    looked: Option<Instant>,
+    looked: Instant,
     devices: BTreeMap<DeviceNumber, Device>,
 }
 
@@ -55,30 +63,35 @@ pub(super) struct Load {
 
 impl Watch {
     pub(super) fn new(root: Root) -> Result<Self, ReadError> {
+        let stats = DiskStats::read(&root)?;
+        let mut reader = SessionReader::new(root.clone());
         let mut watch = Self {
             volumes: Volumes::read(&root)?,
-            stats: DiskStats::read(&root)?,
+            devices_then: stats.clone(),
+            volumes_looked: Instant::ZERO,
+            stats,
             previous: DiskStats::default(),
             sampled: None,
-            sessions: sessions(&root),
-            looked: None,
+            sessions: reader.read(|_| true),
+            reader,
+            looked: Instant::ZERO,
             devices: BTreeMap::new(),
             root,
         };
-        watch.look(Instant::ZERO)?;
+        watch.attribute(&BTreeMap::new());
         Ok(watch)
     }
 
     /// Reads the counters, and now and then who is there. Gives the time since the sample before; `None` at the first.
     pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Duration>, ReadError> {
-        if self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK) {
-            self.look(now)?;
-        }
         std::mem::swap(&mut self.stats, &mut self.previous);
         if let Err(error) = self.stats.read_again(&self.root) {
             // The counters before are still good to count from.
             std::mem::swap(&mut self.stats, &mut self.previous);
             return Err(error);
+        }
+        if now.saturating_since(self.looked) >= LOOK {
+            self.look(now)?;
         }
         let elapsed = self.sampled.map(|sampled| now.saturating_since(sampled));
         self.sampled = Some(now);
@@ -87,14 +100,30 @@ impl Watch {
     }
 
     fn look(&mut self, now: Instant) -> Result<(), ReadError> {
-        self.volumes = Volumes::read(&self.root)?;
-        let before = std::mem::replace(&mut self.sessions, sessions(&self.root));
-        self.looked = Some(now);
+        let due = now.saturating_since(self.volumes_looked) >= LOOK_AT_VOLUMES;
+        if due || !self.stats.same_devices(&self.devices_then) {
+            self.volumes = Volumes::read(&self.root)?;
+            self.devices_then.clone_from(&self.stats);
+            self.volumes_looked = now;
+        }
+        let (stats, previous) = (&self.stats, &self.previous);
+        let is_active = |number| {
+            let change = stats.change(previous, number).and_then(Change::delta);
+            change.is_none_or(|delta| delta.reads.ios + delta.writes.ios > 0)
+        };
+        let before = std::mem::replace(&mut self.sessions, self.reader.read(is_active));
+        self.looked = now;
+        self.attribute(&before.sessions.iter().map(|session| (identity(session), session)).collect());
+        Ok(())
+    }
+
+    /// Says whose each device's load is, by what the sessions did since `before`.
+    fn attribute(&mut self, before: &BTreeMap<Identity<'_>, &Session>) {
         let mut devices: BTreeMap<DeviceNumber, Device> = BTreeMap::new();
         for session in &self.sessions.sessions {
             let Some(number) = session.device else { continue };
             let device = devices.entry(number).or_default();
-            let weight = work_since(session, &before);
+            let weight = before.get(&identity(session)).map_or(0, |old| work_since(session, old));
             match device.users.iter_mut().find(|user| user.consumer == session.consumer) {
                 Some(user) => user.weight += weight,
                 None => device.users.push(User { consumer: session.consumer.clone(), weight }),
@@ -107,7 +136,6 @@ impl Watch {
             device.reads_wait_since = self.devices.get(number).and_then(|known| known.reads_wait_since);
         }
         self.devices = devices;
-        Ok(())
     }
 
     /// Follows since when each device's reads have waited: counters say how many are in flight, and not how old they are.
@@ -238,21 +266,19 @@ impl Load {
     }
 }
 
-/// What a session did since the look before, as far as its target counts it, in MiB. Counters wrap.
-fn work_since(session: &Session, before: &Sessions) -> u64 {
-    let same = |old: &&Session| {
-        old.via == session.via
-            && old.consumer == session.consumer
-            && old.target == session.target
-            && old.volume == session.volume
-    };
-    let Some((new, old)) =
-        session.counters.zip(before.sessions.iter().find(same).and_then(|old| old.counters))
-    else {
-        return 0;
-    };
-    u64::from(new.read_mib.wrapping_sub(old.read_mib))
-        + u64::from(new.written_mib.wrapping_sub(old.written_mib))
+/// What makes a session the same from one look to the next.
+type Identity<'a> = (Via, &'a ConsumerName, &'a str, &'a str);
+
+fn identity(session: &Session) -> Identity<'_> {
+    (session.via, &session.consumer, &session.target, &session.volume.name)
+}
+
+/// What a session did, as far as its target counts it, in MiB. Counters wrap.
+fn work_since(new: &Session, old: &Session) -> u64 {
+    new.counters.zip(old.counters).map_or(0, |(new, old)| {
+        u64::from(new.read_mib.wrapping_sub(old.read_mib))
+            + u64::from(new.written_mib.wrapping_sub(old.written_mib))
+    })
 }
 
 /// How many reads a device has in flight now. None where the kernel does not say.

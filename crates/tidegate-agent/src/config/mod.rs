@@ -27,8 +27,7 @@ use tidegate_units::{ConsumerName, Latency};
 
 use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
-use listen::Listen;
-pub(crate) use listen::MetricsAddress;
+use listen::{Listen, MetricsAddress};
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 

@@ -117,10 +117,15 @@ impl Tc {
         const VERSION: u32 = 3;
         const QUANTUM_DIVISOR: u32 = 10;
         const TO_NO_CLASS: u32 = 0;
+        /// What may wait for the interface itself. By default it is the interface's 1 000 packets: less than what stood there
+        /// before may have held.
+        const DIRECT_QUEUE: u16 = 5;
+        const DIRECT_PACKETS: u32 = 10_000;
         let init = words(&[VERSION, QUANTUM_DIVISOR, TO_NO_CLASS, 0, 0]);
-        let body = Body::new(&header(interface, u32::from(HANDLE) << 16, ROOT))
-            .with(KIND, b"htb\0")
-            .with(OPTIONS, Body::new(&[]).with(INIT, &init).as_bytes());
+        let body = Body::new(&header(interface, u32::from(HANDLE) << 16, ROOT)).with(KIND, b"htb\0").with(
+            OPTIONS,
+            Body::new(&[]).with(INIT, &init).with(DIRECT_QUEUE, &words(&[DIRECT_PACKETS])).as_bytes(),
+        );
         self.netlink.change(NEW_QDISC, CREATE | REPLACE, &body)
     }
 
