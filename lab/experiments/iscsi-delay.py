@@ -18,7 +18,7 @@ Classifications, of packets that the target sends to the initiator:
    ack       acknowledgements without payload: the paper's
    small     up to four iSCSI headers of payload: acknowledgements, R2T, SCSI responses; also the header of read data,
              when that travels in a packet of its own
-   response  of the small ones those that begin with an R2T or a SCSI response, by opcode
+   response  acknowledgements without payload, and packets that begin with an R2T or a SCSI response, by opcode
 
 Leaves /out/measured.json.
 """
@@ -38,12 +38,28 @@ import iscsi
 PURE_ACK_IP_BYTES = 80
 SMALL_IP_BYTES = 52 + 4 * 48
 IPV6_LESS = 20  # its length is without the header, which IPv4's includes
-SIZE = "tcp flags & (fin|syn|rst) == 0x0 {family} length <= {bytes}"
 # The first byte behind 32 bytes of TCP header, which is what timestamps make it, is that of a PDU when a packet begins with
-# one. LIO's reads have no response: their status travels with the last data.
+# one. LIO's reads have no response: their status travels with the last data. Any size, because TCP puts responses together
+# while an earlier one is still queued. With the acknowledgements, because a response that these overtake by more than the
+# initiator's largest window is discarded there (RFC 5961, 5.2).
 OPCODES = "tcp doff 8 @th,256,8 { 0x21, 0x31 }"
+
+
+def no_larger(bytes):
+    """By address family: a match on the packet's length."""
+    return {"ip": f"tcp flags & (fin|syn|rst) == 0x0 ip length <= {bytes}",
+            "ip6": f"tcp flags & (fin|syn|rst) == 0x0 ip6 length <= {bytes - IPV6_LESS}"}
+
+
+def any_size(match):
+    return {"ip": match, "ip6": match}
+
+
 CLASSIFICATIONS = {
-    "all": (None, ""), "ack": (PURE_ACK_IP_BYTES, ""), "small": (SMALL_IP_BYTES, ""), "response": (SMALL_IP_BYTES, OPCODES),
+    "all": [any_size("")],
+    "ack": [no_larger(PURE_ACK_IP_BYTES)],
+    "small": [no_larger(SMALL_IP_BYTES)],
+    "response": [no_larger(PURE_ACK_IP_BYTES), any_size(OPCODES)],
 }
 DIRECTIONS = ("read", "write")
 # Packets of 1500 bytes for 20 ms at 10 Gbit/s are 17 000; netem's default of 1000 would drop.
@@ -67,9 +83,8 @@ class Throttle:
         for number, delay in enumerate(self.delays, 1):
             lines += [f"class add dev eth0 parent 1: classid 1:{number:x} htb rate 100gbit quantum 60000",
                       f"qdisc add dev eth0 parent 1:{number:x} {self.netem(number, delay)}"]
-        most, payload = CLASSIFICATIONS[classification]
-        size = {family: SIZE.format(family=family, bytes=most - less) if most else ""
-                for family, less in (("ip", 0), ("ip6", IPV6_LESS))}
+        rules = "\n".join(f"tcp sport 3260 {match[family]} meta priority set {family} daddr map @{addresses}"
+                          for match in CLASSIFICATIONS[classification] for family, addresses in (("ip", "ipv4"), ("ip6", "ipv6")))
         with self.lab.target_namespace():
             iscsi.batch("tc", lines)
             iscsi.run(["nft", "-f", "-"], f"""table inet lab {{
@@ -77,8 +92,7 @@ class Throttle:
                 map ipv6 {{ type ipv6_addr : classid; }}
                 chain output {{
                     type filter hook output priority mangle;
-                    tcp sport 3260 {size["ip"]} {payload} meta priority set ip daddr map @ipv4
-                    tcp sport 3260 {size["ip6"]} {payload} meta priority set ip6 daddr map @ipv6
+                    {rules}
                 }}
             }}""")
 
@@ -270,14 +284,14 @@ def arguments():
     parser.add_argument("--window", default="default", help="the most that TCP has in flight, in bytes (default: the kernel's)")
     parser.add_argument("--delays", type=numbers, default=[0, 2, 5, 10, 15, 20])
     parser.add_argument("--block-sizes", type=numbers, default=[64, 256], help="KiB")
-    parser.add_argument("--depths", type=numbers, default=[1, 8, 32])
-    parser.add_argument("--amounts", type=numbers, default=[8, 24], help="MiB per transfer at depth 1, and deeper")
+    parser.add_argument("--depths", type=numbers, default=[1, 2, 8])
+    parser.add_argument("--amounts", type=numbers, default=[8, 16], help="MiB per transfer at depth 1, and deeper")
     parser.add_argument("--parts", default="sweep,probes,ipv6,jump,baseline,mixed")
     parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
     parser.add_argument("--jump-classifications", type=lambda text: text.split(","), default=["all", "small", "response"])
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
-    parser.add_argument("--mixed-seconds", type=int, default=2)
-    parser.add_argument("--jump-seconds", type=int, default=4)
+    parser.add_argument("--mixed-seconds", type=int, default=1)
+    parser.add_argument("--jump-seconds", type=int, default=3)
     return parser.parse_args()
 
 

@@ -45,7 +45,8 @@ global { use_lvmpolld = 0 event_activation = 0 }
 STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "writes_merged", "write_sectors", "write_ms",
                "in_flight", "busy_ms", "queued_ms")
 # What tells of loss, or of what was taken for it. RetransSegs is what counts.
-TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue", "TCPSpuriousRtxHostQueues")
+TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue", "TCPSpuriousRtxHostQueues",
+                "TCPChallengeACK")
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 
