@@ -188,6 +188,8 @@ class Experiment:
 
     def part_jump(self):
         for how, rate in (("class", ""), ("change", ""), ("change with rate", "rate 100gbit")):
+            if how not in self.options.jumps:
+                continue
             for classification in self.options.jump_classifications:
                 throttle = Throttle(self.lab, rate)
                 throttle.classify(classification, JUMP_MS)
@@ -225,7 +227,9 @@ class Experiment:
     # What delay is compared with.
 
     def part_baseline(self):
-        """Each limited to the throughput that the same transfer had with this delay of all packets."""
+        """Each limited to the throughput that the same transfer had with this delay of all packets. With TCP's tail loss
+        probes, which are there for when something is lost."""
+        self.lab.tail_loss_probes(True)
         for row in [row for row in self.transfers if row["part"] == "sweep" and row["classification"] == "all"
                     and row["block_kib"] == 64 and row["delay_ms"] in self.options.compared]:
             for limit in ("htb", "police"):
@@ -240,18 +244,19 @@ class Experiment:
                 self.loads.append(found)
                 print("baseline", limit, row["direction"], row["depth"], f"{row['bytes_per_s'] / 1e6:.2f} MB/s wanted,",
                       f"{found['bytes_per_s'] / 1e6:.2f} had", found["tcp"], flush=True)
-                subprocess.run(["nsenter", "--net=/run/netns/tgt", "tc", "qdisc", "del", "dev", "eth0",
-                                *(["root"] if limit == "htb" else ["ingress"])], check=True)
+                self.lab.target_exec(["tc", "qdisc", "del", "dev", "eth0", "root" if limit == "htb" else "ingress"])
+        self.lab.tail_loss_probes(False)
 
     def limit(self, kind, bytes_per_s):
         bits = round(bytes_per_s * 8)
         if kind == "htb":
             return ["qdisc add dev eth0 root handle 1: htb default 1",
                     f"class add dev eth0 parent 1: classid 1:1 htb rate {bits}bit burst 64kb"]
-        # `mtu`, because the initiator's segments are cut up by the interface, behind the policer or never, and one that
-        # exceeds the policer's 2 KiB is dropped always. `burst` holds two of them.
+        # What reaches the policer are up to 64 KiB at once, here as behind an interface that puts segments together; more
+        # than `mtu` it drops always. `burst`: two of these, or what 100 ms bring.
+        burst = max(128 << 10, round(bytes_per_s / 10))
         return ["qdisc add dev eth0 handle ffff: ingress",
-                f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit burst 128kb mtu 64kb "
+                f"filter add dev eth0 parent ffff: protocol ip matchall action police rate {bits}bit burst {burst}b mtu 64kb "
                 "conform-exceed drop"]
 
     # A consumer that does both.
@@ -279,19 +284,24 @@ def numbers(text):
     return [int(number) for number in text.split(",")]
 
 
+def names(text):
+    return text.split(",")
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--window", default="default", help="the most that TCP has in flight, in bytes (default: the kernel's)")
     parser.add_argument("--delays", type=numbers, default=[0, 2, 5, 10, 15, 20])
     parser.add_argument("--block-sizes", type=numbers, default=[64, 256], help="KiB")
-    parser.add_argument("--depths", type=numbers, default=[1, 2, 8])
-    parser.add_argument("--amounts", type=numbers, default=[8, 16], help="MiB per transfer at depth 1, and deeper")
-    parser.add_argument("--parts", default="sweep,probes,ipv6,jump,baseline,mixed")
+    parser.add_argument("--depths", type=numbers, default=[1, 4, 8])
+    parser.add_argument("--amounts", type=numbers, default=[8, 12], help="MiB per transfer at depth 1, and deeper")
+    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed"])
     parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
-    parser.add_argument("--jump-classifications", type=lambda text: text.split(","), default=["all", "small", "response"])
+    parser.add_argument("--jumps", type=names, default=["class", "change", "change with rate"])
+    parser.add_argument("--jump-classifications", type=names, default=["all", "small", "response"])
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
-    parser.add_argument("--jump-seconds", type=int, default=3)
+    parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
 
@@ -302,7 +312,7 @@ def main():
     experiment = Experiment(lab, options)
     # What is read for the first time is read now.
     transfers(lab, 1, "write", [(64, 8)], options.amounts)
-    for part in options.parts.split(","):
+    for part in options.parts:
         getattr(experiment, f"part_{part}")()
     with open("/out/measured.json", "w") as file:
         json.dump({"window": options.window, "delays_ms": options.delays, "negotiated": lab.negotiated(1),
