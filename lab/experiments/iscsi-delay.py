@@ -262,11 +262,11 @@ class Experiment:
     # A consumer that does both.
 
     def part_mixed(self):
-        delays = [delay for delay in self.options.delays if delay]
+        delays = self.options.mixed_delays or self.options.delays
         for classification in CLASSIFICATIONS:
-            self.throttle.classify(classification, delays)
+            self.throttle.classify(classification, [delay for delay in delays if delay])
             for depth in self.options.mixed_depths:
-                for delay in self.options.delays:
+                for delay in delays:
                     self.throttle.put(1, delay)
                     row = {"part": "mixed", "classification": classification, "delay_ms": delay, "depth": depth}
                     with counted(self.lab, row):
@@ -299,6 +299,7 @@ def arguments():
     parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
     parser.add_argument("--jumps", type=names, default=["class", "change", "change with rate"])
     parser.add_argument("--jump-classifications", type=names, default=["all", "small", "response"])
+    parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
     parser.add_argument("--jump-seconds", type=int, default=2)
