@@ -45,7 +45,8 @@ global { use_lvmpolld = 0 event_activation = 0 }
 STAT_FIELDS = ("reads", "reads_merged", "read_sectors", "read_ms", "writes", "writes_merged", "write_sectors", "write_ms",
                "in_flight", "busy_ms", "queued_ms")
 # What tells of loss, or of what was taken for it. RetransSegs is what counts.
-TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue")
+TCP_COUNTERS = ("RetransSegs", "TCPLossProbes", "TCPTimeouts", "TCPDSACKRecv", "TCPOFOQueue", "TCPSpuriousRtxHostQueues",
+                "TCPChallengeACK")
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL("libc.so.6", use_errno=True)
 
@@ -128,8 +129,7 @@ class Lab:
         self._make_network()
         if window:
             self._for_both_sides("tcp_rmem", f"4096 {window} {window}")
-        if not tail_loss_probes:
-            self._for_both_sides("tcp_early_retrans", 0)
+        self.tail_loss_probes(tail_loss_probes)
         self._export()
         self._start_initiators(initiator_options or {})
         for number in self.numbers:
@@ -316,6 +316,10 @@ class Lab:
         for key, value in (("arp_ignore", 1), ("arp_announce", 2), ("rp_filter", 0)):
             for interface in ("all", *(f"i{n}" for n in self.numbers)):
                 write(f"/proc/sys/net/ipv4/conf/{interface}/{key}", value)
+
+    def tail_loss_probes(self, wanted):
+        """Holds at once, for connections that exist too."""
+        self._for_both_sides("tcp_early_retrans", 3 if wanted else 0)
 
     def _for_both_sides(self, key, value):
         for where in (None, "tgt"):
