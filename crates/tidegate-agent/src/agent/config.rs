@@ -98,7 +98,7 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
-        let kinds = [("all", Packets::All), ("small", Packets::Small), ("acks", Packets::Acks)];
+        let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
         let resources = resources(&root, &mut report);
@@ -275,7 +275,7 @@ mod tests {
     fn everything_that_can_be_said() {
         let config = parse(
             r#"
-packets = "small"
+packets = "responses"
 ports = ["3260"]
 [resource.fast]
 device = "nvme0n1"
@@ -291,7 +291,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(fast.storage, Storage::Device("nvme0n1".to_owned()));
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
-        assert_eq!((config.packets, config.ports.len()), (Packets::Small, 1));
+        assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
     }
 
     #[test]

@@ -29,9 +29,10 @@ pub enum Packets {
     All,
     /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows anybody.
     Acks,
-    /// Those with at most a few headers of payload, which is what paces writes (R2T, SCSI responses,
-    /// acknowledgements). For consumers that do not read through the same session: what follows would overtake.
-    Small,
+    /// Those without payload, and those that begin with an iSCSI R2T or SCSI response: what paces writes, and no read. For
+    /// consumers that do not both read and write through one session: of theirs, read data would overtake what is held, and
+    /// TCP would take that for loss. Over iSCSI only.
+    Responses,
 }
 
 /// What a throttle is to have in force for one resource.

@@ -4,7 +4,7 @@
 //! sequence of changes that could end halfway, and nothing to be remembered about what was there before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -17,12 +17,6 @@ use super::tc::class_id;
 
 /// Of family `inet`: IPv4 and IPv6 at once.
 pub(super) const TABLE: &str = "tidegate";
-
-/// The IP length of a packet without payload is at most this: 60 bytes of IPv4 header, 60 of TCP header.
-const GREATEST_HEADERS: u32 = 120;
-
-/// What waits behind a window of 48-byte headers: an R2T or a SCSI response each. Beyond that a packet carries data.
-const GREATEST_SMALL: u32 = GREATEST_HEADERS + 8 * 48;
 
 /// One resource's part of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +51,7 @@ impl Table {
         if self.parts.is_empty() {
             return text;
         }
-        let write = |text: &mut String, line: std::fmt::Arguments<'_>| {
+        let write = |text: &mut String, line: fmt::Arguments<'_>| {
             text.write_fmt(line).expect("writing to a String does not fail");
         };
         write(&mut text, format_args!("table inet {TABLE} {{\n"));
@@ -86,14 +80,11 @@ impl Table {
             for (name, part) in rules {
                 let id = class_id(part.class);
                 let class = format!("{:x}:{:x}", id >> 16, id & 0xffff);
-                for (suffix, family, length) in [("v4", "ip", "ip length"), ("v6", "ip6", "ip6 length")] {
-                    let packets = self.packets.matches(length);
-                    write(
-                        &mut text,
-                        format_args!(
-                            "    tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {class}\n"
-                        ),
-                    );
+                for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
+                    let to = format!("tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}");
+                    for packets in self.packets.matches(family) {
+                        write(&mut text, format_args!("    {to}{packets} meta priority set {class}\n"));
+                    }
                 }
             }
             text.push_str("  }\n");
@@ -103,23 +94,47 @@ impl Table {
     }
 }
 
-impl Packets {
-    fn matches(self, length: &str) -> String {
-        // IPv6 counts what follows its header of 40 bytes.
-        let header = if length.starts_with("ip6") { 40 } else { 0 };
-        match self {
-            Self::All => String::new(),
-            Self::Acks => {
-                format!(" tcp flags & (syn | fin | rst) == 0x0 {length} < {}", GREATEST_ACK - header)
-            }
-            Self::Small => format!(" {length} < {}", GREATEST_SMALL - header),
-        }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        })
     }
 }
 
-/// An acknowledgement without payload: 20 bytes of IPv4, 20 of TCP, and options (timestamps 12, SACK up to 28), less than
-/// with the 48 bytes that the shortest iSCSI answer adds.
-const GREATEST_ACK: u32 = 20 + 20 + 40 + 8;
+/// The IPv4 length of an acknowledgement without payload, at most: 20 bytes each of IPv4 and TCP, and 40 of options. The
+/// shortest iSCSI answer, of 48 bytes, makes 100 with the timestamps that Linux sends.
+const GREATEST_ACK: u32 = 80;
+
+/// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
+const IPV4_HEADER: u32 = 20;
+
+/// The first byte of an iSCSI header is its opcode: 0x21 is a SCSI response, 0x31 an R2T. It follows the TCP header, which
+/// is of 32 bytes (`doff 8`) with timestamps, as Linux sends them.
+const RESPONSE: &str = " tcp doff 8 @th,256,8 { 0x21, 0x31 }";
+
+impl Packets {
+    /// What a packet has to look like: any of these.
+    fn matches(self, family: Family) -> Vec<String> {
+        let greatest = match family {
+            Family::V4 => GREATEST_ACK,
+            Family::V6 => GREATEST_ACK - IPV4_HEADER,
+        };
+        let acks = format!(" tcp flags & (syn | fin | rst) == 0x0 {family} length <= {greatest}");
+        match self {
+            Self::All => vec![String::new()],
+            Self::Acks => vec![acks],
+            Self::Responses => vec![acks, RESPONSE.to_owned()],
+        }
+    }
+}
 
 /// The sets in the kernel and their members, and how many rules there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -139,7 +154,8 @@ impl Seen {
                 [(format!("{name}_v4"), v4), (format!("{name}_v6"), v6)]
             })
             .collect();
-        let rules = 2 * table.parts.values().filter(|part| part.ruled).count();
+        let each = [Family::V4, Family::V6].map(|family| table.packets.matches(family).len());
+        let rules = each.iter().sum::<usize>() * table.parts.values().filter(|part| part.ruled).count();
         self.sets == members && self.rules == rules
     }
 }
@@ -228,6 +244,23 @@ mod tests {
         let place = |rule: &str| text.find(rule).unwrap_or_else(|| panic!("no `{rule}` in {text}"));
         assert!(place("daddr @vg1_v4 meta priority set 71de:2") < place("@vg0_v4 meta priority set 71de:1"));
         assert!(text.contains("ip6 daddr @vg1_v6"), "{text}");
+    }
+
+    #[test]
+    fn acknowledgements_are_told_by_their_length_and_responses_by_their_opcode() {
+        let mut table = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
+        table.packets = Packets::Acks;
+        let text = table.render();
+        assert!(text.contains("@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 ip length <= 80 meta"), "{text}");
+        assert!(
+            text.contains("@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 ip6 length <= 60 meta"),
+            "{text}"
+        );
+        assert_eq!(text.matches("meta priority set").count(), 2);
+        table.packets = Packets::Responses;
+        let text = table.render();
+        assert!(text.contains("@vg0_v4 tcp doff 8 @th,256,8 { 0x21, 0x31 } meta"), "{text}");
+        assert_eq!(text.matches("meta priority set").count(), 4);
     }
 
     #[test]
