@@ -211,14 +211,6 @@ impl Agent {
             .filter(|resource| !resource.config().law.dry_run)
             .map(|resource| resource.hold(&addresses))
             .collect();
-        for resource in &self.resources {
-            tracing::trace!(
-                "{}: {} members, {}",
-                resource.name(),
-                resource.members().len(),
-                resource.delay()
-            );
-        }
         throttle.keep_guarded(&mut self.complaints);
         if let Err(error) = throttle.netem.apply(now, &holds) {
             self.complaints.make(&error);
@@ -247,7 +239,8 @@ impl Agent {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        // What is new is made before anything is changed: a mistake changes nothing.
+        // What is new is made before anything is changed: a mistake changes nothing, and what was made once can be made
+        // of what is there.
         let mut fresh = resources(&config).map_err(|error| error.to_string())?;
         for resource in &mut fresh {
             if let Some(place) = self.resources.iter().position(|known| known.name() == resource.name()) {

@@ -63,14 +63,6 @@ impl Resource {
         &self.config.law.resource
     }
 
-    pub(super) fn delay(&self) -> Latency {
-        self.delay
-    }
-
-    pub(super) fn members(&self) -> &BTreeSet<ConsumerName> {
-        &self.members
-    }
-
     /// Takes what its consumers did in `elapsed`, and decides when its interval is over.
     pub(super) fn observe(
         &mut self,

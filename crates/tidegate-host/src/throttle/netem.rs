@@ -20,6 +20,9 @@ const RULE_STAYS: Duration = Duration::from_secs(2);
 /// Our root leaves an interface after this time without rules.
 const ROOT_STAYS: Duration = Duration::from_secs(60);
 
+/// What is in force is compared with the kernel this often: others may have removed it.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
 /// Routes are asked for again after this time.
 const ROUTE_STAYS: Duration = Duration::from_secs(10);
 
@@ -39,6 +42,8 @@ pub struct Netem {
     interfaces: BTreeMap<u32, Interface>,
     routes: BTreeMap<IpAddr, (u32, Instant)>,
     in_force: Table,
+    /// When it was compared with the kernel.
+    looked: Instant,
     /// When somebody was held last.
     last_held: Option<Instant>,
 }
@@ -73,6 +78,7 @@ impl Netem {
             interfaces: BTreeMap::new(),
             routes: BTreeMap::new(),
             in_force: Table::default(),
+            looked: Instant::ZERO,
             last_held: None,
         })
     }
@@ -90,8 +96,11 @@ impl Netem {
                 first_error.get_or_insert(error);
             }
         }
-        if let Err(error) = self.write_table() {
-            first_error.get_or_insert(error);
+        // Before the table, which notes that everything was looked at.
+        for step in [Self::check_interfaces, Self::write_table] {
+            if let Err(error) = step(self, now) {
+                first_error.get_or_insert(error);
+            }
         }
         if let Err(error) = self.leave_interfaces(now) {
             first_error.get_or_insert(error);
@@ -119,10 +128,11 @@ impl Netem {
             if resource.members != hold.members {
                 resource.members.clone_from(&hold.members);
             }
-            if hold.delay == Latency::ZERO && resource.delay > Latency::ZERO {
+            let delay = if hold.members.is_empty() { Latency::ZERO } else { hold.delay };
+            if delay == Latency::ZERO && resource.delay > Latency::ZERO {
                 resource.since_released = Some(now);
             }
-            resource.delay = if hold.members.is_empty() { Latency::ZERO } else { hold.delay };
+            resource.delay = delay;
             let released =
                 resource.since_released.is_none_or(|since| now.saturating_since(since) >= RULE_STAYS);
             resource.ruled = resource.delay > Latency::ZERO || (resource.ruled && !released);
@@ -143,17 +153,27 @@ impl Netem {
             .filter(|(_, interface)| interface.delays.contains_key(&class))
             .map(|(index, _)| *index)
             .collect();
+        let mut first_error = None;
         if delay > Latency::ZERO {
             for address in &hold.members {
-                towards.insert(self.route(now, *address)?);
+                match self.route(now, *address) {
+                    Ok(interface) => {
+                        towards.insert(interface);
+                    }
+                    Err(error) => {
+                        first_error.get_or_insert(error);
+                    }
+                }
             }
         }
         for interface in towards {
-            if self.interfaces.get(&interface).and_then(|known| known.delays.get(&class)) != Some(&delay) {
-                self.set(interface, class, delay)?;
+            if self.interfaces.get(&interface).and_then(|known| known.delays.get(&class)) != Some(&delay)
+                && let Err(error) = self.set(interface, class, delay)
+            {
+                first_error.get_or_insert(error);
             }
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 
     fn route(&mut self, now: Instant, address: IpAddr) -> Result<u32, ThrottleError> {
@@ -213,16 +233,10 @@ impl Netem {
     }
 
     fn has(&mut self, interface: u32, class: u16, delay: Latency) -> io::Result<bool> {
-        Ok(self.tc.qdiscs()?.iter().any(|qdisc| {
-            qdisc.interface == interface
-                && qdisc.is_ours()
-                && !qdisc.is_root()
-                && qdisc.class() == class
-                && qdisc.delay == Some(delay.to_duration())
-        }))
+        Ok(self.tc.qdiscs()?.iter().any(|qdisc| is_class(qdisc, interface, class, delay)))
     }
 
-    fn write_table(&mut self) -> Result<(), ThrottleError> {
+    fn write_table(&mut self, now: Instant) -> Result<(), ThrottleError> {
         let parts = self
             .resources
             .iter()
@@ -233,17 +247,41 @@ impl Netem {
             })
             .collect();
         let table = Table { parts, packets: self.packets, ports: self.ports.clone() };
-        if table.same_rules(&self.in_force) {
+        if !table.same_rules(&self.in_force) {
+            nft::replace(&table).map_err(ThrottleError::Rules)?;
+        } else if table.parts.is_empty() || now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());
         }
-        nft::replace(&table).map_err(ThrottleError::Rules)?;
+        self.looked = now;
         let seen = nft::read().map_err(ThrottleError::Rules)?.unwrap_or_default();
         if !seen.agrees_with(&table) {
+            // It is put there anew the next time.
             self.in_force = Table::default();
             return Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() });
         }
         self.in_force = table;
         Ok(())
+    }
+
+    /// Looks whether the interfaces still have what they were given: whoever removed it, it is put there anew.
+    fn check_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.interfaces.is_empty() || now.saturating_since(self.looked) < LOOK_AGAIN {
+            return Ok(());
+        }
+        let ask = |source| ThrottleError::TrafficControl { interface: "any interface".to_owned(), source };
+        let qdiscs = self.tc.qdiscs().map_err(ask)?;
+        let is_there = |index: u32, class: u16, delay: Latency| {
+            qdiscs.iter().any(|qdisc| is_class(qdisc, index, class, delay))
+        };
+        let gone = |index: &u32, known: &Interface| {
+            known.delays.iter().any(|(class, delay)| !is_there(*index, *class, *delay))
+        };
+        let before = self.interfaces.len();
+        self.interfaces.retain(|index, known| !gone(index, known));
+        match before - self.interfaces.len() {
+            0 => Ok(()),
+            lost => Err(ThrottleError::ReadBack { what: format!("queueing on {lost} interfaces") }),
+        }
     }
 
     /// Removes our root from interfaces when nobody was held for a while.
@@ -259,6 +297,15 @@ impl Netem {
         self.last_held = None;
         Ok(())
     }
+}
+
+/// Whether this is the queue of a class of ours, with that delay.
+fn is_class(qdisc: &Qdisc, interface: u32, class: u16, delay: Latency) -> bool {
+    qdisc.interface == interface
+        && qdisc.is_ours()
+        && !qdisc.is_root()
+        && qdisc.class() == class
+        && qdisc.delay == Some(delay.to_duration())
 }
 
 /// The name of a resource as nftables allows it, and told apart from others that become the same.
