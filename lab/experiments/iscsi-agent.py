@@ -6,6 +6,7 @@ usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [-
 Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
 bursts with pauses between them (the paper's figs. 12 to 16). In order:
 
+   check        what the program says that this machine can do
    alone        the reader alone
    unregulated  with the bursts, without an agent
    rest         the agent runs and nobody is to be held: what is in the kernel
@@ -13,6 +14,7 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    target-MS    with the bursts and the agent, for each target
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
+   foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
 
 Leaves /out/measured.json, and the agent's log of each phase.
 """
@@ -151,6 +153,8 @@ def main():
     def phase(name):
         print(f"{time.monotonic():7.1f} {name}", flush=True)
 
+    phase("check")
+    measured["check"] = json.loads(lab.target_exec(["tidegate", "check", "--json"]))["machine"]
     phase("alone")
     measured["alone"] = lab.fio([reader(lab, 10)], randseed=options.seed)[0]["read"]
     phase("unregulated")
@@ -181,6 +185,17 @@ def main():
             time.sleep(wait)
             measured[name] = {"during": during, "after": kernel(lab)}
             load()
+
+    phase("foreign")
+    lab.target_exec(["tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "pfifo", "limit", "5000"])
+    with Agent(lab, "foreign", targets[0], options.more):
+        load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
+        iscsi.until(lambda: "held by up to" in iscsi.read("/out/foreign.log"), "the agent to want to hold")
+        time.sleep(1)
+        during = kernel(lab)
+        load()
+    measured["foreign"] = {"during": during, "after": kernel(lab), "said": [
+        line for line in iscsi.read("/out/foreign.log").splitlines() if " ERROR " in line]}
 
     with open("/out/measured.json", "w") as file:
         json.dump(measured, file, indent=1)

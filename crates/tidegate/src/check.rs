@@ -1,23 +1,27 @@
 //! `tidegate check`.
 
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tidegate_agent::agent::{self, AgentConfig, Survey};
 use tidegate_agent::config::{Config, ConfigError, Finding, Severity};
 use tidegate_agent::summary::Summary;
 
 use crate::failure::Failure;
 
-/// Check a configuration without serving it
+/// Check a configuration, and what this machine can sense and throttle
 ///
-/// Says what would be served, where, and under which law; or everything that is wrong, as FILE:line:column, with what
-/// to write instead, and exit status 2. Opens the files that the configuration names, and changes nothing.
+/// With the configuration of `serve`: says what would be served, where, and under which law. With that of `agent`, or
+/// without one: which sensors and throttles this kernel has, and what would give those that it lacks; throttles are tried, as
+/// root, in a network namespace of their own. A configuration that is wrong: everything that is, as FILE:line:column, with
+/// what to write instead, and exit status 2. Opens the files that the configuration names, and changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/configuration.md
+    /// The configuration; see docs/configuration.md and docs/agent.md
     #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -30,7 +34,9 @@ struct Outcome<'a> {
     valid: bool,
     findings: Vec<FindingDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    serves: Option<Summary>,
+    serves: Option<&'a Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a Survey>,
 }
 
 #[derive(Serialize)]
@@ -57,30 +63,69 @@ impl<'a> From<&'a Finding> for FindingDocument<'a> {
     }
 }
 
+/// What a configuration that is right comes to, with its warnings.
+struct Checked {
+    warnings: Vec<Finding>,
+    comes_to: ComesTo,
+}
+
+enum ComesTo {
+    Serves(Summary),
+    Machine(Survey),
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let loaded = Config::load(&args.config);
+    let checked = check(args.config.as_deref());
     if args.json {
-        print_json(&loaded)?;
+        print_json(&checked)?;
     }
-    let config = loaded?;
-    for warning in &config.warnings {
+    let checked = checked?;
+    for warning in &checked.warnings {
         writeln!(io::stderr(), "{warning}")?;
     }
-    if !args.json {
-        writeln!(io::stdout(), "{}: right\n{}", args.config.display(), Summary::new(&config))?;
+    if args.json {
+        return Ok(());
+    }
+    let mut out = io::stdout();
+    if let Some(path) = &args.config {
+        writeln!(out, "{}: right", path.display())?;
+    }
+    match &checked.comes_to {
+        ComesTo::Serves(summary) => writeln!(out, "{summary}")?,
+        ComesTo::Machine(survey) => write!(out, "{survey}")?,
     }
     Ok(())
 }
 
-fn print_json(loaded: &Result<Config, ConfigError>) -> Result<(), Failure> {
-    let (findings, serves) = match loaded {
-        Ok(config) => (&config.warnings[..], Some(Summary::new(config))),
-        Err(ConfigError::Invalid(findings)) => (&findings[..], None),
+fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {
+    let Some(path) = path else {
+        return Ok(Checked { warnings: Vec::new(), comes_to: ComesTo::Machine(Survey::take(None)) });
+    };
+    // A file that cannot be read is for the reader to complain about.
+    if fs::read_to_string(path).is_ok_and(|text| agent::is_agents(&text)) {
+        let config = AgentConfig::load(path)?;
+        let comes_to = ComesTo::Machine(Survey::take(Some(&config)));
+        return Ok(Checked { warnings: config.warnings, comes_to });
+    }
+    let config = Config::load(path)?;
+    let comes_to = ComesTo::Serves(Summary::new(&config));
+    Ok(Checked { warnings: config.warnings, comes_to })
+}
+
+fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), Failure> {
+    let findings = match checked {
+        Ok(checked) => &checked.warnings,
+        Err(ConfigError::Invalid(findings)) => findings,
         // Nothing was read: there is nothing to say about it but the error.
         Err(ConfigError::Read { .. }) => return Ok(()),
     };
+    let (serves, machine) = match checked.as_ref().ok().map(|checked| &checked.comes_to) {
+        Some(ComesTo::Serves(summary)) => (Some(summary), None),
+        Some(ComesTo::Machine(survey)) => (None, Some(survey)),
+        None => (None, None),
+    };
     let findings = findings.iter().map(FindingDocument::from).collect();
-    let outcome = Outcome { valid: serves.is_some(), findings, serves };
+    let outcome = Outcome { valid: checked.is_ok(), findings, serves, machine };
     let json = serde_json::to_string_pretty(&outcome).map_err(io::Error::from)?;
     Ok(writeln!(io::stdout(), "{json}")?)
 }

@@ -85,6 +85,39 @@ fn check_speaks_json_in_both_cases() {
 }
 
 #[test]
+fn check_says_what_this_machine_can_sense_and_throttle() {
+    let folder = folder_with("[resource.vg-that-is-not-here]\ntarget = '15ms'\n");
+    let output = tidegate(&["check"], folder.path());
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""));
+    let said = text(&output.stdout);
+    assert!(said.contains(" block devices and LVM: ") && said.contains(" sessions of iSCSI: "), "{said}");
+
+    let output = tidegate(&["check", "-c", "t.toml", "--json"], folder.path());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((status(&output), &document["valid"]), (0, &true.into()));
+    let machine = &document["machine"];
+    assert_eq!(machine["resources"][0]["here"], false);
+    // Whatever there is here: each is said to work, or why not and what would help.
+    for finding in machine["throttles"].as_array().unwrap() {
+        assert!(
+            finding["works"].is_boolean() && finding["detail"].as_str().is_some_and(|text| !text.is_empty())
+        );
+    }
+}
+
+#[test]
+fn an_agents_configuration_is_checked_as_such() {
+    let folder = folder_with("[resource.vg0]\ntarget = '15ms'\nexmept = '10.0.0.1'\n");
+    for arguments in [&["check", "-c", "t.toml"][..], &["agent", "-c", "t.toml"]] {
+        let output = tidegate(arguments, folder.path());
+        assert_eq!(status(&output), 2);
+        let said = text(&output.stderr);
+        assert!(said.starts_with("t.toml:3:1: unknown key `exmept` in resource `vg0`\n"), "{said}");
+        assert!(said.contains("did you mean `exempt`?"), "{said}");
+    }
+}
+
+#[test]
 fn a_warning_is_said_and_is_no_failure() {
     let folder = folder_with(&GOOD.replace("target = '15ms'", "dry_run = true"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());

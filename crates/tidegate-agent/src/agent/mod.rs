@@ -6,6 +6,7 @@
 mod config;
 mod pattern;
 mod resource;
+mod survey;
 mod watch;
 
 use std::io;
@@ -22,6 +23,7 @@ use tidegate_units::Instant;
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
 pub use pattern::{Pattern, PatternError};
 pub use resource::SetUpError;
+pub use survey::{Finding, ResourceFinding, Survey};
 
 use crate::config::ConfigError;
 use crate::journal::Journal;
@@ -143,6 +145,14 @@ impl Agent {
                 Target::Read => {}
                 Target::Absent(why) => tracing::debug!("{via}: {why}"),
                 Target::Failed(error) => tracing::warn!("{via}: {error}"),
+            }
+        }
+        for session in &self.watch.sessions().sessions {
+            if let Some(doubt) = &session.doubt {
+                tracing::warn!(
+                    "{}: {doubt}; it is not held where its addresses are unknown",
+                    session.consumer
+                );
             }
         }
         tracing::info!("ready");

@@ -7,6 +7,7 @@ mod guardian;
 mod netem;
 mod netlink;
 mod nft;
+mod probe;
 mod tc;
 mod undo;
 
@@ -19,6 +20,7 @@ use tidegate_units::{Latency, ResourceName};
 
 pub use guardian::{Guardian, guard};
 pub use netem::Netem;
+pub use probe::{Capability, probe};
 pub use undo::{Found, undo};
 
 /// Which of the packets to a held consumer are held.

@@ -1,0 +1,163 @@
+//! What this machine can sense and throttle, and what a configuration comes to on it. Nothing is changed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use tidegate_host::Root;
+use tidegate_host::sense::session::{Session, Target};
+use tidegate_host::sense::{Group, Volumes, sessions};
+use tidegate_host::throttle::probe;
+
+use super::config::{AgentConfig, Storage};
+
+/// What was found, for a person ([`Display`](fmt::Display)) or a program.
+#[derive(Debug, Serialize)]
+pub struct Survey {
+    /// Each sensor.
+    pub sensors: Vec<Finding>,
+    /// Each part of the throttle.
+    pub throttles: Vec<Finding>,
+    /// Each resource of the configuration.
+    pub resources: Vec<ResourceFinding>,
+}
+
+/// Something that works, or why it does not.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: String,
+    /// Whether it works.
+    pub works: bool,
+    /// What it says, or why it does not work and what would help.
+    pub detail: String,
+}
+
+/// A resource on this machine.
+#[derive(Debug, Serialize)]
+pub struct ResourceFinding {
+    /// Its name.
+    pub resource: String,
+    /// Whether its storage is here.
+    pub here: bool,
+    /// The initiators that are logged in to a volume of it.
+    pub consumers: BTreeSet<String>,
+    /// What is not known of them.
+    pub doubts: BTreeSet<String>,
+}
+
+impl Survey {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn take(config: Option<&AgentConfig>) -> Self {
+        let root = Root::default();
+        let found = sessions(&root);
+        let mut sensors = Vec::new();
+        let volumes = match Volumes::read(&root) {
+            Ok(volumes) => {
+                let groups = volumes.volume_groups().join(", ");
+                let groups = if groups.is_empty() { "none".to_owned() } else { groups };
+                let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
+                sensors.push(Finding { what: "block devices and LVM".to_owned(), works: true, detail });
+                volumes
+            }
+            Err(error) => {
+                let detail = error.to_string();
+                sensors.push(Finding { what: "block devices and LVM".to_owned(), works: false, detail });
+                Volumes::default()
+            }
+        };
+        for (via, target) in &found.targets {
+            let (works, detail) = match target {
+                Target::Read => {
+                    let of = found.sessions.iter().filter(|session| session.via == *via).count();
+                    (true, format!("{of} sessions"))
+                }
+                Target::Absent(why) => (false, why.to_string()),
+                Target::Failed(error) => (false, error.to_string()),
+            };
+            sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
+        }
+        let resources = config.map_or_else(Vec::new, |config| {
+            config
+                .resources
+                .iter()
+                .map(|resource| {
+                    resource_finding(
+                        resource.law.resource.as_str(),
+                        &resource.storage,
+                        &volumes,
+                        &found.sessions,
+                    )
+                })
+                .collect()
+        });
+        Self { sensors, throttles: throttles(), resources }
+    }
+}
+
+fn throttles() -> Vec<Finding> {
+    let capabilities = match probe() {
+        Ok(capabilities) => capabilities,
+        Err(error) => {
+            let detail = format!("cannot be tried: {error}; run this as root");
+            return vec![Finding { what: "packet delay".to_owned(), works: false, detail }];
+        }
+    };
+    capabilities
+        .into_iter()
+        .map(|capability| {
+            let detail = match &capability.works {
+                Ok(()) => capability.purpose.to_owned(),
+                Err(error) => format!("{}: {error}; it takes {}", capability.purpose, capability.remedy),
+            };
+            Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
+        })
+        .collect()
+}
+
+fn resource_finding(
+    name: &str,
+    storage: &Storage,
+    volumes: &Volumes,
+    sessions: &[Session],
+) -> ResourceFinding {
+    let members = match storage {
+        Storage::VolumeGroup(name) => volumes.members(Group::VolumeGroup(name)),
+        Storage::Device(name) => volumes.find(name).map(|device| device.number).into_iter().collect(),
+    };
+    let of =
+        || sessions.iter().filter(|session| session.device.is_some_and(|number| members.contains(&number)));
+    ResourceFinding {
+        resource: name.to_owned(),
+        here: !members.is_empty(),
+        consumers: of().map(|session| session.consumer.to_string()).collect(),
+        doubts: of()
+            .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
+            .collect(),
+    }
+}
+
+impl fmt::Display for Survey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in self.sensors.iter().chain(&self.throttles) {
+            let mark = if finding.works { "has  " } else { "lacks" };
+            writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
+        }
+        for resource in &self.resources {
+            let ResourceFinding { resource, here, consumers, doubts } = resource;
+            if !here {
+                writeln!(f, "resource {resource}: there is no such storage here, yet")?;
+                continue;
+            }
+            writeln!(f, "resource {resource}: {} initiators", consumers.len())?;
+            for consumer in consumers {
+                writeln!(f, "  {consumer}")?;
+            }
+            for doubt in doubts {
+                writeln!(f, "  unknown addresses of {doubt}")?;
+            }
+        }
+        Ok(())
+    }
+}

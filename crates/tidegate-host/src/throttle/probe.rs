@@ -1,0 +1,113 @@
+//! What this kernel can throttle with, found by trying.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::Packets;
+use super::nft::{self, Part, Table};
+use super::tc::Tc;
+
+/// Something that a throttle needs, and whether it works here.
+#[derive(Debug)]
+pub struct Capability {
+    /// What, as an administrator would look for it.
+    pub what: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// `Err`: why it does not work.
+    pub works: io::Result<()>,
+    /// What would give it.
+    pub remedy: &'static str,
+}
+
+/// Tries everything that packet delay needs, in a network namespace of its own: nothing of this machine's is touched, and
+/// what was tried is gone with it. Kernel modules are loaded by it, as they would be by use.
+///
+/// # Errors
+/// When no namespace can be made, mostly because it takes root.
+pub fn probe() -> io::Result<Vec<Capability>> {
+    let trial = thread::Builder::new().name("tidegate-probe".to_owned()).spawn(|| {
+        // SAFETY: only this thread changes its network namespace. It has opened nothing that would be of another one, and
+        // ends before anything else is done with it.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok(try_all())
+    })?;
+    trial.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+}
+
+fn try_all() -> Vec<Capability> {
+    /// Every namespace has it.
+    const LOOPBACK: u32 = 1;
+    const CLASS: u16 = 1;
+    let mut tc = Tc::open();
+    let mut with_tc = |step: &dyn Fn(&mut Tc) -> io::Result<()>| match &mut tc {
+        Ok(tc) => step(tc),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    };
+    let htb = with_tc(&|tc| tc.add_root(LOOPBACK));
+    // Without htb there is nothing to put it under, and it is not tried.
+    let netem = match &htb {
+        Ok(()) => with_tc(&|tc| tc.add_class(LOOPBACK, CLASS, Duration::from_millis(1))),
+        Err(_) => Err(io::Error::other("not tried: it needs htb")),
+    };
+    let rules = |packets| {
+        let part = Part {
+            class: CLASS,
+            members: [[192, 0, 2, 1].into()].into(),
+            ruled: true,
+            delay: tidegate_units::Latency::from_millis(1),
+        };
+        let parts = [("trial".to_owned(), part)].into();
+        nft::replace(&Table { parts, packets, ports: [3260].into() })
+    };
+    vec![
+        Capability {
+            what: "queueing discipline htb",
+            purpose: "classes for what is held",
+            works: htb,
+            remedy: "the kernel module sch_htb (CONFIG_NET_SCH_HTB)",
+        },
+        Capability {
+            what: "queueing discipline netem",
+            purpose: "packet delay",
+            works: netem,
+            remedy: "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra",
+        },
+        Capability {
+            what: "nftables",
+            purpose: "which packets are held",
+            works: rules(Packets::All),
+            remedy: "the package nftables, and the kernel module nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)",
+        },
+        Capability {
+            what: "nftables, payload",
+            purpose: "packets = \"responses\"",
+            works: rules(Packets::Responses),
+            remedy: "nftables 0.9 or newer",
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_this_kernel_has_it_is_told_and_nothing_is_left() {
+        let before = Tc::open().unwrap().qdiscs().unwrap();
+        match probe() {
+            Ok(found) => {
+                assert_eq!(found.len(), 4);
+                for capability in found {
+                    assert!(!capability.what.is_empty() && !capability.remedy.is_empty());
+                }
+            }
+            // Not root.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+        assert_eq!(Tc::open().unwrap().qdiscs().unwrap().len(), before.len());
+    }
+}
