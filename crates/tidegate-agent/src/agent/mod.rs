@@ -5,6 +5,7 @@
 
 mod config;
 mod pattern;
+mod regulator;
 mod resource;
 mod survey;
 mod watch;
@@ -16,23 +17,19 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::session::Target;
-use tidegate_host::throttle::{Found, Guardian, Hold, Netem, undo};
+use tidegate_host::throttle::{Found, Guardian, Netem, undo};
 use tidegate_host::{ReadError, Root};
 use tidegate_units::Instant;
 
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
 pub use pattern::{Pattern, PatternError};
+pub use regulator::{Regulator, Step};
 pub use resource::SetUpError;
 pub use survey::{Finding, ResourceFinding, Survey};
 
 use crate::config::ConfigError;
 use crate::journal::Journal;
 use crate::signals::{self, Signal};
-use resource::Resource;
-use watch::Watch;
-
-/// After this time without counters nothing is known any more, and everybody is let go.
-const BLIND: Duration = Duration::from_secs(2);
 
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
@@ -83,19 +80,17 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let config = AgentConfig::load(path)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender, |signal| signal).map_err(AgentError::Signals)?;
-    let watch = Watch::new(Root::default())?;
+    let regulator = Regulator::new(Root::default(), &config)?;
     let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
     let throttle = if acts { Some(Throttle::start(&config, guardian)?) } else { None };
     let mut agent = Agent {
         path: path.to_owned(),
-        resources: resources(&config)?,
+        regulator,
         config,
-        watch,
         throttle,
         journal: Journal::default(),
         complaints: Complaints::default(),
         begin: Clock::now(),
-        sampled: None,
     };
     agent.introduce();
     agent.regulate(&events);
@@ -103,23 +98,16 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn resources(config: &AgentConfig) -> Result<Vec<Resource>, SetUpError> {
-    config.resources.iter().cloned().map(Resource::new).collect()
-}
-
 #[derive(Debug)]
 struct Agent {
     path: PathBuf,
     config: AgentConfig,
-    resources: Vec<Resource>,
-    watch: Watch,
+    regulator: Regulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
     throttle: Option<Throttle>,
     journal: Journal,
     complaints: Complaints,
     begin: Clock,
-    /// When counters were read last.
-    sampled: Option<Clock>,
 }
 
 impl Agent {
@@ -127,8 +115,8 @@ impl Agent {
         for warning in &self.config.warnings {
             tracing::warn!("{warning}");
         }
-        for resource in &self.resources {
-            let law = &resource.config().law;
+        for resource in &self.config.resources {
+            let law = &resource.law;
             let dry = if law.dry_run { ", dry run" } else { "" };
             tracing::info!(
                 "{}: reads within {}, by the {} law{dry}",
@@ -136,18 +124,18 @@ impl Agent {
                 law.target,
                 law.law.kind()
             );
-            if !self.watch.has(&resource.config().storage) {
+            if !self.regulator.has(&resource.storage) {
                 tracing::warn!("{}: there is no such storage here, yet", law.resource);
             }
         }
-        for (via, target) in &self.watch.sessions().targets {
+        for (via, target) in &self.regulator.sessions().targets {
             match target {
                 Target::Read => {}
                 Target::Absent(why) => tracing::debug!("{via}: {why}"),
                 Target::Failed(error) => tracing::warn!("{via}: {error}"),
             }
         }
-        for session in &self.watch.sessions().sessions {
+        for session in &self.regulator.sessions().sessions {
             if let Some(doubt) = &session.doubt {
                 tracing::warn!(
                     "{}: {doubt}; it is not held where its addresses are unknown",
@@ -161,7 +149,7 @@ impl Agent {
     fn regulate(&mut self, events: &Receiver<Signal>) {
         let mut next = Clock::now();
         loop {
-            next += self.tick();
+            next += self.regulator.interval();
             // After a suspension, or a long wait for the processor, nothing is made up for.
             next = next.max(Clock::now());
             loop {
@@ -175,54 +163,22 @@ impl Agent {
         }
     }
 
-    /// The shortest of the resources' intervals.
-    fn tick(&self) -> Duration {
-        self.resources.iter().map(|resource| resource.config().law.interval).min().unwrap_or(BLIND)
-    }
-
     fn now(&self) -> Instant {
         Instant::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn step(&mut self) {
         let now = self.now();
-        match self.watch.sample(now) {
-            Ok(Some(elapsed)) => {
-                self.sampled = Some(Clock::now());
-                self.decide(now, elapsed);
-            }
-            Ok(None) => self.sampled = Some(Clock::now()),
-            Err(error) => {
-                self.complaints.make(&error);
-                if self.sampled.is_none_or(|sampled| sampled.elapsed() >= BLIND) {
-                    self.resources.iter_mut().for_each(Resource::release);
-                }
-            }
+        let step = self.regulator.step(now);
+        for decision in &step.decisions {
+            self.journal.note(decision);
         }
-        self.hold(now);
-    }
-
-    fn decide(&mut self, now: Instant, elapsed: Duration) {
-        let addresses = self.watch.addresses();
-        for resource in &mut self.resources {
-            let loads = self.watch.loads(&resource.config().storage, now);
-            if let Some(decision) = resource.observe(now, elapsed, loads, &addresses) {
-                self.journal.note(&decision);
-            }
+        if let Some(error) = &step.blind {
+            self.complaints.make(error);
         }
-    }
-
-    fn hold(&mut self, now: Instant) {
         let Some(throttle) = &mut self.throttle else { return };
-        let addresses = self.watch.addresses();
-        let holds: Vec<Hold> = self
-            .resources
-            .iter()
-            .filter(|resource| !resource.config().law.dry_run)
-            .map(|resource| resource.hold(&addresses))
-            .collect();
         throttle.keep_guarded(&mut self.complaints);
-        if let Err(error) = throttle.netem.apply(now, &holds) {
+        if let Err(error) = throttle.netem.apply(now, &step.holds) {
             self.complaints.make(&error);
         }
     }
@@ -249,17 +205,7 @@ impl Agent {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        // What is new is made before anything is changed: a mistake changes nothing, and what was made once can be made
-        // of what is there.
-        let mut fresh = resources(&config).map_err(|error| error.to_string())?;
-        for resource in &mut fresh {
-            if let Some(place) = self.resources.iter().position(|known| known.name() == resource.name()) {
-                let mut known = self.resources.swap_remove(place);
-                known.reconfigure(resource.config().clone()).map_err(|error| error.to_string())?;
-                *resource = known;
-            }
-        }
-        self.resources = fresh;
+        self.regulator.reconfigure(&config).map_err(|error| error.to_string())?;
         self.config = config;
         Ok(())
     }

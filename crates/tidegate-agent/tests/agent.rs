@@ -1,0 +1,203 @@
+//! The agent's regulation on a captured machine: three initiators with a volume each of volume group vg0. Its counters are
+//! made to go on here.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::fs;
+use std::net::IpAddr;
+
+use tempfile::TempDir;
+use tidegate_agent::agent::{AgentConfig, Regulator, Step};
+use tidegate_control::Input;
+use tidegate_host::Root;
+use tidegate_host::throttle::Hold;
+use tidegate_host::trees::unpack;
+use tidegate_units::{Instant, Latency};
+
+const TREE: &str = include_str!("../../tidegate-host/tests/fixtures/lio-acls.tree");
+
+const STEP: Latency = Latency::from_millis(100);
+
+/// What one volume does in a tenth of a second.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    reads: u64,
+    read_ms: u64,
+    writes: u64,
+    in_flight: u64,
+}
+
+const READS_SLOWLY: Load = Load { reads: 6, read_ms: 240, writes: 0, in_flight: 0 };
+const READS_QUICKLY: Load = Load { reads: 6, read_ms: 48, writes: 0, in_flight: 0 };
+const WRITES: Load = Load { reads: 0, read_ms: 0, writes: 40, in_flight: 8 };
+const SILENT: Load = Load { reads: 0, read_ms: 0, writes: 0, in_flight: 0 };
+
+struct Machine {
+    tree: TempDir,
+    regulator: Regulator,
+    now: Instant,
+    done: [Load; 3],
+}
+
+impl Machine {
+    fn new(more: &str) -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(TREE, tree.path()).unwrap();
+        let text = format!("[resource.vg0]\ntarget = '15ms'\n{more}");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        let regulator = Regulator::new(Root::at(tree.path()), &config).unwrap();
+        Self { tree, regulator, now: Instant::ZERO, done: [SILENT; 3] }
+    }
+
+    fn write_counters(&self, in_flight: [u64; 3]) {
+        let lines = self.done.iter().zip(in_flight).enumerate().map(|(minor, (done, in_flight))| {
+            let Load { reads, read_ms, writes, .. } = done;
+            let (read_sectors, write_sectors, write_ms) = (reads * 8, writes * 128, writes * 20);
+            format!(
+                "254 {minor} dm-{minor} {reads} 0 {read_sectors} {read_ms} {writes} 0 {write_sectors} {write_ms} {in_flight} 0 {} 0 0 0 0 0 0\n",
+                read_ms + write_ms
+            )
+        });
+        fs::write(self.tree.path().join("proc/diskstats"), lines.collect::<String>()).unwrap();
+    }
+
+    /// A tenth of a second in which the three volumes do that.
+    fn step(&mut self, loads: [Load; 3]) -> Step {
+        for (done, load) in self.done.iter_mut().zip(loads) {
+            done.reads += load.reads;
+            done.read_ms += load.read_ms;
+            done.writes += load.writes;
+        }
+        self.write_counters(loads.map(|load| load.in_flight));
+        self.now = self.now + STEP;
+        self.regulator.step(self.now)
+    }
+
+    /// The hold after some seconds of that.
+    fn after(&mut self, seconds: u32, loads: [Load; 3]) -> Hold {
+        let mut last = None;
+        for _ in 0..seconds * 10 {
+            last = self.step(loads).holds.pop();
+        }
+        last.unwrap()
+    }
+}
+
+fn addresses(numbers: &[u8]) -> Vec<IpAddr> {
+    numbers.iter().map(|number| IpAddr::from([10, 0, 0, 10 + number])).collect()
+}
+
+fn members(hold: &Hold) -> Vec<IpAddr> {
+    hold.members.iter().copied().collect()
+}
+
+#[test]
+fn who_writes_is_held_while_reads_are_slow_and_let_go_when_they_are_not() {
+    let mut machine = Machine::new("");
+    let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    assert_eq!(members(&hold), addresses(&[2, 3]));
+    assert!(hold.delay > Latency::ZERO);
+    // From the longest delay, by Kp·T/Ti·e = 1 ms per interval.
+    let hold = machine.after(12, [READS_QUICKLY, WRITES, WRITES]);
+    assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO));
+    let hold = machine.after(5, [READS_QUICKLY, SILENT, WRITES]);
+    assert_eq!(members(&hold), addresses(&[3]));
+}
+
+#[test]
+fn nobody_is_held_for_writes_that_are_in_nobodys_way() {
+    let mut machine = Machine::new("");
+    let hold = machine.after(5, [SILENT, WRITES, WRITES]);
+    assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO));
+}
+
+#[test]
+fn when_the_reader_falls_silent_the_hold_decays() {
+    let mut machine = Machine::new("");
+    let held = machine.after(3, [READS_SLOWLY, WRITES, WRITES]).delay;
+    let soon = machine.after(1, [SILENT, WRITES, WRITES]).delay;
+    assert!(soon > Latency::ZERO && soon < held, "{soon} of {held}");
+    assert_eq!(machine.after(30, [SILENT, WRITES, WRITES]).delay, Latency::ZERO);
+}
+
+#[test]
+fn reads_that_do_not_complete_are_overload_by_their_age() {
+    let mut machine = Machine::new("");
+    machine.after(3, [READS_QUICKLY, WRITES, WRITES]);
+    fs::create_dir_all(machine.tree.path().join("sys/block/dm-0")).unwrap();
+    fs::write(machine.tree.path().join("sys/block/dm-0/inflight"), "       1        0\n").unwrap();
+    let stuck = Load { in_flight: 1, ..SILENT };
+    let mut inputs = Vec::new();
+    for _ in 0..10 {
+        let step = machine.step([stuck, WRITES, WRITES]);
+        inputs.push(step.decisions[0].input);
+    }
+    let oldest =
+        |input: &Input| matches!(input, Input::Overload { oldest } if *oldest >= Latency::from_millis(800));
+    assert!(oldest(inputs.last().unwrap()), "{inputs:?}");
+}
+
+#[test]
+fn exempt_members_and_names() {
+    for (more, held) in [
+        ("exempt = '10.0.0.12'", addresses(&[3])),
+        ("exempt = ['iqn.*:initiator3', '10.0.0.12/31']", Vec::new()),
+        ("writers = false\nmembers = '*:initiator1'", addresses(&[1])),
+        ("members = '10.0.0.0/24'\nexempt = '10.0.0.13'", addresses(&[1, 2])),
+    ] {
+        let hold = Machine::new(more).after(3, [READS_SLOWLY, WRITES, WRITES]);
+        assert_eq!(members(&hold), held, "{more}");
+        assert_eq!(hold.delay > Latency::ZERO, !held.is_empty(), "{more}");
+    }
+}
+
+#[test]
+fn a_dry_run_decides_and_holds_nobody() {
+    let mut machine = Machine::new("dry_run = true");
+    for _ in 0..30 {
+        let step = machine.step([READS_SLOWLY, WRITES, WRITES]);
+        assert!(step.holds.is_empty());
+    }
+    let step = machine.step([READS_SLOWLY, WRITES, WRITES]);
+    assert!(step.decisions[0].to_string().contains("would be held"), "{}", step.decisions[0]);
+}
+
+#[test]
+fn counters_that_cannot_be_read_let_everybody_go_after_two_seconds() {
+    let mut machine = Machine::new("");
+    let held = machine.after(3, [READS_SLOWLY, WRITES, WRITES]).delay;
+    fs::remove_file(machine.tree.path().join("proc/diskstats")).unwrap();
+    let blind = |machine: &mut Machine| {
+        machine.now = machine.now + STEP;
+        let step = machine.regulator.step(machine.now);
+        assert!(step.blind.unwrap().to_string().contains("diskstats"));
+        step.holds[0].delay
+    };
+    assert_eq!(blind(&mut machine), held, "one reading that fails is not the end");
+    let delays: Vec<_> = (0..20).map(|_| blind(&mut machine)).collect();
+    assert_eq!(*delays.last().unwrap(), Latency::ZERO);
+    // And it goes on when they are back.
+    assert!(machine.after(3, [READS_SLOWLY, WRITES, WRITES]).delay > Latency::ZERO);
+}
+
+#[test]
+fn a_volume_that_is_removed_takes_its_consumer_along() {
+    let mut machine = Machine::new("");
+    machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    let acl = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv2";
+    fs::remove_dir_all(machine.tree.path().join(acl)).unwrap();
+    let counts = machine.after(4, [READS_SLOWLY, SILENT, WRITES]);
+    assert_eq!(members(&counts), addresses(&[3]));
+}
+
+#[test]
+fn a_reload_keeps_who_is_held() {
+    let mut machine = Machine::new("");
+    let held = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    let config =
+        AgentConfig::parse("agent.toml", "[resource.vg0]\ntarget = '16ms'\nexempt = '10.0.0.13'").unwrap();
+    machine.regulator.reconfigure(&config).unwrap();
+    let hold = machine.step([READS_SLOWLY, WRITES, WRITES]).holds.remove(0);
+    assert_eq!(members(&hold), addresses(&[2]));
+    assert!(hold.delay >= held.delay.scale(0.8), "{} after {}", hold.delay, held.delay);
+}
