@@ -69,7 +69,7 @@ pub struct ResourceConfig {
 }
 
 /// What of this machine a resource is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Storage {
     /// A volume group of LVM.
     VolumeGroup(String),

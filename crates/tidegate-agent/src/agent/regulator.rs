@@ -90,7 +90,7 @@ impl Regulator {
         }
         let addresses = self.watch.addresses();
         let acting = self.resources.iter().filter(|resource| !resource.config().law.dry_run);
-        Step { decisions, holds: acting.map(|resource| resource.hold(&addresses)).collect(), blind }
+        Step { decisions, holds: acting.map(|resource| resource.hold(addresses)).collect(), blind }
     }
 
     fn decide(&mut self, now: Instant, elapsed: Duration) -> Vec<Decision> {
@@ -99,7 +99,7 @@ impl Regulator {
             .iter_mut()
             .filter_map(|resource| {
                 let loads = self.watch.loads(&resource.config().storage, now);
-                resource.observe(now, elapsed, loads, &addresses)
+                resource.observe(now, elapsed, loads, addresses)
             })
             .collect()
     }

@@ -12,10 +12,7 @@ use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
 
 use super::config::ResourceConfig;
 use super::pattern::Pattern;
-use super::watch::Load;
-
-/// Consumers' addresses.
-pub(super) type Addresses<'a> = BTreeMap<&'a ConsumerName, BTreeSet<IpAddr>>;
+use super::watch::{Addresses, Load};
 
 /// A resource that is being regulated.
 #[derive(Debug)]
@@ -69,7 +66,7 @@ impl Resource {
         now: Instant,
         elapsed: Duration,
         loads: BTreeMap<ConsumerName, Load>,
-        addresses: &Addresses<'_>,
+        addresses: &Addresses,
     ) -> Option<Decision> {
         if let Some(writers) = &mut self.writers {
             let written = loads.iter().map(|(name, load)| (name, load.writes.bytes));
@@ -105,11 +102,12 @@ impl Resource {
     }
 
     /// What the throttle is to do.
-    pub(super) fn hold(&self, addresses: &Addresses<'_>) -> Hold {
+    pub(super) fn hold(&self, addresses: &Addresses) -> Hold {
         let of = |name: &ConsumerName| addresses.get(name).into_iter().flatten().copied();
         // Who shares an address with somebody exempt is not held either: packets carry addresses, not names.
         let exempt: BTreeSet<IpAddr> = addresses
             .iter()
+            .filter(|_| !self.config.exempt.is_empty() && !self.members.is_empty())
             .filter(|(name, addresses)| meant(&self.config.exempt, name, addresses))
             .flat_map(|(_, addresses)| addresses.iter().copied())
             .collect();
@@ -126,7 +124,7 @@ impl Resource {
     }
 
     /// Who of those that load the resource may be held.
-    fn eligible(&self, addresses: &Addresses<'_>) -> BTreeSet<ConsumerName> {
+    fn eligible(&self, addresses: &Addresses) -> BTreeSet<ConsumerName> {
         let nowhere = BTreeSet::new();
         self.pending
             .keys()

@@ -34,7 +34,13 @@ pub(super) struct Watch {
     sessions: Sessions,
     looked: Instant,
     devices: BTreeMap<DeviceNumber, Device>,
+    /// Those of `devices` that share a fate.
+    groups: BTreeMap<Storage, Vec<DeviceNumber>>,
+    addresses: Addresses,
 }
+
+/// Consumers' addresses, whatever they load.
+pub(super) type Addresses = BTreeMap<ConsumerName, BTreeSet<IpAddr>>;
 
 /// A device that consumers load.
 #[derive(Debug, Default)]
@@ -76,6 +82,8 @@ impl Watch {
             reader,
             looked: Instant::ZERO,
             devices: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            addresses: Addresses::new(),
             root,
         };
         watch.attribute(&BTreeMap::new());
@@ -136,6 +144,20 @@ impl Watch {
             device.reads_wait_since = self.devices.get(number).and_then(|known| known.reads_wait_since);
         }
         self.devices = devices;
+        self.groups.clear();
+        for number in self.devices.keys() {
+            let storage = match self.volumes.group(*number) {
+                Some(Group::VolumeGroup(name)) => Storage::VolumeGroup(name.to_owned()),
+                Some(Group::Device(name)) => Storage::Device(name.to_owned()),
+                None => continue,
+            };
+            self.groups.entry(storage).or_default().push(*number);
+        }
+        self.addresses.clear();
+        for session in &self.sessions.sessions {
+            let known = self.addresses.entry(session.consumer.clone()).or_default();
+            known.extend(session.addresses.iter().copied());
+        }
     }
 
     /// Follows since when each device's reads have waited: counters say how many are in flight, and not how old they are.
@@ -154,16 +176,15 @@ impl Watch {
         }
     }
 
-    /// The devices of a resource that sessions load.
+    /// The devices of a resource that sessions load. A device by itself may be a volume of a group, or have partitions.
     fn devices_of(&self, storage: &Storage) -> Vec<DeviceNumber> {
-        let members = match storage {
-            Storage::VolumeGroup(name) => self.volumes.members(Group::VolumeGroup(name)),
-            Storage::Device(name) => match self.volumes.find(name) {
-                Some(device) => vec![device.number],
-                None => Vec::new(),
-            },
+        let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
+        let itself = match storage {
+            Storage::VolumeGroup(_) => None,
+            Storage::Device(name) => self.volumes.find(name).map(|device| device.number),
         };
-        members.into_iter().filter(|number| self.devices.contains_key(number)).collect()
+        let itself = itself.filter(|number| self.devices.contains_key(number) && !group.contains(number));
+        group.iter().copied().chain(itself).collect()
     }
 
     /// Whether this machine has the storage at all.
@@ -189,13 +210,8 @@ impl Watch {
         loads
     }
 
-    /// Every consumer's addresses, whatever it loads.
-    pub(super) fn addresses(&self) -> BTreeMap<&ConsumerName, BTreeSet<IpAddr>> {
-        let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for session in &self.sessions.sessions {
-            found.entry(&session.consumer).or_default().extend(session.addresses.iter().copied());
-        }
-        found
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// What the targets said, and what they are silent about.
