@@ -513,7 +513,9 @@ impl Heard {
                 heard.oldest = heard.oldest.max(operations.oldest_in_flight);
             }
         }
-        heard.outstanding |= signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
+        // Of reads alone: what waits may be writes, and who is held for them would never be let go.
+        heard.outstanding |= signal != Signal::Reads
+            && signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
         heard
     }
 
