@@ -11,6 +11,8 @@ mod survey;
 mod watch;
 
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
@@ -55,6 +57,14 @@ pub enum AgentError {
     /// What an earlier agent left behind cannot be removed: it would go on holding.
     #[error("cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed")]
     Reconcile(io::Error),
+    /// Two agents would undo each other's work.
+    #[error(
+        "an agent holds in this network namespace already; end that first, or set `dry_run` for all resources"
+    )]
+    AnotherAgent,
+    /// What says that this agent runs cannot be made.
+    #[error("cannot make sure that no other agent runs: {0}")]
+    Alone(io::Error),
     /// Without one nobody would let go when the agent dies.
     #[error("cannot start the guardian: {0}")]
     Guardian(io::Error),
@@ -229,15 +239,18 @@ struct Throttle {
     netem: Netem,
     guardian: Guardian,
     command: GuardianCommand,
+    /// Whoever has it is the only agent here.
+    _only: UnixDatagram,
 }
 
 impl Throttle {
     fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
+        let only = be_the_only_one()?;
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command).map_err(AgentError::Guardian)?;
         let netem = Netem::new(config.packets, config.ports.clone()).map_err(AgentError::Throttle)?;
-        Ok(Self { netem, guardian, command: command.clone() })
+        Ok(Self { netem, guardian, command: command.clone(), _only: only })
     }
 
     /// Starts the guardian anew when somebody ended it.
@@ -253,6 +266,15 @@ impl Throttle {
             Err(error) => complaints.make(&AgentError::Guardian(error)),
         }
     }
+}
+
+/// An abstract socket is of one network namespace, as what is held is, and it is gone with its process.
+fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
+    let bind = || UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?);
+    bind().map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => AgentError::AnotherAgent,
+        _ => AgentError::Alone(error),
+    })
 }
 
 fn start_guardian(command: &GuardianCommand) -> io::Result<Guardian> {
