@@ -131,7 +131,7 @@ fn wrong_usage_and_wrong_configurations_exit_with_2() {
     let wrong: [&[&str]; 8] = [
         &[],
         &["frobnicate"],
-        &["check"],
+        &["serve"],
         &["check", "-c", "missing.toml"],
         &["serve", "-c", "t.toml"],
         &["serve", "-c", "t.toml", "--log", "tide=gate=high"],

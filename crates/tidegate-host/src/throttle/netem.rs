@@ -248,7 +248,11 @@ impl Netem {
             .collect();
         let table = Table { parts, packets: self.packets, ports: self.ports.clone() };
         if !table.same_rules(&self.in_force) {
-            nft::replace(&table).map_err(ThrottleError::Rules)?;
+            if let Err(error) = nft::change(&self.in_force, &table) {
+                // Perhaps because somebody else changed it: then all of it is put there anew.
+                self.in_force = Table::default();
+                return Err(ThrottleError::Rules(error));
+            }
         } else if table.parts.is_empty() || now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());
         }

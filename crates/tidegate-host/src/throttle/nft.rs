@@ -1,10 +1,10 @@
 //! The nftables table that tells packets to be held from all others.
 //!
-//! The whole table is rendered from what is wanted, and replaces the one in the kernel in one transaction: there is no
-//! sequence of changes that could end halfway, and nothing to be remembered about what was there before.
+//! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no sequence of changes that
+//! could end halfway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -45,53 +45,95 @@ impl Table {
         self.render() == other.render()
     }
 
-    /// What `nft -f` is given. Without parts: nothing but the removal.
-    pub(super) fn render(&self) -> String {
+    /// What `nft -f` is given to put this into force whatever is there. Without parts: nothing but the removal.
+    fn render(&self) -> String {
         let mut text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
-        if self.parts.is_empty() {
-            return text;
+        if !self.parts.is_empty() {
+            text += &format!("add table inet {TABLE}\n");
+            text += &self.changes(&Self::default());
         }
-        let write = |text: &mut String, line: fmt::Arguments<'_>| {
-            text.write_fmt(line).expect("writing to a String does not fail");
-        };
-        write(&mut text, format_args!("table inet {TABLE} {{\n"));
-        for (name, part) in &self.parts {
-            for (suffix, kind, wanted) in [("v4", "ipv4_addr", 4), ("v6", "ipv6_addr", 6)] {
-                let members: Vec<_> = part
-                    .members
-                    .iter()
-                    .filter(|address| address.is_ipv4() == (wanted == 4))
-                    .map(ToString::to_string)
-                    .collect();
-                write(&mut text, format_args!("  set {name}_{suffix} {{ type {kind};"));
-                if !members.is_empty() {
-                    write(&mut text, format_args!(" elements = {{ {} }}", members.join(", ")));
-                }
-                text.push_str(" }\n");
-            }
-        }
-        let mut rules: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
-        // The last rule that matches decides.
-        rules.sort_by_key(|(name, part)| (part.delay, name.as_str()));
-        if !rules.is_empty() {
-            text.push_str("  chain hold {\n    type filter hook postrouting priority mangle;\n");
-            let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
-            let ports = ports.join(", ");
-            for (name, part) in rules {
-                let id = class_id(part.class);
-                let class = format!("{:x}:{:x}", id >> 16, id & 0xffff);
-                for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
-                    let to = format!("tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}");
-                    for packets in self.packets.matches(family) {
-                        write(&mut text, format_args!("    {to}{packets} meta priority set {class}\n"));
-                    }
-                }
-            }
-            text.push_str("  }\n");
-        }
-        text.push_str("}\n");
         text
     }
+
+    /// What `nft -f` is given to make this of `before`, which is in force and whose table stays. Nothing is touched that
+    /// stays as it is: while a set or a chain is replaced, as atomic as it is said to be, packets slip through.
+    fn changes(&self, before: &Self) -> String {
+        let mut text = String::new();
+        let (old_sets, sets) = (before.sets(), self.sets());
+        let (old_rules, rules) = (before.rules(), self.rules());
+        for (name, (kind, _)) in sets.iter().filter(|(name, _)| !old_sets.contains_key(*name)) {
+            text += &format!("add set inet {TABLE} {name} {{ type {kind}; }}\n");
+        }
+        for (name, (_, members)) in &sets {
+            let old = old_sets.get(name).map(|(_, members)| members);
+            let is_old = |address: &&IpAddr| old.is_some_and(|old| old.contains(*address));
+            text += &elements("add", name, members.iter().filter(|address| !is_old(address)));
+            text += &elements(
+                "delete",
+                name,
+                old.into_iter().flatten().filter(|address| !members.contains(*address)),
+            );
+        }
+        if rules != old_rules {
+            if !old_rules.is_empty() {
+                text += &format!("flush chain inet {TABLE} hold\n");
+            } else {
+                text += &format!(
+                    "add chain inet {TABLE} hold {{ type filter hook postrouting priority mangle; policy accept; }}\n"
+                );
+            }
+            for rule in &rules {
+                text += &format!("add rule inet {TABLE} hold {rule}\n");
+            }
+            if rules.is_empty() {
+                text += &format!("delete chain inet {TABLE} hold\n");
+            }
+        }
+        for name in old_sets.keys().filter(|name| !sets.contains_key(*name)) {
+            text += &format!("delete set inet {TABLE} {name}\n");
+        }
+        text
+    }
+
+    /// Each set, by its name: the type of its members, and these.
+    fn sets(&self) -> BTreeMap<String, (&'static str, BTreeSet<IpAddr>)> {
+        let of = |(name, part): (&String, &Part)| {
+            let (v4, v6) = part.members.iter().copied().partition(IpAddr::is_ipv4);
+            [(format!("{name}_v4"), ("ipv4_addr", v4)), (format!("{name}_v6"), ("ipv6_addr", v6))]
+        };
+        self.parts.iter().flat_map(of).collect()
+    }
+
+    /// The rules in their order: the last one that matches decides.
+    fn rules(&self) -> Vec<String> {
+        let mut ruled: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
+        ruled.sort_by_key(|(name, part)| (part.delay, name.as_str()));
+        let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
+        let ports = ports.join(", ");
+        let mut rules = Vec::new();
+        for (name, part) in ruled {
+            let id = class_id(part.class);
+            for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
+                for packets in self.packets.matches(family) {
+                    rules.push(format!(
+                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {:x}:{:x}",
+                        id >> 16,
+                        id & 0xffff
+                    ));
+                }
+            }
+        }
+        rules
+    }
+}
+
+/// Adds or deletes members of a set; nothing without members.
+fn elements<'a>(what: &str, set: &str, members: impl Iterator<Item = &'a IpAddr>) -> String {
+    let members: Vec<_> = members.map(ToString::to_string).collect();
+    if members.is_empty() {
+        return String::new();
+    }
+    format!("{what} element inet {TABLE} {set} {{ {} }}\n", members.join(", "))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,23 +188,22 @@ pub(super) struct Seen {
 impl Seen {
     /// Whether the kernel holds what is wanted.
     pub(super) fn agrees_with(&self, table: &Table) -> bool {
-        let members: BTreeMap<String, BTreeSet<IpAddr>> = table
-            .parts
-            .iter()
-            .flat_map(|(name, part)| {
-                let (v4, v6) = part.members.iter().copied().partition(IpAddr::is_ipv4);
-                [(format!("{name}_v4"), v4), (format!("{name}_v6"), v6)]
-            })
-            .collect();
-        let each = [Family::V4, Family::V6].map(|family| table.packets.matches(family).len());
-        let rules = each.iter().sum::<usize>() * table.parts.values().filter(|part| part.ruled).count();
-        self.sets == members && self.rules == rules
+        let sets = table.sets().into_iter().map(|(name, (_, members))| (name, members)).collect();
+        self.sets == sets && self.rules == table.rules().len()
     }
 }
 
-/// Puts a table into force in one transaction.
+/// Puts a table into force in one transaction, whatever is there.
 pub(super) fn replace(table: &Table) -> io::Result<()> {
     run(&["-f", "-"], &table.render()).map(drop)
+}
+
+/// Makes a table of the one that is in force, in one transaction.
+pub(super) fn change(before: &Table, table: &Table) -> io::Result<()> {
+    if before.parts.is_empty() || table.parts.is_empty() {
+        return replace(table);
+    }
+    run(&["-f", "-"], &table.changes(before)).map(drop)
 }
 
 /// What of ours is in the kernel; `None` when there is no table.
@@ -210,6 +251,8 @@ fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
     use super::*;
 
     fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> Part {
@@ -230,7 +273,7 @@ mod tests {
     #[test]
     fn at_rest_there_are_sets_and_no_chain() {
         let text = table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]).render();
-        assert!(text.contains("set vg0_v4 { type ipv4_addr; elements = { 10.0.0.12 } }"), "{text}");
+        assert!(text.contains("add element inet tidegate vg0_v4 { 10.0.0.12 }"), "{text}");
         assert!(!text.contains("chain"), "{text}");
     }
 
@@ -261,6 +304,49 @@ mod tests {
         let text = table.render();
         assert!(text.contains("@vg0_v4 tcp doff 8 @th,256,8 { 0x21, 0x31 } meta"), "{text}");
         assert_eq!(text.matches("meta priority set").count(), 4);
+    }
+
+    #[test]
+    fn who_joins_while_others_are_held_changes_nothing_for_them() {
+        let before = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
+        let after = table(&[("vg0", part(1, &["10.0.0.12", "10.0.0.13"], true, 25))]);
+        assert_eq!(after.changes(&before), "add element inet tidegate vg0_v4 { 10.0.0.13 }\n");
+        assert_eq!(before.changes(&after), "delete element inet tidegate vg0_v4 { 10.0.0.13 }\n");
+        assert_eq!(after.changes(&after), "");
+    }
+
+    /// In a network namespace of its own, as root.
+    #[test]
+    fn the_kernel_takes_every_change() {
+        let steps = [
+            table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]),
+            table(&[("vg0", part(1, &["10.0.0.12", "fd00::12"], true, 5))]),
+            table(&[
+                ("vg0", part(1, &["fd00::12"], true, 5)),
+                ("vg1", part(2, &["10.0.0.14", "10.0.0.15"], true, 3)),
+            ]),
+            table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]),
+            table(&[("vg1", part(2, &[], false, 0))]),
+            Table::default(),
+        ];
+        let trial = std::thread::spawn(move || {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let mut before = Table::default();
+            for (number, step) in steps.into_iter().enumerate() {
+                match change(&before, &step) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                    changed => changed.unwrap_or_else(|error| panic!("step {number}: {error}")),
+                }
+                let seen = read().unwrap().unwrap_or_default();
+                assert!(seen.agrees_with(&step), "step {number}: {seen:?}");
+                before = step;
+            }
+        });
+        trial.join().unwrap();
     }
 
     #[test]
