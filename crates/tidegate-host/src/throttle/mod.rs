@@ -92,5 +92,5 @@ pub enum ThrottleError {
     },
     /// More resources than the throttle has classes.
     #[error("more than {0} resources")]
-    TooMany(usize),
+    TooMany(u16),
 }

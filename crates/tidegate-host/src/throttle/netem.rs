@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const ROUTE_STAYS: Duration = Duration::from_secs(10);
 
 /// Classes are numbers of four hexadecimal digits; the handles of their queues must not meet other programs'.
-const MOST_RESOURCES: usize = 4_096;
+const MOST_RESOURCES: u16 = 4_096;
 
 /// Delays packets by traffic control.
 ///
@@ -42,7 +42,7 @@ pub struct Netem {
     interfaces: BTreeMap<u32, Interface>,
     routes: BTreeMap<IpAddr, (u32, Instant)>,
     in_force: Table,
-    /// When it was compared with the kernel.
+    /// When everything was compared with the kernel.
     looked: Instant,
     /// When somebody was held last.
     last_held: Option<Instant>,
@@ -56,6 +56,22 @@ struct Resource {
     /// When the delay became zero.
     since_released: Option<Instant>,
     ruled: bool,
+}
+
+impl Resource {
+    fn new(class: u16) -> Self {
+        Self { class, members: BTreeSet::new(), delay: Latency::ZERO, since_released: None, ruled: false }
+    }
+
+    /// Takes note of the delay that is wanted, and of whether a rule is needed for it.
+    fn want(&mut self, now: Instant, delay: Latency) {
+        if delay == Latency::ZERO && self.delay > Latency::ZERO {
+            self.since_released = Some(now);
+        }
+        self.delay = delay;
+        let released = self.since_released.is_none_or(|since| now.saturating_since(since) >= RULE_STAYS);
+        self.ruled = delay > Latency::ZERO || (self.ruled && !released);
+    }
 }
 
 /// What an interface has of ours, by class.
@@ -91,19 +107,16 @@ impl Netem {
     pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
         self.take(now, wanted)?;
         let mut first_error = None;
-        for hold in wanted {
-            if let Err(error) = self.delay(now, hold) {
+        let names: Vec<_> = self.resources.keys().cloned().collect();
+        for name in names {
+            if let Err(error) = self.delay(now, &name) {
                 first_error.get_or_insert(error);
             }
         }
-        // Before the table, which notes that everything was looked at.
-        for step in [Self::check_interfaces, Self::write_table] {
+        for step in [Self::write_table, Self::look_again, Self::leave_interfaces] {
             if let Err(error) = step(self, now) {
                 first_error.get_or_insert(error);
             }
-        }
-        if let Err(error) = self.leave_interfaces(now) {
-            first_error.get_or_insert(error);
         }
         first_error.map_or(Ok(()), Err)
     }
@@ -111,42 +124,42 @@ impl Netem {
     /// Takes note of what is wanted.
     fn take(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
         let named: BTreeSet<_> = wanted.iter().map(|hold| &hold.resource).collect();
-        self.resources.retain(|name, _| named.contains(name));
+        for (name, resource) in &mut self.resources {
+            if !named.contains(name) {
+                resource.want(now, Latency::ZERO);
+            }
+        }
+        // One that is not named any more stays as long as its rule: what it holds goes before what follows.
+        self.resources.retain(|name, resource| resource.ruled || named.contains(name));
+        let mut used: BTreeSet<u16> = self.resources.values().map(|resource| resource.class).collect();
         for hold in wanted {
-            let free = (1..=MOST_RESOURCES as u16)
-                .find(|class| self.resources.values().all(|resource| resource.class != *class));
             let resource = match self.resources.entry(hold.resource.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Resource {
-                    class: free.ok_or(ThrottleError::TooMany(MOST_RESOURCES))?,
-                    members: BTreeSet::new(),
-                    delay: Latency::ZERO,
-                    since_released: None,
-                    ruled: false,
-                }),
+                Entry::Vacant(new) => {
+                    let class = (1..=MOST_RESOURCES).find(|class| used.insert(*class));
+                    let class = class.ok_or(ThrottleError::TooMany(MOST_RESOURCES))?;
+                    new.insert(Resource::new(class))
+                }
             };
             if resource.members != hold.members {
                 resource.members.clone_from(&hold.members);
             }
-            let delay = if hold.members.is_empty() { Latency::ZERO } else { hold.delay };
-            if delay == Latency::ZERO && resource.delay > Latency::ZERO {
-                resource.since_released = Some(now);
-            }
-            resource.delay = delay;
-            let released =
-                resource.since_released.is_none_or(|since| now.saturating_since(since) >= RULE_STAYS);
-            resource.ruled = resource.delay > Latency::ZERO || (resource.ruled && !released);
-            if resource.ruled {
-                self.last_held = Some(now);
-            }
+            resource.want(now, if hold.members.is_empty() { Latency::ZERO } else { hold.delay });
+        }
+        if self.resources.values().any(|resource| resource.ruled) {
+            self.last_held = Some(now);
         }
         Ok(())
     }
 
     /// Gives the class of a resource its delay, on every interface that leads to a member.
-    fn delay(&mut self, now: Instant, hold: &Hold) -> Result<(), ThrottleError> {
-        let resource = &self.resources[&hold.resource];
+    fn delay(&mut self, now: Instant, name: &ResourceName) -> Result<(), ThrottleError> {
+        let resource = &self.resources[name];
         let (class, delay) = (resource.class, resource.delay);
+        let to_reach: Vec<_> = match delay {
+            Latency::ZERO => Vec::new(),
+            _ => resource.members.iter().copied().collect(),
+        };
         let mut towards: BTreeSet<u32> = self
             .interfaces
             .iter()
@@ -154,15 +167,13 @@ impl Netem {
             .map(|(index, _)| *index)
             .collect();
         let mut first_error = None;
-        if delay > Latency::ZERO {
-            for address in &hold.members {
-                match self.route(now, *address) {
-                    Ok(interface) => {
-                        towards.insert(interface);
-                    }
-                    Err(error) => {
-                        first_error.get_or_insert(error);
-                    }
+        for address in to_reach {
+            match self.route(now, address) {
+                Ok(interface) => {
+                    towards.insert(interface);
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
                 }
             }
         }
@@ -195,7 +206,10 @@ impl Netem {
         let refused = |source| ThrottleError::TrafficControl { interface: name_of(index), source };
         if !self.interfaces.contains_key(&index) {
             let root = self.root(index).map_err(refused)?;
-            if let Some(foreign) = root.filter(|root| !root.is_default() && !root.is_ours()) {
+            if root.as_ref().is_some_and(Qdisc::is_ours) {
+                // It lost something that it was given. The kernel does not take it twice.
+                self.tc.delete_root(index).map_err(refused)?;
+            } else if let Some(foreign) = root.filter(|root| !root.is_default()) {
                 return Err(ThrottleError::Foreign {
                     interface: name_of(index),
                     kind: foreign.kind,
@@ -236,7 +250,7 @@ impl Netem {
         Ok(self.tc.qdiscs()?.iter().any(|qdisc| is_class(qdisc, interface, class, delay)))
     }
 
-    fn write_table(&mut self, now: Instant) -> Result<(), ThrottleError> {
+    fn write_table(&mut self, _: Instant) -> Result<(), ThrottleError> {
         let parts = self
             .resources
             .iter()
@@ -253,23 +267,35 @@ impl Netem {
                 self.in_force = Table::default();
                 return Err(ThrottleError::Rules(error));
             }
-        } else if table.parts.is_empty() || now.saturating_since(self.looked) < LOOK_AGAIN {
-            return Ok(());
+            self.in_force = table;
+            return self.check_table();
         }
-        self.looked = now;
-        let seen = nft::read().map_err(ThrottleError::Rules)?.unwrap_or_default();
-        if !seen.agrees_with(&table) {
-            // It is put there anew the next time.
-            self.in_force = Table::default();
-            return Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() });
-        }
-        self.in_force = table;
         Ok(())
     }
 
-    /// Looks whether the interfaces still have what they were given: whoever removed it, it is put there anew.
-    fn check_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
-        if self.interfaces.is_empty() || now.saturating_since(self.looked) < LOOK_AGAIN {
+    /// Whether the kernel still has what it was given: whoever removed it, it is put there anew the next time.
+    fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if now.saturating_since(self.looked) < LOOK_AGAIN {
+            return Ok(());
+        }
+        self.looked = now;
+        if !self.in_force.parts.is_empty() {
+            self.check_table()?;
+        }
+        self.check_interfaces()
+    }
+
+    fn check_table(&mut self) -> Result<(), ThrottleError> {
+        let seen = nft::read().map_err(ThrottleError::Rules)?.unwrap_or_default();
+        if seen.agrees_with(&self.in_force) {
+            return Ok(());
+        }
+        self.in_force = Table::default();
+        Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() })
+    }
+
+    fn check_interfaces(&mut self) -> Result<(), ThrottleError> {
+        if self.interfaces.is_empty() {
             return Ok(());
         }
         let ask = |source| ThrottleError::TrafficControl { interface: "any interface".to_owned(), source };
@@ -329,4 +355,45 @@ pub(super) fn name_of(index: u32) -> String {
         .ok()
         .and_then(|socket| netdevice::index_to_name(socket, index).ok())
         .unwrap_or_else(|| format!("interface {index}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Latency = Latency::from_millis(20);
+
+    #[test]
+    fn a_rule_stays_until_what_is_held_has_left() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let mut resource = Resource::new(1);
+        resource.want(at(0), Latency::ZERO);
+        assert!(!resource.ruled, "who was never held has no rule");
+        resource.want(at(100), LONG);
+        assert!(resource.ruled);
+        resource.want(at(200), Latency::ZERO);
+        resource.want(at(2_100), Latency::ZERO);
+        assert!(resource.ruled, "released 1.9 s ago");
+        resource.want(at(2_200), Latency::ZERO);
+        assert!(!resource.ruled, "released 2 s ago");
+    }
+
+    #[test]
+    fn a_resource_that_is_not_named_any_more_is_let_go_first_and_then_forgotten() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let hold = |name: &str| Hold {
+            resource: ResourceName::new(name).unwrap(),
+            members: [[192, 0, 2, 1].into()].into(),
+            delay: LONG,
+        };
+        let mut netem = Netem::new(Packets::All, [3260].into()).unwrap();
+        netem.take(at(0), &[hold("a"), hold("b")]).unwrap();
+        netem.take(at(100), &[hold("b")]).unwrap();
+        let a = &netem.resources[&ResourceName::new("a").unwrap()];
+        assert_eq!((a.delay, a.ruled, a.members.len()), (Latency::ZERO, true, 1));
+        netem.take(at(2_200), &[hold("b"), hold("c")]).unwrap();
+        let classes: Vec<_> =
+            netem.resources.iter().map(|(name, resource)| (name.as_str(), resource.class)).collect();
+        assert_eq!(classes, [("b", 2), ("c", 1)], "a's class is free again");
+    }
 }

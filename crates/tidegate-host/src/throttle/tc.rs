@@ -243,6 +243,8 @@ fn netem_delay(options: &[u8]) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
     use super::*;
 
     #[test]
@@ -259,6 +261,26 @@ mod tests {
         assert_eq!(read.delay, Some(wanted));
         assert_eq!((read.interface, read.class()), (3, 2));
         assert!(read.is_ours() && !read.is_root() && !read.is_default());
+    }
+
+    /// In a network namespace of its own, as root.
+    #[test]
+    fn our_root_is_found_again_and_taken_once() {
+        let trial = std::thread::spawn(|| {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let mut tc = Tc::open().unwrap();
+            tc.add_root(1).unwrap();
+            assert!(tc.qdiscs().unwrap().iter().any(|qdisc| qdisc.is_root() && qdisc.is_ours()));
+            assert!(tc.add_root(1).is_err(), "so that what lost something has to be removed first");
+            tc.delete_root(1).unwrap();
+            assert!(tc.qdiscs().unwrap().iter().all(|qdisc| !qdisc.is_ours()));
+            tc.add_root(1).unwrap();
+        });
+        trial.join().unwrap();
     }
 
     #[test]
