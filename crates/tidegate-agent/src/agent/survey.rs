@@ -5,11 +5,12 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_host::Root;
+use tidegate_host::sense::Sessions;
 use tidegate_host::sense::session::{Session, Target};
-use tidegate_host::sense::{Group, Volumes, sessions};
 use tidegate_host::throttle::probe;
 
-use super::config::{AgentConfig, Storage};
+use super::config::{AgentConfig, ResourceConfig};
+use super::watch::Watch;
 
 /// What was found, for a person ([`Display`](fmt::Display)) or a program.
 #[derive(Debug, Serialize)]
@@ -50,49 +51,37 @@ impl Survey {
     /// Looks at this machine.
     #[must_use]
     pub fn take(config: Option<&AgentConfig>) -> Self {
-        let root = Root::default();
-        let found = sessions(&root);
-        let mut sensors = Vec::new();
-        let volumes = match Volumes::read(&root) {
-            Ok(volumes) => {
-                let groups = volumes.volume_groups().join(", ");
-                let groups = if groups.is_empty() { "none".to_owned() } else { groups };
-                let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
-                sensors.push(Finding { what: "block devices and LVM".to_owned(), works: true, detail });
-                volumes
-            }
+        const DEVICES: &str = "block devices and LVM";
+        let throttles = throttles();
+        let watch = match Watch::new(Root::default()) {
+            Ok(watch) => watch,
             Err(error) => {
-                let detail = error.to_string();
-                sensors.push(Finding { what: "block devices and LVM".to_owned(), works: false, detail });
-                Volumes::default()
+                let blind = Finding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
+                return Self { sensors: vec![blind], throttles, resources: Vec::new() };
             }
         };
-        for (via, target) in &found.targets {
+        let volumes = watch.volumes();
+        let groups = match volumes.volume_groups().join(", ") {
+            groups if groups.is_empty() => "none".to_owned(),
+            groups => groups,
+        };
+        let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
+        let mut sensors = vec![Finding { what: DEVICES.to_owned(), works: true, detail }];
+        let Sessions { sessions, targets } = watch.sessions();
+        for (via, target) in targets {
             let (works, detail) = match target {
                 Target::Read => {
-                    let of = found.sessions.iter().filter(|session| session.via == *via).count();
-                    (true, format!("{of} sessions"))
+                    let count = sessions.iter().filter(|session| session.via == *via).count();
+                    (true, format!("{count} sessions"))
                 }
                 Target::Absent(why) => (false, why.to_string()),
                 Target::Failed(error) => (false, error.to_string()),
             };
             sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
         }
-        let resources = config.map_or_else(Vec::new, |config| {
-            config
-                .resources
-                .iter()
-                .map(|resource| {
-                    resource_finding(
-                        resource.law.resource.as_str(),
-                        &resource.storage,
-                        &volumes,
-                        &found.sessions,
-                    )
-                })
-                .collect()
-        });
-        Self { sensors, throttles: throttles(), resources }
+        let resources = config.map_or(&[][..], |config| &config.resources);
+        let resources = resources.iter().map(|resource| resource_finding(resource, &watch)).collect();
+        Self { sensors, throttles, resources }
     }
 }
 
@@ -116,21 +105,13 @@ fn throttles() -> Vec<Finding> {
         .collect()
 }
 
-fn resource_finding(
-    name: &str,
-    storage: &Storage,
-    volumes: &Volumes,
-    sessions: &[Session],
-) -> ResourceFinding {
-    let members = match storage {
-        Storage::VolumeGroup(name) => volumes.members(Group::VolumeGroup(name)),
-        Storage::Device(name) => volumes.find(name).map(|device| device.number).into_iter().collect(),
-    };
-    let of =
-        || sessions.iter().filter(|session| session.device.is_some_and(|number| members.contains(&number)));
+fn resource_finding(config: &ResourceConfig, watch: &Watch) -> ResourceFinding {
+    let devices = watch.devices_of(&config.storage);
+    let loads = |session: &&Session| session.device.is_some_and(|number| devices.contains(&number));
+    let of = || watch.sessions().sessions.iter().filter(loads);
     ResourceFinding {
-        resource: name.to_owned(),
-        here: !members.is_empty(),
+        resource: config.law.resource.to_string(),
+        here: watch.has(&config.storage),
         consumers: of().map(|session| session.consumer.to_string()).collect(),
         doubts: of()
             .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))

@@ -177,7 +177,7 @@ impl Watch {
     }
 
     /// The devices of a resource that sessions load. A device by itself may be a volume of a group, or have partitions.
-    fn devices_of(&self, storage: &Storage) -> Vec<DeviceNumber> {
+    pub(super) fn devices_of(&self, storage: &Storage) -> Vec<DeviceNumber> {
         let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
         let itself = match storage {
             Storage::VolumeGroup(_) => None,
@@ -212,6 +212,11 @@ impl Watch {
 
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// The machine's devices.
+    pub(super) fn volumes(&self) -> &Volumes {
+        &self.volumes
     }
 
     /// What the targets said, and what they are silent about.
