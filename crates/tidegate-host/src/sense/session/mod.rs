@@ -248,6 +248,31 @@ fn consumer_name(text: &str) -> ConsumerName {
     ConsumerName::new(&name).expect("neither empty nor too long, and without control characters")
 }
 
+/// What the tests of all kinds of targets need.
+#[cfg(test)]
+mod captured {
+    use super::{Found, ReadError, Root, Session};
+    use crate::trees;
+
+    /// A machine's files, of one or several captures.
+    pub(super) fn tree(texts: &[&str]) -> (tempfile::TempDir, Root) {
+        let tree = tempfile::tempdir().unwrap();
+        for text in texts {
+            trees::unpack(text, tree.path()).unwrap();
+        }
+        let root = Root::at(tree.path());
+        (tree, root)
+    }
+
+    /// The sessions that were found.
+    pub(super) fn sessions_in(found: Result<Found, ReadError>) -> Vec<Session> {
+        match found.unwrap() {
+            Found::Sessions(sessions) => sessions,
+            Found::Absent(absence) => panic!("{absence}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

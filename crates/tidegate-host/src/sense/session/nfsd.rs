@@ -148,27 +148,15 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trees;
+    use crate::sense::session::captured::{sessions_in, tree};
 
     const CAPTURED: &str = include_str!("../../../tests/fixtures/nfsd.tree");
     const MOUNTS: &str = "proc/self/mountinfo\n  22 1 254:9 / / rw - ext4 /dev/dm-9 rw\n  \
                           30 22 7:4 / /srv/data rw,relatime shared:5 - ext4 /dev/loop4 rw\n  \
                           31 22 0:44 / /srv/tree rw - btrfs /dev/mapper/vg0-lv1 rw\n";
 
-    fn tree(texts: &[&str]) -> (tempfile::TempDir, Root) {
-        let tree = tempfile::tempdir().unwrap();
-        for text in texts {
-            trees::unpack(text, tree.path()).unwrap();
-        }
-        let root = Root::at(tree.path());
-        (tree, root)
-    }
-
     fn read(root: &Root) -> Vec<Session> {
-        match sessions(root).unwrap() {
-            Found::Sessions(sessions) => sessions,
-            Found::Absent(absence) => panic!("{absence}"),
-        }
+        sessions_in(sessions(root))
     }
 
     fn summary(sessions: &[Session]) -> Vec<String> {

@@ -225,25 +225,14 @@ fn word(root: &Root, file: &Path) -> Result<Option<String>, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sense::session::captured::{sessions_in, tree};
     use crate::trees;
 
     const CAPTURED: &str = include_str!("../../../tests/fixtures/nvmet.tree");
     const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-1111-1111-111111111111";
 
-    fn tree(texts: &[&str]) -> (tempfile::TempDir, Root) {
-        let tree = tempfile::tempdir().unwrap();
-        for text in texts {
-            trees::unpack(text, tree.path()).unwrap();
-        }
-        let root = Root::at(tree.path());
-        (tree, root)
-    }
-
     fn read(root: &Root) -> Vec<Session> {
-        match sessions(root).unwrap() {
-            Found::Sessions(sessions) => sessions,
-            Found::Absent(absence) => panic!("{absence}"),
-        }
+        sessions_in(sessions(root))
     }
 
     /// Target, consumer, device, addresses, candidates.

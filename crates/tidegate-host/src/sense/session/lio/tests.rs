@@ -2,25 +2,16 @@ use std::fs;
 use std::net::IpAddr;
 
 use super::*;
+use crate::sense::session::captured::{sessions_in, tree};
 use crate::sense::session::{Backing, Counters, Via, Why};
 use crate::trees;
-
-fn tree(text: &str) -> (tempfile::TempDir, Root) {
-    let tree = tempfile::tempdir().unwrap();
-    trees::unpack(text, tree.path()).unwrap();
-    let root = Root::at(tree.path());
-    (tree, root)
-}
 
 fn sessions(root: &Root) -> Result<Found, ReadError> {
     Lio::default().read(root, &|_| true)
 }
 
 fn read(root: &Root) -> Vec<Session> {
-    match sessions(root).unwrap() {
-        Found::Sessions(sessions) => sessions,
-        Found::Absent(absence) => panic!("{absence}"),
-    }
+    sessions_in(sessions(root))
 }
 
 /// Consumer, device, addresses.
@@ -38,7 +29,7 @@ const DUAL: &str = include_str!("../../../../tests/fixtures/lio-dual.tree");
 
 #[test]
 fn a_captured_target_with_three_initiators() {
-    let (_tree, root) = tree(ACLS);
+    let (_tree, root) = tree(&[ACLS]);
     let sessions = read(&root);
     assert_eq!(
         summary(&sessions),
@@ -57,7 +48,7 @@ fn a_captured_target_with_three_initiators() {
 
 #[test]
 fn a_captured_target_with_initiators_over_ipv4_and_ipv6() {
-    let (_tree, root) = tree(DUAL);
+    let (_tree, root) = tree(&[DUAL]);
     let addresses: Vec<IpAddr> = read(&root).iter().flat_map(|session| session.addresses.clone()).collect();
     assert_eq!(addresses, ["10.0.0.11", "fd00::12", "10.0.0.13"].map(|text| text.parse::<IpAddr>().unwrap()));
 }
@@ -66,7 +57,7 @@ const TPG: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";
 
 /// The captured tree with a change.
 fn changed(change: impl FnOnce(&Path)) -> (tempfile::TempDir, Root) {
-    let (tree, root) = tree(ACLS);
+    let (tree, root) = tree(&[ACLS]);
     change(tree.path());
     (tree, root)
 }
@@ -176,7 +167,7 @@ const IDLE: &str = include_str!("../../../../tests/fixtures/lio-idle.tree");
 
 #[test]
 fn a_captured_target_in_demo_mode_leaves_the_addresses_in_doubt() {
-    let (_tree, root) = tree(DEMO);
+    let (_tree, root) = tree(&[DEMO]);
     let sessions = read(&root);
     assert_eq!(
         summary(&sessions),
@@ -196,7 +187,7 @@ fn a_captured_target_in_demo_mode_leaves_the_addresses_in_doubt() {
 
 #[test]
 fn an_initiator_in_demo_mode_that_is_alone_has_its_address() {
-    let (tree, root) = tree(DEMO);
+    let (tree, root) = tree(&[DEMO]);
     let table = fs::read_to_string(tree.path().join("proc/net/tcp")).unwrap();
     let alone: String = table
         .lines()
@@ -216,7 +207,7 @@ fn an_initiator_in_demo_mode_that_is_alone_has_its_address() {
 
 #[test]
 fn a_captured_initiator_that_has_logged_out_has_no_session() {
-    let (_tree, root) = tree(IDLE);
+    let (_tree, root) = tree(&[IDLE]);
     let sessions = read(&root);
     assert_eq!(
         summary(&sessions),
@@ -251,7 +242,7 @@ fn a_second_session_that_the_kernel_does_not_show_is_found_or_said() {
 
 #[test]
 fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_turn() {
-    let (tree, root) = tree(ACLS);
+    let (tree, root) = tree(&[ACLS]);
     let target = tree.path().join("sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv2");
     let accepts = target.join("fabric_statistics/iscsi_login_stats/accepts");
     fs::create_dir_all(accepts.parent().unwrap()).unwrap();
