@@ -49,6 +49,12 @@ impl From<Signal> for Event {
     }
 }
 
+impl From<Scrape> for Event {
+    fn from(scrape: Scrape) -> Self {
+        Self::Scrape(scrape)
+    }
+}
+
 /// Why the service did not start, or ended otherwise than on request.
 #[derive(Debug, Error)]
 pub enum ServeError {

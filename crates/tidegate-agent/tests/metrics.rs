@@ -5,16 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_agent::metrics::{Exposition, InputCounts, Kind, Metric, ReloadCounts};
+use tidegate_agent::metrics::{
+    AgentExposition, AgentMetric, Exposition, InputCounts, Kind, Metric, ReloadCounts, ResourceStatus, Spec,
+};
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{
-    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Reserved, SetPointChoice, SetPointReason,
-    Shortage, WindowConfig, combine,
+    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations, Reserved, SetPointChoice,
+    SetPointReason, Shortage, WindowConfig, combine,
 };
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, ReservedSnapshot,
     UpstreamSnapshot,
 };
+use tidegate_host::sense::session::Via;
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
@@ -128,6 +131,55 @@ fn exposition(dry_run: bool) -> Exposition {
     }
 }
 
+/// A resource that holds one of two, one of them with a name that must be escaped.
+fn agents_exposition() -> AgentExposition {
+    let name = ResourceName::new("vg0").unwrap();
+    let mut counts = InputCounts::default();
+    counts.add(Input::Idle);
+    let reads = Operations {
+        count: 4,
+        bytes: Bytes::from_kib(16),
+        total_latency: Latency::from_millis(50),
+        ..Operations::default()
+    };
+    AgentExposition {
+        reloads: ReloadCounts { applied: 1, refused: 2 },
+        sees: true,
+        targets: BTreeMap::from([(Via::Iscsi, (true, 3)), (Via::Nfs, (false, 0))]),
+        throttle_errors: 5,
+        guardian_starts: 1,
+        resources: vec![ResourceStatus {
+            name: name.clone(),
+            present: true,
+            dry_run: false,
+            delay: Latency::from_micros(8_500),
+            decision: Some(decision(false)),
+            reads,
+            writes: Operations::default(),
+            members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
+                .map(|name| ConsumerName::new(name).unwrap())
+                .into(),
+        }],
+        decisions: BTreeMap::from([(name, counts)]),
+    }
+}
+
+#[test]
+fn the_agents_exposition_says_what_is_so() {
+    let text = agents_exposition().to_text();
+    for line in [
+        "tidegate_resource_delay_seconds{resource=\"vg0\"} 0.0085",
+        "tidegate_resource_throttled_consumers{resource=\"vg0\"} 2.0",
+        "tidegate_resource_member{resource=\"vg0\",consumer=\"iqn.2026-01.lab:b\\\"1\"} 1.0",
+        "tidegate_resource_completed_requests_total{resource=\"vg0\",op=\"read\"} 4",
+        "tidegate_resource_response_time_seconds_total{resource=\"vg0\",op=\"read\"} 0.05",
+        "tidegate_agent_target_up{target=\"nfs\"} 0.0",
+        "tidegate_agent_sessions{target=\"iscsi\"} 3.0",
+    ] {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
+}
+
 /// One peer that lives, one that is silent.
 fn cluster() -> ClusterStatus {
     let peer = |name: &str, stale| PeerStatus {
@@ -186,17 +238,30 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
+fn gateways() -> Vec<Spec> {
+    Metric::ALL.map(Metric::spec).into()
+}
+
+fn agents() -> Vec<Spec> {
+    AgentMetric::ALL.map(AgentMetric::spec).into()
+}
+
 #[test]
 fn the_document_and_the_code_agree() {
+    let (gateway, agent) = DOCUMENT.split_once("\n## The agent\n").unwrap();
+    agree(gateway, &gateways());
+    agree(agent, &agents());
+}
+
+fn agree(document: &str, specs: &[Spec]) {
     let mut documented = BTreeMap::new();
-    for row in DOCUMENT.lines().filter(|line| line.starts_with("| `tidegate_")) {
+    for row in document.lines().filter(|line| line.starts_with("| `tidegate_")) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, unit, labels, meaning] = cells[..] else { panic!("five columns: {row}") };
         assert!(!meaning.is_empty(), "{row}");
         documented.insert(name.trim_matches('`').to_owned(), (kind, unit, labels));
     }
-    let specs: Vec<_> = Metric::ALL.map(Metric::spec).into();
-    for spec in &specs {
+    for spec in specs {
         let name = spec.name();
         let (kind, unit, labels) =
             documented.remove(&name).unwrap_or_else(|| panic!("{name} is not documented"));
@@ -214,10 +279,13 @@ fn the_document_and_the_code_agree() {
 }
 
 #[test]
-fn the_exposition_keeps_the_rules_of_the_format() {
-    let text = exposition(false).to_text();
+fn the_expositions_keep_the_rules_of_the_format() {
+    keeps_the_rules(&exposition(false).to_text(), &gateways());
+    keeps_the_rules(&agents_exposition().to_text(), &agents());
+}
+
+fn keeps_the_rules(text: &str, specs: &[Spec]) {
     assert!(text.ends_with("# EOF\n"));
-    let specs: Vec<_> = Metric::ALL.map(Metric::spec).into();
     let mut seen = BTreeSet::new();
     let mut families = BTreeSet::new();
     let mut family = String::new();
@@ -253,7 +321,7 @@ fn the_exposition_keeps_the_rules_of_the_format() {
         assert!(sample.value.is_finite() && sample.value >= 0.0, "{line}");
         assert!(seen.insert(line.rsplit_once(' ').unwrap().0.to_owned()), "twice: {line}");
     }
-    for spec in &specs {
+    for spec in specs {
         let name = spec.name();
         assert!(seen.iter().any(|series| series.starts_with(&name)), "{name} has no sample");
     }

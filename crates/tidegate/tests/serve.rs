@@ -2,116 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
+mod service;
+
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-/// Longer than anything here takes, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits for a condition.
-fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A running service in a folder of its own.
-struct Service {
-    folder: tempfile::TempDir,
-    process: Child,
-}
-
-impl Service {
-    fn start(configuration: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = fs::File::create(folder.path().join("disk.raw")).unwrap();
-        disk.set_len(8 << 20).unwrap();
-        let config = folder.path().join("tidegate.toml");
-        fs::write(&config, configuration).unwrap();
-        let log = fs::File::create(folder.path().join("log")).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["serve", "-c"])
-            .arg(config)
-            .stderr(Stdio::from(log))
-            .spawn()
-            .unwrap();
-        let service = Self { folder, process };
-        service.await_log("ready, listening on");
-        service
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn uri(&self, export: &str) -> String {
-        format!("nbd+unix:///{export}?socket={}", self.path("nbd.sock").display())
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap()
-    }
-
-    fn await_log(&self, text: &str) {
-        until(text, || self.log().contains(text).then_some(()));
-    }
-
-    fn signal(&self, signal: &str) {
-        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
-        assert!(done.success());
-    }
-
-    fn configure(&self, configuration: &str) {
-        fs::write(self.path("tidegate.toml"), configuration).unwrap();
-        self.signal("-HUP");
-    }
-
-    /// GET over a plain socket; the body when the answer is 200.
-    fn get(&self, page: &str) -> String {
-        let log = self.log();
-        // The summary repeats the port 0 of the configuration; the real one is said once.
-        let mut addresses =
-            log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
-        let address = addresses.rfind(|address| !address.ends_with(":0"));
-        let mut stream = TcpStream::connect(address.unwrap()).unwrap();
-        write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        body.to_owned()
-    }
-
-    /// The value of one series.
-    fn metric(&self, series: &str) -> Option<f64> {
-        let page = self.get("/metrics");
-        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
-    }
-
-    fn terminate(mut self) -> (ExitStatus, String) {
-        self.signal("-TERM");
-        let status = until("the end of the service", || self.process.try_wait().unwrap());
-        (status, self.log())
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // Already ended, in a test that passed.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use service::{Service, until};
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output =
@@ -135,7 +32,7 @@ shares = 100
 
 #[test]
 fn a_file_is_served_measured_and_drained() {
-    let service = Service::start(FILES);
+    let service = Service::start("serve", FILES);
     let uri = service.uri("disk");
     let info = run("nbdinfo", &["--json", &uri]);
     assert!(info.contains("\"export-size\": 8388608"), "{info}");
@@ -163,7 +60,7 @@ fn a_file_is_served_measured_and_drained() {
 
 #[test]
 fn a_reload_changes_shares_and_drops_nobody() {
-    let service = Service::start(FILES);
+    let service = Service::start("serve", FILES);
     let mut client = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["load", &service.uri("disk"), "--duration", "1h", "--rate", "200", "--json"])
         .stdout(Stdio::piped())
@@ -198,7 +95,7 @@ fn a_reload_changes_shares_and_drops_nobody() {
 
 #[test]
 fn an_export_comes_and_goes_with_the_configuration() {
-    let service = Service::start(FILES);
+    let service = Service::start("serve", FILES);
     let with_another = format!("{FILES}[pool.p.export.another]\npath = 'disk.raw'\nread_only = true\n");
     service.configure(&with_another);
     service.await_log("reloaded");

@@ -1,6 +1,7 @@
 //! The agent's configuration: which resources, what was promised for them, and who may be held.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use tidegate_host::throttle::Packets;
 use tidegate_units::{ByteRate, Latency, ResourceName};
 
 use super::pattern::Pattern;
-use crate::config::{ConfigError, read_bounded};
+use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &["packets", "ports", "resource"];
+pub(super) const ROOT_KEYS: &[&str] = &["packets", "ports", "metrics", "resource"];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -47,6 +48,8 @@ pub struct AgentConfig {
     pub packets: Packets,
     /// The ports that the packets come from.
     pub ports: BTreeSet<u16>,
+    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// What is regulated.
     pub resources: Vec<ResourceConfig>,
     /// What is allowed and probably not meant.
@@ -101,6 +104,7 @@ impl AgentConfig {
         let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
+        let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         let resources = resources(&root, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
@@ -110,6 +114,7 @@ impl AgentConfig {
         Ok(Self {
             packets: packets.map_or(Packets::default(), |given| given.value),
             ports,
+            metrics: metrics.map(|given| given.value.0),
             resources,
             warnings: findings,
         })
@@ -277,6 +282,7 @@ mod tests {
             r#"
 packets = "responses"
 ports = ["3260"]
+metrics = "127.0.0.1:9809"
 [resource.fast]
 device = "nvme0n1"
 target = "5ms"
@@ -291,6 +297,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(fast.storage, Storage::Device("nvme0n1".to_owned()));
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
+        assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
         assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
     }
 

@@ -31,6 +31,7 @@ pub use survey::{Finding, ResourceFinding, Survey};
 
 use crate::config::ConfigError;
 use crate::journal::Journal;
+use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::signals::{self, Signal};
 
 /// The same complaint is made this often.
@@ -38,6 +39,19 @@ const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// Events that wait.
 const MOST_EVENTS: usize = 64;
+
+/// Something the agent is asked to do.
+#[derive(Debug)]
+enum Event {
+    Signal(Signal),
+    Scrape(Scrape),
+}
+
+impl From<Scrape> for Event {
+    fn from(scrape: Scrape) -> Self {
+        Self::Scrape(scrape)
+    }
+}
 
 /// Why the agent did not start, or ended otherwise than on request.
 #[derive(Debug, Error)]
@@ -51,6 +65,9 @@ pub enum AgentError {
     /// This machine's storage cannot be seen.
     #[error("cannot see this machine's storage: {0}")]
     Blind(#[from] ReadError),
+    /// Metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -89,10 +106,14 @@ pub struct GuardianCommand {
 pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let config = AgentConfig::load(path)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
-    signals::receive(sender, |signal| signal).map_err(AgentError::Signals)?;
+    signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
     let regulator = Regulator::new(Root::default(), &config)?;
     let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
     let throttle = if acts { Some(Throttle::start(&config, guardian)?) } else { None };
+    let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
+    if let Some(metrics) = &metrics {
+        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    }
     let mut agent = Agent {
         path: path.to_owned(),
         regulator,
@@ -100,6 +121,8 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         throttle,
         journal: Journal::default(),
         complaints: Complaints::default(),
+        reloads: ReloadCounts::default(),
+        sees: true,
         begin: Clock::now(),
     };
     agent.introduce();
@@ -117,6 +140,9 @@ struct Agent {
     throttle: Option<Throttle>,
     journal: Journal,
     complaints: Complaints,
+    reloads: ReloadCounts,
+    /// Whether the machine's counters could be read.
+    sees: bool,
     begin: Clock,
 }
 
@@ -156,7 +182,7 @@ impl Agent {
         tracing::info!("ready");
     }
 
-    fn regulate(&mut self, events: &Receiver<Signal>) {
+    fn regulate(&mut self, events: &Receiver<Event>) {
         let mut next = Clock::now();
         loop {
             next += self.regulator.interval();
@@ -164,8 +190,9 @@ impl Agent {
             next = next.max(Clock::now());
             loop {
                 match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
-                    Ok(Signal::Reload) => self.reload(),
-                    Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(Event::Scrape(scrape)) => self.answer(scrape),
+                    Ok(Event::Signal(Signal::Reload)) => self.reload(),
+                    Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
@@ -183,23 +210,46 @@ impl Agent {
         for decision in &step.decisions {
             self.journal.note(decision);
         }
+        self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
             self.complaints.make(error);
         }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(&mut self.complaints);
         if let Err(error) = throttle.netem.apply(now, &step.holds) {
+            throttle.errors += 1;
             self.complaints.make(&error);
         }
+    }
+
+    fn answer(&self, scrape: Scrape) {
+        let sessions = self.regulator.sessions();
+        let of = |via| sessions.sessions.iter().filter(|session| session.via == via).count();
+        let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, Target::Absent(_)));
+        let exposition = AgentExposition {
+            reloads: self.reloads,
+            sees: self.sees,
+            targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
+            throttle_errors: self.throttle.as_ref().map_or(0, |throttle| throttle.errors),
+            guardian_starts: self.throttle.as_ref().map_or(0, |throttle| throttle.guardians),
+            resources: self.regulator.status(),
+            decisions: self.journal.counts(),
+        };
+        // Nobody waits any more when the client has gone away.
+        let _ = scrape.send(exposition.to_text());
     }
 
     fn reload(&mut self) {
         match self.try_reload() {
             Ok(()) => {
+                self.reloads.applied += 1;
                 tracing::info!("reloaded {}", self.path.display());
                 self.introduce();
             }
-            Err(why) => tracing::error!("not reloaded, the old configuration goes on: {why}"),
+            Err(why) => {
+                self.reloads.refused += 1;
+                tracing::error!("not reloaded, the old configuration goes on: {why}");
+            }
         }
     }
 
@@ -209,6 +259,7 @@ impl Agent {
         let fixed = [
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
+            ("metrics", config.metrics != self.config.metrics),
             ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
@@ -239,6 +290,10 @@ struct Throttle {
     netem: Netem,
     guardian: Guardian,
     command: GuardianCommand,
+    /// How often a guardian was started.
+    guardians: u64,
+    /// How often the kernel did not take, or did not have, what it was told.
+    errors: u64,
     /// Whoever has it is the only agent here.
     _only: UnixDatagram,
 }
@@ -250,7 +305,7 @@ impl Throttle {
         report(&found);
         let guardian = start_guardian(command).map_err(AgentError::Guardian)?;
         let netem = Netem::new(config.packets, config.ports.clone()).map_err(AgentError::Throttle)?;
-        Ok(Self { netem, guardian, command: command.clone(), _only: only })
+        Ok(Self { netem, guardian, command: command.clone(), guardians: 1, errors: 0, _only: only })
     }
 
     /// Starts the guardian anew when somebody ended it.
@@ -262,6 +317,7 @@ impl Throttle {
             Ok(guardian) => {
                 tracing::warn!("the guardian was gone and is started anew");
                 self.guardian = guardian;
+                self.guardians += 1;
             }
             Err(error) => complaints.make(&AgentError::Guardian(error)),
         }

@@ -12,6 +12,7 @@ use super::AgentError;
 use super::config::{AgentConfig, Storage};
 use super::resource::{Resource, SetUpError};
 use super::watch::Watch;
+use crate::metrics::ResourceStatus;
 
 /// After this time without counters nothing is known any more, and everybody is let go.
 const BLIND: Duration = Duration::from_secs(2);
@@ -107,6 +108,12 @@ impl Regulator {
     /// Whether this machine has the storage.
     pub(super) fn has(&self, storage: &Storage) -> bool {
         self.watch.has(storage)
+    }
+
+    /// How the resources stand.
+    pub(super) fn status(&self) -> Vec<ResourceStatus> {
+        let present = |resource: &Resource| self.watch.has(&resource.config().storage);
+        self.resources.iter().map(|resource| resource.status(present(resource))).collect()
     }
 
     /// What the targets said last.

@@ -13,6 +13,7 @@ use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
 use super::config::ResourceConfig;
 use super::pattern::Pattern;
 use super::watch::{Addresses, Load};
+use crate::metrics::ResourceStatus;
 
 /// A resource that is being regulated.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(super) struct Resource {
     /// In force for all members.
     delay: Latency,
     members: BTreeSet<ConsumerName>,
+    /// The last decision.
+    decision: Option<Decision>,
+    /// All that its consumers ever did.
+    done: Load,
 }
 
 impl Resource {
@@ -38,6 +43,8 @@ impl Resource {
             since_decision: Duration::ZERO,
             delay: Latency::ZERO,
             members: BTreeSet::new(),
+            decision: None,
+            done: Load::default(),
         })
     }
 
@@ -73,6 +80,7 @@ impl Resource {
             writers.observe(elapsed, self.delay > Latency::ZERO, written);
         }
         for (name, load) in loads {
+            self.done.plus(&load);
             self.pending.entry(name).or_default().plus(&load);
         }
         self.since_decision = self.since_decision.saturating_add(elapsed);
@@ -98,6 +106,7 @@ impl Resource {
         let observation = Observation::new(self.name().clone(), now, consumers);
         let (commands, decision) = self.control.step(now, &observation);
         self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
+        self.decision = Some(decision.clone());
         Some(decision)
     }
 
@@ -115,6 +124,20 @@ impl Resource {
             resource: self.name().clone(),
             members: self.members.iter().flat_map(of).filter(|address| !exempt.contains(address)).collect(),
             delay: self.delay,
+        }
+    }
+
+    /// How it stands. `present` says whether the machine has its storage.
+    pub(super) fn status(&self, present: bool) -> ResourceStatus {
+        ResourceStatus {
+            name: self.name().clone(),
+            present,
+            dry_run: self.config.law.dry_run,
+            delay: self.delay,
+            decision: self.decision.clone(),
+            reads: self.done.reads,
+            writes: self.done.writes,
+            members: self.members.clone(),
         }
     }
 

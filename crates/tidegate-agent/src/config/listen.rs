@@ -47,12 +47,12 @@ impl FromStr for Listen {
 
 /// Where metrics are served, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MetricsAddress(pub(super) SocketAddr);
+pub(crate) struct MetricsAddress(pub(crate) SocketAddr);
 
 /// Why a text is not such an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not an address and a port; write for example `127.0.0.1:9809`")]
-pub(super) struct MetricsAddressError(String);
+pub(crate) struct MetricsAddressError(String);
 
 impl FromStr for MetricsAddress {
     type Err = MetricsAddressError;

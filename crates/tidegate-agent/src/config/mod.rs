@@ -27,7 +27,8 @@ use tidegate_units::{ConsumerName, Latency};
 
 use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
-use listen::{Listen, MetricsAddress};
+use listen::Listen;
+pub(crate) use listen::MetricsAddress;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 

@@ -4,58 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use prometheus_client::registry::Registry;
+use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{Input, LawKind, Shortage};
-use tidegate_gateway::{
-    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, UpstreamSnapshot,
-};
+use tidegate_control::{LawKind, Shortage};
+use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, UpstreamSnapshot};
 use tidegate_units::{Latency, ResourceName};
 
-use super::name::{Kind, Metric};
-
-/// Reloads since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReloadCounts {
-    /// Applied.
-    pub applied: u64,
-    /// Refused: the old configuration went on.
-    pub refused: u64,
-}
-
-/// Decisions of one pool since the start, by what the signal said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct InputCounts {
-    samples: u64,
-    overload: u64,
-    unknown: u64,
-    idle: u64,
-    no_time: u64,
-}
-
-impl InputCounts {
-    /// Counts one decision.
-    pub fn add(&mut self, input: Input) {
-        *match input {
-            Input::Samples { .. } => &mut self.samples,
-            Input::Overload { .. } => &mut self.overload,
-            Input::Unknown => &mut self.unknown,
-            Input::Idle => &mut self.idle,
-            Input::NoTime => &mut self.no_time,
-        } += 1;
-    }
-
-    const fn named(&self) -> [(&'static str, u64); 5] {
-        [
-            ("samples", self.samples),
-            ("overload", self.overload),
-            ("unknown", self.unknown),
-            ("idle", self.idle),
-            ("no_time", self.no_time),
-        ]
-    }
-}
+use super::counts::{InputCounts, ReloadCounts};
+use super::name::Metric;
+use super::samples::{Samples, Value, encode, flag, number, seconds, to_text};
 
 /// Everything that is exposed, at one moment.
 #[derive(Debug, Clone)]
@@ -74,15 +31,11 @@ impl Exposition {
     /// As OpenMetrics text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.clone()));
-        let mut exposition = String::new();
-        text::encode(&mut exposition, &registry).expect("writing to a String does not fail");
-        exposition
+        to_text(self.clone())
     }
 
     fn samples(&self, metric: Metric) -> Samples<'_> {
-        let mut samples = Samples(Vec::new());
+        let mut samples = Samples::default();
         match metric {
             Metric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], Value::Info),
             Metric::Reloads => {
@@ -270,117 +223,8 @@ fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
     !consumer.protected && (consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
 }
 
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Count(u64),
-    Number(f64),
-    /// A counter of what is no whole number.
-    Amount(f64),
-    Times(&'a Histogram),
-    Info,
-}
-
-fn number(count: usize) -> Value<'static> {
-    Value::Number(count as f64)
-}
-
-fn seconds(latency: Latency) -> Value<'static> {
-    Value::Number(latency.as_secs_f64())
-}
-
-fn flag(on: bool) -> Value<'static> {
-    Value::Number(if on { 1.0 } else { 0.0 })
-}
-
-/// Label values, in the order of the metric's labels, with a value.
-struct Samples<'a>(Vec<(Vec<&'a str>, Value<'a>)>);
-
-impl<'a> Samples<'a> {
-    fn add(&mut self, labels: &[&'a str], value: Value<'a>) {
-        self.0.push((labels.to_vec(), value));
-    }
-}
-
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for metric in Metric::ALL {
-            let samples = self.samples(metric);
-            let spec = metric.spec();
-            let mut family = encoder.encode_descriptor(
-                spec.stem,
-                spec.help,
-                spec.unit.as_ref(),
-                spec.kind.metric_type(),
-            )?;
-            for (values, value) in &samples.0 {
-                let labels: Vec<_> = spec.labels.iter().copied().zip(values.iter().copied()).collect();
-                match spec.kind {
-                    Kind::Info => family.encode_info(&labels)?,
-                    _ if labels.is_empty() => write_value(&mut family, *value)?,
-                    _ => write_value(&mut family.encode_family(&labels)?, *value)?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write_value(encoder: &mut MetricEncoder<'_>, value: Value<'_>) -> fmt::Result {
-    match value {
-        Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
-        Value::Number(number) => encoder.encode_gauge(&number),
-        Value::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(&amount, None),
-        Value::Times(histogram) => encoder.encode_histogram::<NoLabelSet>(
-            histogram.sum().as_secs_f64(),
-            histogram.count(),
-            &buckets(histogram),
-            None,
-        ),
-        Value::Info => Err(fmt::Error),
-    }
-}
-
-/// Exposed bounds begin at 2^15 ns (33 µs)…
-const FIRST_BOUND: u64 = 1 << 15;
-/// …and end at 2^34 ns (17 s): longer is counted in the last bucket.
-const LAST_BOUND: u64 = 1 << 34;
-
-/// Two buckets per octave of the gateway's eight: 39 series per histogram instead of 210, and a percentile is still
-/// known to within a third.
-fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
-    let mut below = 0;
-    let mut buckets = Vec::new();
-    for (bound, count) in histogram.cumulative().filter(|(bound, _)| is_exposed(bound.as_nanos())) {
-        buckets.push((bound.as_secs_f64(), count - below));
-        below = count;
-    }
-    buckets.push((f64::INFINITY, histogram.count() - below));
-    buckets
-}
-
-fn is_exposed(bound: u64) -> bool {
-    let power = bound.is_power_of_two();
-    let half_way = bound.is_multiple_of(3) && (bound / 3).is_power_of_two();
-    (FIRST_BOUND..=LAST_BOUND).contains(&bound) && (power || half_way)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exposed_buckets_are_two_per_octave_and_miss_nothing() {
-        let mut histogram = Histogram::default();
-        for micros in [1, 33, 34, 15_000, 20_000_000, 100_000_000] {
-            histogram.record(Latency::from_micros(micros));
-        }
-        let buckets = buckets(&histogram);
-        assert_eq!(buckets.len(), 40);
-        assert!(buckets.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 6);
-        let above_17_s = buckets[39];
-        assert!(above_17_s.0.is_infinite() && above_17_s.1 == 2);
-        let with_15_ms = buckets.iter().find(|(bound, _)| *bound >= 0.015).unwrap();
-        assert_eq!(*with_15_ms, (f64::from(1 << 24) / 1e9, 1));
+        Metric::ALL.iter().try_for_each(|metric| encode(&mut encoder, &metric.spec(), &self.samples(*metric)))
     }
 }

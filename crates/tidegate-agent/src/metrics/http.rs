@@ -14,8 +14,6 @@ use axum::routing::get;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::serve::Event;
-
 /// A scrape waits for the service at most this long: less than Prometheus' own 10 s, so that it gets an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -39,8 +37,11 @@ pub(crate) struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Binds the address and begins to serve; each scrape becomes an [`Event::Scrape`].
-    pub(crate) fn start(address: SocketAddr, events: SyncSender<Event>) -> Result<Self, MetricsError> {
+    /// Binds the address and begins to serve; each scrape becomes an event of the service.
+    pub(crate) fn start<E>(address: SocketAddr, events: SyncSender<E>) -> Result<Self, MetricsError>
+    where
+        E: From<Scrape> + Send + 'static,
+    {
         let fail = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
@@ -65,22 +66,22 @@ impl MetricsServer {
     }
 }
 
-fn routes(events: SyncSender<Event>) -> Router {
+fn routes<E: From<Scrape> + Send + 'static>(events: SyncSender<E>) -> Router {
     Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics::<E>))
+        .route("/healthz", get(healthz::<E>))
         .fallback(elsewhere)
         .with_state(events)
 }
 
-async fn metrics(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
+async fn metrics<E: From<Scrape> + Send + 'static>(State(events): State<SyncSender<E>>) -> impl IntoResponse {
     match exposition(&events).await {
         Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text),
         None => unavailable(),
     }
 }
 
-async fn healthz(State(events): State<SyncSender<Event>>) -> impl IntoResponse {
+async fn healthz<E: From<Scrape> + Send + 'static>(State(events): State<SyncSender<E>>) -> impl IntoResponse {
     match exposition(&events).await {
         Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], "ok\n".to_owned()),
         None => unavailable(),
@@ -99,9 +100,9 @@ fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], String
     (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], why)
 }
 
-async fn exposition(events: &SyncSender<Event>) -> Option<String> {
+async fn exposition<E: From<Scrape>>(events: &SyncSender<E>) -> Option<String> {
     let (sender, receiver) = oneshot::channel();
     // A full queue means more scrapes than the service answers: refuse this one rather than wait behind them.
-    events.try_send(Event::Scrape(sender)).ok()?;
+    events.try_send(sender.into()).ok()?;
     tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
 }

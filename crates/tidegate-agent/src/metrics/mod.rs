@@ -1,10 +1,18 @@
-//! What `/metrics` shows: names ([`Metric`]), their samples at one moment ([`Exposition`]), and the HTTP server.
+//! What `/metrics` shows: the gateway's names ([`Metric`]) and samples ([`Exposition`]), the agent's ([`AgentMetric`],
+//! [`AgentExposition`]), and the HTTP server.
 
+mod agent;
+mod counts;
 mod exposition;
 mod http;
 mod name;
+mod samples;
+mod spec;
 
-pub use exposition::{Exposition, InputCounts, ReloadCounts};
-pub use name::{Kind, Metric, Spec};
+pub use agent::{AgentExposition, AgentMetric, ResourceStatus};
+pub use counts::{InputCounts, ReloadCounts};
+pub use exposition::Exposition;
+pub use name::Metric;
+pub use spec::{Kind, Spec};
 
 pub(crate) use http::{MetricsError, MetricsServer, Scrape};

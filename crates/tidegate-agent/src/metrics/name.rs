@@ -1,9 +1,10 @@
-//! Every metric, with what `docs/metrics.md` says about it.
+//! Every metric of the gateway, with what `docs/metrics.md` says about it.
 
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// A metric that Tidegate exposes.
+use super::spec::{Kind, Spec};
+
+/// A metric of `tidegate serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
     /// The version that runs.
@@ -100,69 +101,6 @@ pub enum Metric {
     ReservedServed,
     /// How long it got less than its reservation.
     ReservedMissed,
-}
-
-/// The kinds of metric in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Only goes up, from zero at the start of the service.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// A distribution.
-    Histogram,
-    /// Always 1; its labels are the information.
-    Info,
-}
-
-impl Kind {
-    /// As in the exposition.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-            Self::Info => "info",
-        }
-    }
-
-    pub(super) const fn metric_type(self) -> MetricType {
-        match self {
-            Self::Counter => MetricType::Counter,
-            Self::Gauge => MetricType::Gauge,
-            Self::Histogram => MetricType::Histogram,
-            Self::Info => MetricType::Info,
-        }
-    }
-}
-
-/// What is fixed about a metric.
-#[derive(Debug, Clone)]
-pub struct Spec {
-    /// Without unit and suffix: the encoder adds them.
-    pub(super) stem: &'static str,
-    pub(super) unit: Option<Unit>,
-    pub(super) help: &'static str,
-    /// Which kind it is.
-    pub kind: Kind,
-    /// Its labels, in the order of the exposition.
-    pub labels: &'static [&'static str],
-}
-
-impl Spec {
-    /// The name by which a query asks for it: with unit, and `_total` or `_info`. A histogram's samples add
-    /// `_bucket`, `_sum` and `_count`.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
-        let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-            Kind::Gauge | Kind::Histogram => "",
-        };
-        format!("{}{unit}{suffix}", self.stem)
-    }
 }
 
 const NONE: &[&str] = &[];

@@ -54,6 +54,18 @@ pub enum Via {
     Nfs,
 }
 
+impl Via {
+    /// As a label of metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Iscsi => "iscsi",
+            Self::Nvme => "nvme",
+            Self::Nfs => "nfs",
+        }
+    }
+}
+
 impl fmt::Display for Via {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,340 @@
+//! What `tidegate agent` exposes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+use tidegate_control::{Decision, Operations};
+use tidegate_host::sense::session::Via;
+use tidegate_units::{ConsumerName, Latency, ResourceName};
+
+use super::counts::{InputCounts, ReloadCounts};
+use super::samples::{Samples, Value, encode, flag, number, seconds, to_text};
+use super::spec::{Kind, Spec};
+
+/// A metric of `tidegate agent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentMetric {
+    /// The version that runs.
+    Build,
+    /// Configuration reloads.
+    Reloads,
+    /// Whether the machine's counters can be read.
+    Sees,
+    /// Whether a kind of target says who its initiators are.
+    TargetUp,
+    /// Sessions of a kind of target.
+    Sessions,
+    /// How often the throttle failed.
+    ThrottleErrors,
+    /// How often a guardian was started.
+    GuardianStarts,
+    /// Whether the machine has a resource's storage.
+    Present,
+    /// What the law steers to.
+    SetPoint,
+    /// What the law compares with the set point.
+    Estimate,
+    /// The delay in force.
+    Delay,
+    /// Consumers held back.
+    Held,
+    /// Consumers that may be held back.
+    Throttled,
+    /// Decides and does not act.
+    DryRun,
+    /// Decisions by what the signal said.
+    Decisions,
+    /// Requests completed.
+    Requests,
+    /// Payload moved.
+    Payload,
+    /// How long requests took.
+    ResponseTime,
+    /// Who is in the set.
+    Member,
+}
+
+const NONE: &[&str] = &[];
+const TARGET: &[&str] = &["target"];
+const RESOURCE: &[&str] = &["resource"];
+const OPERATION: &[&str] = &["resource", "op"];
+
+impl AgentMetric {
+    /// Every metric, in the order of the exposition.
+    pub const ALL: [Self; 19] = [
+        Self::Build,
+        Self::Reloads,
+        Self::Sees,
+        Self::TargetUp,
+        Self::Sessions,
+        Self::ThrottleErrors,
+        Self::GuardianStarts,
+        Self::Present,
+        Self::SetPoint,
+        Self::Estimate,
+        Self::Delay,
+        Self::Held,
+        Self::Throttled,
+        Self::DryRun,
+        Self::Decisions,
+        Self::Requests,
+        Self::Payload,
+        Self::ResponseTime,
+        Self::Member,
+    ];
+
+    /// Name, kind, unit, labels and help.
+    #[must_use]
+    pub fn spec(self) -> Spec {
+        use Kind::{Counter, Gauge, Info};
+        let seconds = || Some(Unit::Seconds);
+        let (stem, unit, kind, labels, help) = match self {
+            Self::Build => ("tidegate_build", None, Info, &["version"][..], "The version that runs"),
+            Self::Reloads => (
+                "tidegate_reloads",
+                None,
+                Counter,
+                &["result"][..],
+                "Reloads of the configuration, applied and refused",
+            ),
+            Self::Sees => {
+                ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
+            }
+            Self::TargetUp => (
+                "tidegate_agent_target_up",
+                None,
+                Gauge,
+                TARGET,
+                "1 while a kind of target that is here says who its initiators are",
+            ),
+            Self::Sessions => {
+                ("tidegate_agent_sessions", None, Gauge, TARGET, "Sessions that a kind of target shows")
+            }
+            Self::ThrottleErrors => (
+                "tidegate_agent_throttle_errors",
+                None,
+                Counter,
+                NONE,
+                "How often the kernel did not take what was to be in force, or had something else",
+            ),
+            Self::GuardianStarts => (
+                "tidegate_agent_guardian_starts",
+                None,
+                Counter,
+                NONE,
+                "How often a guardian was started: 1 unless somebody ended one",
+            ),
+            Self::Present => {
+                ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
+            }
+            Self::SetPoint => (
+                "tidegate_resource_set_point",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "The response time that the law steers to",
+            ),
+            Self::Estimate => (
+                "tidegate_resource_estimate",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "The response time that the law compares with the set point; absent before the first sample",
+            ),
+            Self::Delay => (
+                "tidegate_resource_delay",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "How long packets to members of the set are held; on a dry run, would be",
+            ),
+            Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
+            Self::Throttled => (
+                "tidegate_resource_throttled_consumers",
+                None,
+                Gauge,
+                RESOURCE,
+                "Consumers that may be held back",
+            ),
+            Self::DryRun => (
+                "tidegate_resource_dry_run",
+                None,
+                Gauge,
+                RESOURCE,
+                "1 while the law decides and does not act",
+            ),
+            Self::Decisions => (
+                "tidegate_resource_decisions",
+                None,
+                Counter,
+                &["resource", "input"][..],
+                "Decisions of the law by what the signal said",
+            ),
+            Self::Requests => (
+                "tidegate_resource_completed",
+                Some(Unit::Other("requests".to_owned())),
+                Counter,
+                OPERATION,
+                "Requests that the kernel completed at the resource",
+            ),
+            Self::Payload => (
+                "tidegate_resource_payload",
+                Some(Unit::Bytes),
+                Counter,
+                OPERATION,
+                "Bytes read from and written to the resource",
+            ),
+            Self::ResponseTime => (
+                "tidegate_resource_response_time",
+                seconds(),
+                Counter,
+                OPERATION,
+                "The sum of the response times of those requests",
+            ),
+            Self::Member => (
+                "tidegate_resource_member",
+                None,
+                Gauge,
+                &["resource", "consumer"][..],
+                "1 for each consumer that may be held back now",
+            ),
+        };
+        Spec { stem, unit, help, kind, labels }
+    }
+}
+
+/// What the agent knows of one resource.
+#[derive(Debug, Clone)]
+pub struct ResourceStatus {
+    /// Which.
+    pub name: ResourceName,
+    /// Whether the machine has the storage.
+    pub present: bool,
+    /// Whether it only says what it would do.
+    pub dry_run: bool,
+    /// For how long packets to members are held.
+    pub delay: Latency,
+    /// The last decision.
+    pub decision: Option<Decision>,
+    /// All reads since the start.
+    pub reads: Operations,
+    /// All writes since the start.
+    pub writes: Operations,
+    /// Who may be held now.
+    pub members: BTreeSet<ConsumerName>,
+}
+
+/// Everything that an agent exposes, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct AgentExposition {
+    /// Reloads.
+    pub reloads: ReloadCounts,
+    /// Whether the machine's counters could be read.
+    pub sees: bool,
+    /// The kinds of targets that are here: whether they say who their initiators are, and their sessions.
+    pub targets: BTreeMap<Via, (bool, usize)>,
+    /// How often the throttle failed.
+    pub throttle_errors: u64,
+    /// How often a guardian was started.
+    pub guardian_starts: u64,
+    /// Resources.
+    pub resources: Vec<ResourceStatus>,
+    /// Their decisions.
+    pub decisions: BTreeMap<ResourceName, InputCounts>,
+}
+
+impl AgentExposition {
+    /// As OpenMetrics text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        to_text(self.clone())
+    }
+
+    fn samples(&self, metric: AgentMetric) -> Samples<'_> {
+        let mut samples = Samples::default();
+        match metric {
+            AgentMetric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], Value::Info),
+            AgentMetric::Reloads => {
+                samples.add(&["applied"], Value::Count(self.reloads.applied));
+                samples.add(&["refused"], Value::Count(self.reloads.refused));
+            }
+            AgentMetric::Sees => samples.add(&[], flag(self.sees)),
+            AgentMetric::TargetUp => {
+                for (via, (up, _)) in &self.targets {
+                    samples.add(&[via.label()], flag(*up));
+                }
+            }
+            AgentMetric::Sessions => {
+                for (via, (_, sessions)) in &self.targets {
+                    samples.add(&[via.label()], number(*sessions));
+                }
+            }
+            AgentMetric::ThrottleErrors => samples.add(&[], Value::Count(self.throttle_errors)),
+            AgentMetric::GuardianStarts => samples.add(&[], Value::Count(self.guardian_starts)),
+            _ => {
+                for resource in &self.resources {
+                    self.resource_samples(metric, resource, &mut samples);
+                }
+            }
+        }
+        samples
+    }
+
+    fn resource_samples<'a>(
+        &'a self,
+        metric: AgentMetric,
+        resource: &'a ResourceStatus,
+        samples: &mut Samples<'a>,
+    ) {
+        let name = resource.name.as_str();
+        let decision = resource.decision.as_ref();
+        let operations = [("read", &resource.reads), ("write", &resource.writes)];
+        let value = match metric {
+            AgentMetric::Present => Some(flag(resource.present)),
+            AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
+            AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            AgentMetric::Delay => Some(seconds(resource.delay)),
+            AgentMetric::Held => decision.map(|decision| Value::Number(f64::from(decision.held))),
+            AgentMetric::Throttled => Some(number(resource.members.len())),
+            AgentMetric::DryRun => Some(flag(resource.dry_run)),
+            AgentMetric::Decisions => {
+                let counts = self.decisions.get(&resource.name).copied().unwrap_or_default();
+                for (input, count) in counts.named() {
+                    samples.add(&[name, input], Value::Count(count));
+                }
+                None
+            }
+            AgentMetric::Member => {
+                for member in &resource.members {
+                    samples.add(&[name, member.as_str()], flag(true));
+                }
+                None
+            }
+            // Requests, Payload, ResponseTime: every other metric was answered above.
+            _ => {
+                for (op, done) in operations {
+                    let value = match metric {
+                        AgentMetric::Requests => Value::Count(done.count),
+                        AgentMetric::Payload => Value::Count(done.bytes.get()),
+                        _ => Value::Amount(done.total_latency.as_secs_f64()),
+                    };
+                    samples.add(&[name, op], value);
+                }
+                None
+            }
+        };
+        if let Some(value) = value {
+            samples.add(&[name], value);
+        }
+    }
+}
+
+impl Collector for AgentExposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut each = AgentMetric::ALL.iter();
+        each.try_for_each(|metric| encode(&mut encoder, &metric.spec(), &self.samples(*metric)))
+    }
+}

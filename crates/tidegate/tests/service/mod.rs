@@ -1,0 +1,116 @@
+//! A service of the real binary, told things by real signals and asked over HTTP.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+#![allow(dead_code, reason = "not every test needs every helper")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for a condition.
+pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A running service in a folder of its own.
+pub(crate) struct Service {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Service {
+    /// Starts `tidegate COMMAND` and waits until its log says that it is ready.
+    pub(crate) fn start(command: &str, configuration: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = fs::File::create(folder.path().join("disk.raw")).unwrap();
+        disk.set_len(8 << 20).unwrap();
+        let config = folder.path().join("tidegate.toml");
+        fs::write(&config, configuration).unwrap();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args([command, "-c"])
+            .arg(config)
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let service = Self { folder, process };
+        service.await_log(" ready");
+        service
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.path("nbd.sock").display())
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    pub(crate) fn await_log(&self, text: &str) {
+        until(text, || self.log().contains(text).then_some(()));
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    pub(crate) fn configure(&self, configuration: &str) {
+        fs::write(self.path("tidegate.toml"), configuration).unwrap();
+        self.signal("-HUP");
+    }
+
+    /// GET over a plain socket; the body when the answer is 200.
+    pub(crate) fn get(&self, page: &str) -> String {
+        let log = self.log();
+        // The summary repeats the port 0 of the configuration; the real one is said once.
+        let mut addresses =
+            log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
+        let address = addresses.rfind(|address| !address.ends_with(":0"));
+        let mut stream = TcpStream::connect(address.unwrap()).unwrap();
+        write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        body.to_owned()
+    }
+
+    /// The value of one series.
+    pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        let page = self.get("/metrics");
+        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    pub(crate) fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal("-TERM");
+        let status = until("the end of the service", || self.process.try_wait().unwrap());
+        (status, self.log())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Already ended, in a test that passed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
