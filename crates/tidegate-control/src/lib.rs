@@ -18,6 +18,8 @@
 //!
 //! Who is held is configured, or found: [`Writers`] keeps the set of consumers that write more than a threshold.
 //!
+//! The PID's gains are configured, or found: [`Relay`] oscillates the process for a while and proposes them.
+//!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
 //! [`Ewma`] and [`SizeModel`].
 
@@ -36,6 +38,7 @@ mod knee;
 mod normalise;
 mod observation;
 mod pid;
+mod relay;
 mod reservation;
 mod set_point;
 mod version;
@@ -53,6 +56,7 @@ pub use knee::{KneeConfig, KneeConfigError};
 pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
+pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
 pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
 pub use writers::{Writers, WritersConfig, WritersConfigError};

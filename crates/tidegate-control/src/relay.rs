@@ -1,0 +1,535 @@
+//! Finding a PID's gains by a short experiment on the process itself: relay feedback (Åström and Hägglund, *Automatic
+//! tuning of simple regulators*, Automatica 20, 1984), and Skogestad's rules for what it finds.
+//!
+//! Bjørgeengen's appendix A tunes by hand and names both. The experiment is bounded in what it does (delays up to a greatest
+//! one) and in time; whoever runs it lets go of everybody after it.
+
+use std::f64::consts::PI;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::Latency;
+
+/// A delay is tried that is longer by this factor than one that was not enough.
+const LONGER: f64 = 1.5;
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RelayConfig {
+    /// Around what the relay switches: what the PID is to steer to.
+    pub set_point: Latency,
+    /// Delays are multiples of this.
+    pub step: Latency,
+    /// No longer delay is tried.
+    pub greatest: Latency,
+    /// The relay switches at this part of the set point above and below it, so that noise does not switch it. Default 0.1.
+    pub hysteresis: f64,
+    /// For how long a delay is held to see what it does; the second half of it counts. Default 4 s.
+    pub dwell: Duration,
+    /// How many oscillations are measured, after one that is not. Default 6.
+    pub cycles: u32,
+    /// The whole experiment takes no longer. Default 1 min.
+    pub limit: Duration,
+    /// It ends when nothing is known for so long. Default 5 s.
+    pub silence: Duration,
+}
+
+impl RelayConfig {
+    /// An experiment with the default bounds.
+    #[must_use]
+    pub const fn new(set_point: Latency, step: Latency, greatest: Latency) -> Self {
+        Self {
+            set_point,
+            step,
+            greatest,
+            hysteresis: 0.1,
+            dwell: Duration::from_secs(4),
+            cycles: 6,
+            limit: Duration::from_secs(60),
+            silence: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the process is, and the gains for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Identified {
+    /// The response time with nobody held.
+    pub at_rest: Latency,
+    /// The relay's delay: on or off.
+    pub delay: Latency,
+    /// By how much the response time falls per delay, between none and that one.
+    pub gain: f64,
+    /// Of the oscillation; mean of the cycles.
+    pub period: Latency,
+    /// Of the oscillation: half of what lies between its extremes; mean of the cycles.
+    pub amplitude: Latency,
+    /// The periods' standard deviation over their mean: above 0.3 the load changed, or is too uneven.
+    pub spread: f64,
+    /// First-order lag, the signal's smoothing included.
+    pub time_constant: Latency,
+    /// Until a changed delay shows, the sampling included.
+    pub dead_time: Latency,
+    /// K_p by the rules.
+    pub proportional_gain: f64,
+    /// T_i by the rules.
+    pub integral_time: Latency,
+}
+
+/// Why nothing was found.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum RelayError {
+    /// There is nothing to regulate.
+    #[error(
+        "with nobody held it takes {at_rest}, which is not above the set point, {set_point}: there is nothing to regulate now. \
+         Repeat it under the load that is to be held back, or with a lower target"
+    )]
+    NoNeed {
+        /// The response time.
+        at_rest: Latency,
+        /// What it was compared with.
+        set_point: Latency,
+    },
+    /// Nothing that is allowed is enough.
+    #[error(
+        "with the greatest delay, {greatest}, it still takes {measured} (with none {at_rest}): the set point, {set_point}, is out \
+         of reach. Are those who load the storage in the set? If they are, a greater `greatest` or a higher target is needed"
+    )]
+    OutOfReach {
+        /// The longest delay that was tried.
+        greatest: Latency,
+        /// What it gave.
+        measured: Latency,
+        /// The response time with nobody held.
+        at_rest: Latency,
+        /// What it was compared with.
+        set_point: Latency,
+    },
+    /// Nothing is known.
+    #[error("nothing completed for {0:?}: there must be load for the whole time")]
+    Silence(Duration),
+    /// It took too long.
+    #[error(
+        "after {limit:?} there were {cycles} oscillations of {wanted}: the load changes too much, or the process is too slow; allow \
+         more time"
+    )]
+    Limit {
+        /// How long it was allowed to take.
+        limit: Duration,
+        /// How many there were.
+        cycles: u32,
+        /// How many were wanted.
+        wanted: u32,
+    },
+}
+
+/// What an experiment wants next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RelayStep {
+    /// Everybody who may be held is to be held for this long.
+    Hold(Latency),
+    /// It is over.
+    Done(Identified),
+}
+
+/// An experiment that is going on.
+#[derive(Debug, Clone)]
+pub struct Relay {
+    config: RelayConfig,
+    phase: Phase,
+    took: Duration,
+    silent: Duration,
+    at_rest: f64,
+    /// The response time with the relay's delay.
+    held: f64,
+    delay: Latency,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    /// One delay is held, to see what it does.
+    Level { since: Duration, sum: f64, count: u32 },
+    /// The delay is switched on and off.
+    Oscillation { on: bool, now: Cycle, cycles: Vec<Cycle>, warm: bool },
+}
+
+/// One oscillation, from one switching on to the next.
+#[derive(Debug, Clone, Copy)]
+struct Cycle {
+    time: f64,
+    steps: u32,
+    least: f64,
+    most: f64,
+}
+
+impl Cycle {
+    const NEW: Self = Self { time: 0.0, steps: 0, least: f64::INFINITY, most: 0.0 };
+}
+
+impl Phase {
+    const LEVEL: Self = Self::Level { since: Duration::ZERO, sum: 0.0, count: 0 };
+}
+
+impl Relay {
+    /// Begins with nobody held.
+    #[must_use]
+    pub const fn new(config: RelayConfig) -> Self {
+        Self {
+            config,
+            phase: Phase::LEVEL,
+            took: Duration::ZERO,
+            silent: Duration::ZERO,
+            at_rest: 0.0,
+            held: 0.0,
+            delay: Latency::ZERO,
+        }
+    }
+
+    /// Takes what was measured in the interval that is over, smoothed as for the PID; `None`: nothing is known. While nothing is
+    /// known nothing is changed.
+    ///
+    /// # Errors
+    /// When the experiment cannot find anything. It is over then.
+    pub fn step(&mut self, elapsed: Duration, estimate: Option<Latency>) -> Result<RelayStep, RelayError> {
+        self.took = self.took.saturating_add(elapsed);
+        if self.took > self.config.limit {
+            let cycles = match &self.phase {
+                Phase::Level { .. } => 0,
+                Phase::Oscillation { cycles, .. } => cycles.len() as u32,
+            };
+            return Err(RelayError::Limit { limit: self.config.limit, cycles, wanted: self.config.cycles });
+        }
+        let Some(estimate) = estimate else {
+            self.silent = self.silent.saturating_add(elapsed);
+            if self.silent >= self.config.silence {
+                return Err(RelayError::Silence(self.silent));
+            }
+            return Ok(RelayStep::Hold(self.in_force()));
+        };
+        self.silent = Duration::ZERO;
+        let estimate = estimate.as_secs_f64();
+        if matches!(self.phase, Phase::Level { .. }) {
+            self.level(elapsed, estimate)?;
+        } else if self.oscillate(elapsed, estimate) {
+            return Ok(RelayStep::Done(self.conclude()));
+        }
+        Ok(RelayStep::Hold(self.in_force()))
+    }
+
+    /// How many of the wanted oscillations are measured, and how many are wanted.
+    #[must_use]
+    pub const fn progress(&self) -> (usize, u32) {
+        match &self.phase {
+            Phase::Level { .. } => (0, self.config.cycles),
+            Phase::Oscillation { cycles, .. } => (cycles.len(), self.config.cycles),
+        }
+    }
+
+    const fn in_force(&self) -> Latency {
+        match self.phase {
+            Phase::Oscillation { on: false, .. } => Latency::ZERO,
+            _ => self.delay,
+        }
+    }
+
+    fn level(&mut self, elapsed: Duration, estimate: f64) -> Result<(), RelayError> {
+        let Phase::Level { since, sum, count } = &mut self.phase else { return Ok(()) };
+        *since += elapsed;
+        if *since > self.config.dwell / 2 {
+            *sum += estimate;
+            *count += 1;
+        }
+        if *since < self.config.dwell || *count == 0 {
+            return Ok(());
+        }
+        let mean = *sum / f64::from(*count);
+        let set_point = self.config.set_point.as_secs_f64();
+        if self.delay == Latency::ZERO {
+            self.at_rest = mean;
+            // Below this the relay would never switch on.
+            if mean <= set_point * (1.0 + self.config.hysteresis) {
+                let at_rest = Latency::from_secs_f64(mean);
+                return Err(RelayError::NoNeed { at_rest, set_point: self.config.set_point });
+            }
+            // Clients that send one request after the other give back at most what they are made to wait.
+            self.delay = self.rounded(mean - set_point);
+        } else if mean < set_point * (1.0 - 2.0 * self.config.hysteresis) {
+            self.held = mean;
+            self.phase = Phase::Oscillation { on: false, now: Cycle::NEW, cycles: Vec::new(), warm: false };
+            return Ok(());
+        } else if self.delay >= self.config.greatest {
+            return Err(RelayError::OutOfReach {
+                greatest: self.config.greatest,
+                measured: Latency::from_secs_f64(mean),
+                at_rest: Latency::from_secs_f64(self.at_rest),
+                set_point: self.config.set_point,
+            });
+        } else {
+            self.delay = self.rounded(self.delay.as_secs_f64() * LONGER);
+        }
+        self.phase = Phase::LEVEL;
+        Ok(())
+    }
+
+    /// Up to a multiple of the step, and to the greatest.
+    fn rounded(&self, seconds: f64) -> Latency {
+        let step = self.config.step.as_secs_f64();
+        Latency::from_secs_f64((seconds / step).ceil().max(1.0) * step).min(self.config.greatest)
+    }
+
+    /// Whether there were enough.
+    fn oscillate(&mut self, elapsed: Duration, estimate: f64) -> bool {
+        let Phase::Oscillation { on, now, cycles, warm } = &mut self.phase else { return false };
+        now.time += elapsed.as_secs_f64();
+        now.steps += 1;
+        now.least = now.least.min(estimate);
+        now.most = now.most.max(estimate);
+        let set_point = self.config.set_point.as_secs_f64();
+        if *on && estimate < set_point * (1.0 - self.config.hysteresis) {
+            *on = false;
+        } else if !*on && estimate > set_point * (1.0 + self.config.hysteresis) {
+            *on = true;
+            let cycle = std::mem::replace(now, Cycle::NEW);
+            // The first begins somewhere.
+            if std::mem::replace(warm, true) {
+                cycles.push(cycle);
+            }
+        }
+        cycles.len() as u32 >= self.config.cycles
+    }
+
+    fn conclude(&self) -> Identified {
+        let Phase::Oscillation { cycles, .. } = &self.phase else { unreachable!("it oscillated") };
+        let mean = |of: fn(&Cycle) -> f64| cycles.iter().map(of).sum::<f64>() / cycles.len() as f64;
+        let period = mean(|cycle| cycle.time);
+        let amplitude = mean(|cycle| (cycle.most - cycle.least) / 2.0);
+        let variance =
+            cycles.iter().map(|cycle| (cycle.time - period).powi(2)).sum::<f64>() / cycles.len() as f64;
+        let delay = self.delay.as_secs_f64();
+        let gain = (self.at_rest - self.held) / delay;
+        let process = process(&Oscillation {
+            gain,
+            delay,
+            period,
+            amplitude,
+            hysteresis: self.config.hysteresis * self.config.set_point.as_secs_f64(),
+            interval: mean(|cycle| cycle.time / f64::from(cycle.steps)),
+        });
+        let (proportional_gain, integral_time) = process.simc();
+        Identified {
+            at_rest: Latency::from_secs_f64(self.at_rest),
+            delay: self.delay,
+            gain,
+            period: Latency::from_secs_f64(period),
+            amplitude: Latency::from_secs_f64(amplitude),
+            spread: variance.sqrt() / period,
+            time_constant: Latency::from_secs_f64(process.time_constant),
+            dead_time: Latency::from_secs_f64(process.dead_time),
+            proportional_gain,
+            integral_time: Latency::from_secs_f64(integral_time),
+        }
+    }
+}
+
+struct Oscillation {
+    gain: f64,
+    delay: f64,
+    period: f64,
+    amplitude: f64,
+    hysteresis: f64,
+    interval: f64,
+}
+
+/// First order with dead time. In seconds.
+struct Process {
+    gain: f64,
+    time_constant: f64,
+    dead_time: f64,
+}
+
+/// What oscillates so under a relay, by the relay's describing function: with relay amplitude d and hysteresis ε the process has
+/// at the oscillation's frequency the gain πa/4d and the phase −π + arcsin(ε/a).
+fn process(oscillation: &Oscillation) -> Process {
+    let Oscillation { gain, delay, period, amplitude, hysteresis, interval } = *oscillation;
+    let frequency = 2.0 * PI / period;
+    // A gain at that frequency above the static one is noise: then there is no lag to be seen.
+    let ratio = gain * 4.0 * (delay / 2.0) / (PI * amplitude);
+    let lag = (ratio * ratio - 1.0).max(0.0).sqrt();
+    let phase = PI - (hysteresis / amplitude).min(1.0).asin() - lag.atan();
+    // What is decided once in an interval cannot show earlier, whatever few samples of a short period seem to say.
+    Process { gain, time_constant: lag / frequency, dead_time: (phase / frequency).max(interval) }
+}
+
+impl Process {
+    /// K_p and T_i by the improved SIMC rule with τ_c = θ (Skogestad and Grimholt, *The SIMC method for smooth PID controller
+    /// design*, 2012, §5.6): the lag counts for a third of the dead time more, so that a process without a lag gets a
+    /// controller too.
+    fn simc(&self) -> (f64, f64) {
+        let lag = self.time_constant + self.dead_time / 3.0;
+        let closed = 2.0 * self.dead_time;
+        (lag / (self.gain * closed), lag.min(4.0 * closed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pid::{Pid, PidConfig};
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+    const SET_POINT: Latency = Latency::from_millis(16);
+
+    /// A first-order process with dead time, in steps of a millisecond.
+    struct Plant {
+        at_rest: f64,
+        gain: f64,
+        time_constant: f64,
+        pipe: VecDeque<f64>,
+        output: f64,
+    }
+
+    impl Plant {
+        fn new(gain: f64, time_constant: f64, dead_time: f64) -> Self {
+            let at_rest = 0.040;
+            let pipe = vec![0.0; (dead_time * 1e3) as usize + 1].into();
+            Self { at_rest, gain, time_constant, pipe, output: at_rest }
+        }
+
+        fn run(&mut self, delay: Latency) -> Latency {
+            for _ in 0..INTERVAL.as_millis() {
+                self.pipe.push_back(delay.as_secs_f64());
+                let acts = self.pipe.pop_front().unwrap();
+                let target = (self.at_rest - self.gain * acts).max(0.001);
+                self.output += (target - self.output) * (1e-3 / self.time_constant).min(1.0);
+            }
+            Latency::from_secs_f64(self.output)
+        }
+    }
+
+    fn identify(plant: &mut Plant) -> Result<Identified, RelayError> {
+        let mut relay =
+            Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200)));
+        let mut delay = Latency::ZERO;
+        loop {
+            let estimate = plant.run(delay);
+            match relay.step(INTERVAL, Some(estimate))? {
+                RelayStep::Hold(next) => delay = next,
+                RelayStep::Done(found) => return Ok(found),
+            }
+        }
+    }
+
+    proptest! {
+        /// Over processes from nearly pure lag to nearly pure dead time, gains of a resource from its knee to saturation.
+        #[test]
+        fn what_is_found_regulates_what_it_was_found_on(
+            gain in 0.25..1.0_f64,
+            time_constant in 0.05..1.0_f64,
+            dead_time in 0.0..0.6_f64,
+        ) {
+            let found = identify(&mut Plant::new(gain, time_constant, dead_time)).unwrap();
+            // The slowest are not settled where the dwell begins to count.
+            prop_assert!((found.gain / gain - 1.0).abs() < 0.25, "{found:?}");
+            // A period of a few intervals differs by one of them.
+            prop_assert!(found.spread < 0.1 + 0.1 / found.period.as_secs_f64(), "{found:?}");
+
+            let mut pid = Pid::new(PidConfig {
+                proportional_gain: found.proportional_gain,
+                integral_time: found.integral_time.to_duration(),
+                greatest: Latency::from_millis(200),
+                ..PidConfig::default()
+            }).unwrap();
+            let mut plant = Plant::new(gain, time_constant, dead_time);
+            let mut delay = Latency::ZERO;
+            let settled: Vec<f64> = (0..300)
+                .map(|_| {
+                    let estimate = plant.run(delay);
+                    delay = pid.step(estimate, SET_POINT, INTERVAL, Latency::from_millis(200)).delay;
+                    estimate.as_secs_f64()
+                })
+                .skip(200)
+                .collect();
+            // A delay is a multiple of 0.5 ms: so exact is it at best.
+            let worst = settled.iter().map(|estimate| (estimate - SET_POINT.as_secs_f64()).abs()).fold(0.0, f64::max);
+            prop_assert!(worst < 0.15 * SET_POINT.as_secs_f64(), "off by {worst}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn lag_and_dead_time_are_told_apart() {
+        // The sampling adds its interval to the dead time. A describing function knows sines only, and delays that are far
+        // longer than needed oscillate unevenly: a factor of two is what to expect of it.
+        let within_two = |found: Latency, is: f64| (0.5..2.0).contains(&(found.as_secs_f64() / is));
+        let slow = identify(&mut Plant::new(0.8, 1.0, 0.2)).unwrap();
+        assert!(within_two(slow.time_constant, 1.0) && within_two(slow.dead_time, 0.3), "{slow:?}");
+        let late = identify(&mut Plant::new(0.8, 0.05, 0.5)).unwrap();
+        assert!(within_two(late.dead_time, 0.6) && late.time_constant < late.dead_time, "{late:?}");
+    }
+
+    #[test]
+    fn nothing_is_held_where_there_is_no_need() {
+        let mut relay =
+            Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(50)));
+        let error = loop {
+            match relay.step(INTERVAL, Some(Latency::from_millis(10))) {
+                Ok(step) => assert_eq!(step, RelayStep::Hold(Latency::ZERO)),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, RelayError::NoNeed { .. }));
+    }
+
+    #[test]
+    fn no_delay_is_longer_than_is_allowed() {
+        let greatest = Latency::from_millis(70);
+        let mut relay = Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), greatest));
+        let error = loop {
+            // Whatever is done.
+            match relay.step(INTERVAL, Some(Latency::from_millis(40))) {
+                Ok(RelayStep::Hold(delay)) => assert!(delay <= greatest),
+                Ok(RelayStep::Done(found)) => panic!("{found:?}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            matches!(error, RelayError::OutOfReach { greatest: tried, .. } if tried == greatest),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn silence_ends_it_and_changes_nothing_before() {
+        let mut relay =
+            Relay::new(RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200)));
+        let slow = Some(Latency::from_millis(40));
+        let mut held = Latency::ZERO;
+        while held == Latency::ZERO {
+            let RelayStep::Hold(delay) = relay.step(INTERVAL, slow).unwrap() else { panic!("done") };
+            held = delay;
+        }
+        for _ in 0..49 {
+            assert_eq!(relay.step(INTERVAL, None), Ok(RelayStep::Hold(held)));
+        }
+        assert!(matches!(relay.step(INTERVAL, None), Err(RelayError::Silence(_))));
+    }
+
+    #[test]
+    fn it_ends_when_nothing_oscillates() {
+        let config = RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200));
+        let mut relay = Relay::new(config);
+        let mut steps = 0_u32;
+        let error = loop {
+            // The load ends when somebody is held for the first time, and does not come back.
+            let estimate = if steps < 40 { 40 } else { 2 };
+            steps += 1;
+            if let Err(error) = relay.step(INTERVAL, Some(Latency::from_millis(estimate))) {
+                break error;
+            }
+        };
+        assert_eq!(error, RelayError::Limit { limit: config.limit, cycles: 0, wanted: config.cycles });
+    }
+}
