@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test unit integration lab-short experiments bench lint packages release clean-lab
+.PHONY: help demo test unit integration lab-short experiments bench lint packages deb release clean-lab
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,6 +26,9 @@ lint: ## Formatting and lints, warnings are errors
 
 packages: ## Install the clients and the emulator that the tests use (Debian, as root), and fetch the lab's kernel
 	@lab/setup
+
+deb: release ## A Debian package with the program, its services and documents
+	@scripts/deb
 
 release: ## The release binary
 	$(CARGO) build --locked --release --bin tidegate

@@ -11,7 +11,9 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    unregulated  with the bursts, without an agent
    rest         the agent runs and nobody is to be held: what is in the kernel
    sets         who is in the set, and when
+   pairs        what twelve writers get beside an agent at rest, and without it, by turns
    target-MS    with the bursts and the agent, for each target
+   identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
    foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
@@ -41,14 +43,20 @@ def now_ms():
     return round(time.time() * 1000)
 
 
+# The user and the capabilities that packaging/tidegate-agent.service gives the agent.
+CAPABILITIES = "-all,+net_admin,+dac_read_search"
+UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
+                "--inh-caps", CAPABILITIES, "--ambient-caps", CAPABILITIES, "--bounding-set", CAPABILITIES]
+
+
 class Agent:
-    """`tidegate agent` in the target's network namespace, as an administrator would run it."""
+    """`tidegate agent` in the target's network namespace, with as little as its service has."""
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
         iscsi.write(path, CONFIGURATION.format(target=f"{target:g}", more=more))
         self.log = open(f"/out/{name}.log", "w")
-        self.process = lab.target_popen(["tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
+        self.process = lab.target_popen([*UNPRIVILEGED, "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
         iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
@@ -125,6 +133,33 @@ def watch_sets(lab, options):
     return {"wrote": [2, 10], "seen": seen}
 
 
+def pairs(lab, options):
+    """What is written beside an agent at rest and without it, by turns, in bytes per second."""
+    def written():
+        return sum(result["write"]["bytes_per_s"] for result in lab.fio(writers(lab, options, 0, 4), randseed=options.seed))
+
+    measured = []
+    for number in range(options.pairs):
+        without = written()
+        with Agent(lab, f"pair-{number}", 10_000):
+            measured.append([without, written()])
+    return measured
+
+
+def identify(lab, options, target):
+    """What it found, and the phase with the gains that it proposes."""
+    iscsi.write("/tmp/identify.toml", CONFIGURATION.format(target=f"{target:g}", more=options.more))
+    load = lab.start_fio([reader(lab, 64)] + writers(lab, options, 1, 62))
+    time.sleep(2)
+    found = json.loads(lab.target_exec([*UNPRIVILEGED, "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"]))
+    left = kernel(lab)
+    lab.stop_fio(load)
+    gains = f'pid = {{ proportional_gain = {found["proportional_gain"]:.2f}, integral_time = "{1e3 * found["integral_time_s"]:.0f}ms" }}'
+    with Agent(lab, "identified", target, f"{options.more}\n{gains}"):
+        phase = bursts(lab, options)
+    return {**found, "gains": gains, "after": left}, {**phase, "target_ms": target, "after": kernel(lab)}
+
+
 def hold(lab, options, log):
     """Writes until the agent holds: then the load's result is still to be waited for."""
     load = lab.start_fio([reader(lab, 14)] + writers(lab, options, 1, 12))
@@ -141,6 +176,7 @@ def main():
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
@@ -168,6 +204,8 @@ def main():
         phase("sets")
         measured["sets"] = watch_sets(lab, options)
     measured["rest"]["after"] = kernel(lab)
+    phase("pairs")
+    measured["pairs"] = pairs(lab, options)
 
     for target in targets:
         name = f"target-{target:g}"
@@ -175,6 +213,9 @@ def main():
         with Agent(lab, name, target, options.more):
             measured[name] = bursts(lab, options)
         measured[name]["after"] = kernel(lab)
+
+    phase("identify")
+    measured["identify"], measured["identified"] = identify(lab, options, targets[0])
 
     for name, with_signal, wait in (("killed", signal.SIGKILL, 2), ("ended", signal.SIGTERM, 0)):
         phase(name)

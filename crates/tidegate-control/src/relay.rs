@@ -206,7 +206,7 @@ impl Relay {
             }
             return Ok(RelayStep::Hold(self.in_force()));
         };
-        self.silent = Duration::ZERO;
+        let elapsed = elapsed.saturating_add(std::mem::take(&mut self.silent));
         let estimate = estimate.as_secs_f64();
         if matches!(self.phase, Phase::Level { .. }) {
             self.level(elapsed, estimate)?;

@@ -30,9 +30,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
+    Ok(agent::run(&args.config, &guardian())?)
+}
+
+pub(crate) fn guardian() -> GuardianCommand {
     // By this name also after the file was replaced by a newer one.
-    let guardian = GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] };
-    Ok(agent::run(&args.config, &guardian)?)
+    GuardianCommand { program: PathBuf::from("/proc/self/exe"), arguments: vec!["guard"] }
 }
 
 /// Let go of everybody whom an agent holds on this machine

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
-use tidegate_agent::agent::AgentError;
+use tidegate_agent::agent::{AgentError, IdentifyError};
 use tidegate_agent::config::{ConfigError, CredentialError};
 use tidegate_agent::serve::ServeError;
 use tidegate_cluster::PolicyError;
@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// Gains were not found.
+    #[error(transparent)]
+    Identify(IdentifyError),
     /// What is held cannot be let go.
     #[error("cannot let go: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
@@ -97,6 +100,16 @@ impl From<DemoError> for Failure {
             DemoError::Plan(error) => Self::Usage(error.to_string()),
             DemoError::Output(error) => Self::Output(error),
             other => Self::Demo(other),
+        }
+    }
+}
+
+impl From<IdentifyError> for Failure {
+    fn from(error: IdentifyError) -> Self {
+        match error {
+            IdentifyError::Agent(error) => Self::Agent(error),
+            IdentifyError::Which(_) => Self::Usage(error.to_string()),
+            other => Self::Identify(other),
         }
     }
 }

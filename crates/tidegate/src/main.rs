@@ -4,6 +4,7 @@ mod agent;
 mod check;
 mod demo;
 mod failure;
+mod identify;
 mod load;
 mod logging;
 mod page;
@@ -41,6 +42,7 @@ enum Command {
     #[command(hide = true)]
     Guard(agent::GuardArgs),
     Check(check::Args),
+    Identify(identify::Args),
     Load(load::Args),
     Sim(sim::Args),
     Reproduce(reproduce::Args),
@@ -55,6 +57,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),
+        Command::Identify(args) => identify::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),

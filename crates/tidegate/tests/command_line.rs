@@ -118,6 +118,25 @@ fn an_agents_configuration_is_checked_as_such() {
 }
 
 #[test]
+fn identify_wants_to_know_which_resource_and_how() {
+    let two = "[resource.vg0]\ntarget = '15ms'\n[resource.vg1]\ntarget = '15ms'\n";
+    let folder = folder_with(two);
+    for (arguments, said) in [
+        (&["identify", "-c", "t.toml", "--relay"][..], "name one of the configuration's resources: vg0, vg1"),
+        (
+            &["identify", "-c", "t.toml", "--relay", "vg2"],
+            "name one of the configuration's resources: vg0, vg1",
+        ),
+        (&["identify", "-c", "t.toml", "vg0"], "--relay"),
+        (&["identify", "-c", "missing.toml", "--relay"], "missing.toml"),
+    ] {
+        let output = tidegate(arguments, folder.path());
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn a_warning_is_said_and_is_no_failure() {
     let folder = folder_with(&GOOD.replace("target = '15ms'", "dry_run = true"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());

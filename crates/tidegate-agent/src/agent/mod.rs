@@ -4,6 +4,7 @@
 //! well there is nothing in the kernel but the sets of who would be.
 
 mod config;
+mod identify;
 mod pattern;
 mod regulator;
 mod resource;
@@ -15,6 +16,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
@@ -24,6 +26,7 @@ use tidegate_host::{ReadError, Root};
 use tidegate_units::Instant;
 
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
+pub use identify::{IdentifyError, Progress, identify};
 pub use pattern::{Pattern, PatternError};
 pub use regulator::{Regulator, Step};
 pub use resource::SetUpError;
@@ -36,6 +39,15 @@ use crate::signals::{self, Signal};
 
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
+
+/// A guardian is done within two seconds; it may not be quick to start on a busy machine.
+const GUARDIANS_WORK: Duration = Duration::from_secs(5);
+
+/// The guardian is told this often that the agent lives.
+const BETWEEN_BEATS: Duration = Duration::from_secs(1);
+
+/// An agent that does nothing for so long, or for three of its intervals, hangs: the guardian lets go of everybody.
+const HUNG: Duration = Duration::from_secs(10);
 
 /// Events that wait.
 const MOST_EVENTS: usize = 64;
@@ -215,7 +227,7 @@ impl Agent {
             self.complaints.make(error);
         }
         let Some(throttle) = &mut self.throttle else { return };
-        throttle.keep_guarded(&mut self.complaints);
+        throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
         if let Err(error) = throttle.netem.apply(now, &step.holds) {
             throttle.errors += 1;
             self.complaints.make(&error);
@@ -272,14 +284,8 @@ impl Agent {
     }
 
     fn end(self) {
-        let Some(throttle) = self.throttle else { return };
-        match undo() {
-            Ok(_) => {
-                throttle.guardian.dismiss();
-                tracing::info!("let go of everybody");
-            }
-            // The guardian tries again when it sees us gone.
-            Err(error) => tracing::error!("cannot let go of everybody: {error}"),
+        if let Some(throttle) = self.throttle {
+            throttle.let_go();
         }
     }
 }
@@ -290,12 +296,14 @@ struct Throttle {
     netem: Netem,
     guardian: Guardian,
     command: GuardianCommand,
+    /// When the guardian was told last.
+    beat: Clock,
     /// How often a guardian was started.
     guardians: u64,
     /// How often the kernel did not take, or did not have, what it was told.
     errors: u64,
     /// Whoever has it is the only agent here.
-    _only: UnixDatagram,
+    only: UnixDatagram,
 }
 
 impl Throttle {
@@ -303,17 +311,40 @@ impl Throttle {
         let only = be_the_only_one()?;
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
-        let guardian = start_guardian(command).map_err(AgentError::Guardian)?;
+        let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
         let netem = Netem::new(config.packets, config.ports.clone()).map_err(AgentError::Throttle)?;
-        Ok(Self { netem, guardian, command: command.clone(), guardians: 1, errors: 0, _only: only })
+        Ok(Self {
+            netem,
+            guardian,
+            command: command.clone(),
+            beat: Clock::now(),
+            guardians: 1,
+            errors: 0,
+            only,
+        })
     }
 
-    /// Starts the guardian anew when somebody ended it.
-    fn keep_guarded(&mut self, complaints: &mut Complaints) {
+    fn let_go(self) {
+        match undo() {
+            Ok(_) => {
+                self.guardian.dismiss();
+                tracing::info!("let go of everybody");
+            }
+            // The guardian tries again when it sees us gone.
+            Err(error) => tracing::error!("cannot let go of everybody: {error}"),
+        }
+    }
+
+    /// Tells the guardian that the agent lives, and will again after an interval. Starts it anew when somebody ended it.
+    fn keep_guarded(&mut self, interval: Duration, complaints: &mut Complaints) {
         if self.guardian.is_alive() {
+            if self.beat.elapsed() >= BETWEEN_BEATS {
+                self.guardian.beat(HUNG.max(3 * interval));
+                self.beat = Clock::now();
+            }
             return;
         }
-        match start_guardian(&self.command) {
+        match start_guardian(&self.command, &self.only) {
             Ok(guardian) => {
                 tracing::warn!("the guardian was gone and is started anew");
                 self.guardian = guardian;
@@ -324,17 +355,26 @@ impl Throttle {
     }
 }
 
-/// An abstract socket is of one network namespace, as what is held is, and it is gone with its process.
+/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open: the agent, and its
+/// guardian, which may have work to do after the agent's death.
 fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
-    let bind = || UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?);
-    bind().map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => AgentError::AnotherAgent,
-        _ => AgentError::Alone(error),
-    })
+    let deadline = Clock::now() + GUARDIANS_WORK;
+    loop {
+        let address = SocketAddr::from_abstract_name("tidegate-agent").map_err(AgentError::Alone)?;
+        match UnixDatagram::bind_addr(&address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if Clock::now() >= deadline {
+                    return Err(AgentError::AnotherAgent);
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            bound => return bound.map_err(AgentError::Alone),
+        }
+    }
 }
 
-fn start_guardian(command: &GuardianCommand) -> io::Result<Guardian> {
-    Guardian::start(&command.program, &command.arguments)
+fn start_guardian(command: &GuardianCommand, presence: &UnixDatagram) -> io::Result<Guardian> {
+    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into())
 }
 
 fn report(found: &Found) {

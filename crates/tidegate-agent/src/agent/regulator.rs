@@ -6,7 +6,7 @@ use tidegate_control::Decision;
 use tidegate_host::sense::Sessions;
 use tidegate_host::throttle::Hold;
 use tidegate_host::{ReadError, Root};
-use tidegate_units::Instant;
+use tidegate_units::{Instant, Latency};
 
 use super::AgentError;
 use super::config::{AgentConfig, Storage};
@@ -85,13 +85,23 @@ impl Regulator {
             Err(error) => {
                 blind = Some(error);
                 if now.saturating_since(self.seen) >= BLIND {
-                    self.resources.iter_mut().for_each(Resource::release);
+                    self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
                 }
             }
         }
         let addresses = self.watch.addresses();
         let acting = self.resources.iter().filter(|resource| !resource.config().law.dry_run);
         Step { decisions, holds: acting.map(|resource| resource.hold(addresses)).collect(), blind }
+    }
+
+    /// What the throttle is to have in force when all members of every resource are held for `delay`, whatever the law decided.
+    pub(super) fn impose(&mut self, delay: Latency) -> Vec<Hold> {
+        let addresses = self.watch.addresses();
+        let held = |resource: &mut Resource| {
+            resource.impose(delay);
+            resource.hold(addresses)
+        };
+        self.resources.iter_mut().map(held).collect()
     }
 
     fn decide(&mut self, now: Instant, elapsed: Duration) -> Vec<Decision> {

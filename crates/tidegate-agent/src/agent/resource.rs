@@ -141,9 +141,9 @@ impl Resource {
         }
     }
 
-    /// Lets go, as nothing is known any more.
-    pub(super) fn release(&mut self) {
-        self.delay = Latency::ZERO;
+    /// Holds for as long as is said, until the next decision.
+    pub(super) fn impose(&mut self, delay: Latency) {
+        self.delay = delay;
     }
 
     /// Who of those that load the resource may be held.
