@@ -67,6 +67,9 @@ pub enum WritersConfigError {
     Interval,
 }
 
+/// Who averages less than this part of the threshold, and does not belong to the set, need not be remembered.
+const FORGOTTEN: f64 = 1e-3;
+
 /// The consumers of one resource that write more than a threshold, by an average, with hysteresis.
 #[derive(Debug, Clone)]
 pub struct Writers {
@@ -81,7 +84,8 @@ struct Writer {
     rate: f64,
     silent: Duration,
     member: bool,
-    seen: bool,
+    /// Since the step before.
+    written: Bytes,
 }
 
 impl Writers {
@@ -104,8 +108,8 @@ impl Writers {
         Ok(())
     }
 
-    /// Takes what every consumer wrote in `elapsed`, and brings the set up to date when it is time to. Consumers that are
-    /// not named any more are forgotten. `held`: the members are being held now.
+    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is not named wrote
+    /// nothing, and is forgotten when that has gone on for long. `held`: the members are being held now.
     pub fn observe<'a>(
         &mut self,
         elapsed: Duration,
@@ -121,16 +125,23 @@ impl Writers {
             _ => 0.0,
         };
         for (name, bytes) in written {
-            if !self.consumers.contains_key(name) {
+            if bytes > Bytes::ZERO && !self.consumers.contains_key(name) {
                 self.consumers.insert(name.clone(), Writer::default());
             }
-            let Some(writer) = self.consumers.get_mut(name) else { continue };
-            writer.rate = past * writer.rate + (1.0 - past) * (bytes.get() as f64 / seconds);
-            writer.silent =
-                if bytes == Bytes::ZERO { writer.silent.saturating_add(elapsed) } else { Duration::ZERO };
-            writer.seen = true;
+            if let Some(writer) = self.consumers.get_mut(name) {
+                writer.written = bytes;
+            }
         }
-        self.consumers.retain(|_, writer| std::mem::take(&mut writer.seen));
+        let forgotten = FORGOTTEN * self.config.above.per_second();
+        self.consumers.retain(|_, writer| {
+            let written = std::mem::take(&mut writer.written);
+            writer.rate = past * writer.rate + (1.0 - past) * (written.get() as f64 / seconds);
+            writer.silent = match written {
+                Bytes::ZERO => writer.silent.saturating_add(elapsed),
+                _ => Duration::ZERO,
+            };
+            writer.member || writer.rate > forgotten
+        });
         self.since_update = self.since_update.saturating_add(elapsed);
         if self.since_update >= self.config.interval {
             self.since_update = Duration::ZERO;
@@ -162,7 +173,7 @@ impl Writers {
         self.consumers.iter().filter(|(_, writer)| writer.member).map(|(name, _)| name)
     }
 
-    /// What a consumer writes, averaged. `None` for one that is not known.
+    /// What a consumer writes, averaged. `None` for one that wrote nothing lately.
     #[must_use]
     pub fn rate(&self, name: &ConsumerName) -> Option<ByteRate> {
         self.consumers.get(name).map(|writer| ByteRate::new(writer.rate))
@@ -232,7 +243,9 @@ mod tests {
     fn who_is_gone_is_forgotten() {
         let mut set = set();
         until(&mut set, 40.0, false, true, 10).unwrap();
-        set.observe(STEP, false, []);
+        for _ in 0..200 {
+            set.observe(STEP, false, []);
+        }
         assert_eq!(set.members().count(), 0);
         assert_eq!(set.rate(&name("10.0.0.12")), None);
     }
@@ -266,7 +279,7 @@ mod tests {
             for (bytes, held) in written {
                 set.observe(STEP, held, [(&writer, Bytes::new(bytes)), (&idle, Bytes::ZERO)]);
                 prop_assert!(!set.contains(&idle));
-                prop_assert!(set.rate(&writer).unwrap().per_second().is_finite());
+                prop_assert!(set.rate(&writer).is_none_or(|rate| rate.per_second().is_finite()));
             }
         }
     }

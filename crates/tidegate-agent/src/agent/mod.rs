@@ -3,6 +3,7 @@
 //! Nothing of it is in the data path. It reads counters, decides, and holds packets to those who may be held; while all is
 //! well there is nothing in the kernel but the sets of who would be.
 
+mod addresses;
 mod config;
 mod identify;
 mod pattern;

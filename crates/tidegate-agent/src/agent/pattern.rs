@@ -92,10 +92,10 @@ impl fmt::Display for Pattern {
 impl Pattern {
     /// Whether a consumer of this name, who comes from these addresses, is meant.
     #[must_use]
-    pub fn matches(&self, name: &str, addresses: &[IpAddr]) -> bool {
+    pub fn matches(&self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> bool {
         match self {
-            Self::Prefix { address, bits } => addresses.iter().any(|candidate| {
-                candidate.is_ipv4() == address.is_ipv4() && masked(*candidate, *bits) == *address
+            Self::Prefix { address, bits } => addresses.into_iter().any(|candidate| {
+                candidate.is_ipv4() == address.is_ipv4() && masked(candidate, *bits) == *address
             }),
             Self::Name(pattern) => looks_like(pattern, name),
         }
@@ -162,7 +162,7 @@ mod tests {
             ("*db", "mydb", "10.0.0.1", true),
             ("a*a", "a", "10.0.0.1", false),
         ] {
-            assert_eq!(pattern(text).matches(name, &at(address)), meant, "{text} and {name} at {address}");
+            assert_eq!(pattern(text).matches(name, at(address)), meant, "{text} and {name} at {address}");
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
         #[test]
         fn any_text_is_a_pattern_or_refused(text in ".{0,40}", name in ".{0,40}") {
             if let Ok(pattern) = text.parse::<Pattern>() {
-                let _ = pattern.matches(&name, &[]);
+                let _ = pattern.matches(&name, []);
             }
         }
     }

@@ -105,14 +105,8 @@ impl Regulator {
     }
 
     fn decide(&mut self, now: Instant, elapsed: Duration) -> Vec<Decision> {
-        let addresses = self.watch.addresses();
-        self.resources
-            .iter_mut()
-            .filter_map(|resource| {
-                let loads = self.watch.loads(&resource.config().storage, now);
-                resource.observe(now, elapsed, loads, addresses)
-            })
-            .collect()
+        let watch = &self.watch;
+        self.resources.iter_mut().filter_map(|resource| resource.observe(now, elapsed, watch)).collect()
     }
 
     /// Whether this machine has the storage.

@@ -10,9 +10,10 @@ use tidegate_control::{
 use tidegate_host::throttle::Hold;
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
 
+use super::addresses::Addresses;
 use super::config::ResourceConfig;
 use super::pattern::Pattern;
-use super::watch::{Addresses, Load};
+use super::watch::{Load, Watch};
 use crate::metrics::ResourceStatus;
 
 /// A resource that is being regulated.
@@ -68,13 +69,8 @@ impl Resource {
     }
 
     /// Takes what its consumers did in `elapsed`, and decides when its interval is over.
-    pub(super) fn observe(
-        &mut self,
-        now: Instant,
-        elapsed: Duration,
-        loads: BTreeMap<ConsumerName, Load>,
-        addresses: &Addresses,
-    ) -> Option<Decision> {
+    pub(super) fn observe(&mut self, now: Instant, elapsed: Duration, watch: &Watch) -> Option<Decision> {
+        let loads = watch.loads(&self.config.storage, now);
         if let Some(writers) = &mut self.writers {
             let written = loads.iter().map(|(name, load)| (name, load.writes.bytes));
             writers.observe(elapsed, self.delay > Latency::ZERO, written);
@@ -89,8 +85,15 @@ impl Resource {
             return None;
         }
         let since = std::mem::take(&mut self.since_decision);
-        self.members = self.eligible(addresses);
-        let consumers = std::mem::take(&mut self.pending)
+        self.members = self.eligible(watch);
+        let mut pending = std::mem::take(&mut self.pending);
+        for member in &self.members {
+            // A member that did nothing is held all the same.
+            if !pending.contains_key(member) {
+                pending.insert(member.clone(), Load::default());
+            }
+        }
+        let consumers = pending
             .into_iter()
             .map(|(name, load)| ConsumerObservation {
                 mean_outstanding: load.outstanding_with(
@@ -112,17 +115,13 @@ impl Resource {
 
     /// What the throttle is to do.
     pub(super) fn hold(&self, addresses: &Addresses) -> Hold {
-        let of = |name: &ConsumerName| addresses.get(name).into_iter().flatten().copied();
-        // Who shares an address with somebody exempt is not held either: packets carry addresses, not names.
-        let exempt: BTreeSet<IpAddr> = addresses
-            .iter()
-            .filter(|_| !self.config.exempt.is_empty() && !self.members.is_empty())
-            .filter(|(name, addresses)| meant(&self.config.exempt, name, addresses))
-            .flat_map(|(_, addresses)| addresses.iter().copied())
-            .collect();
+        // Who shares an address with somebody exempt is not held either.
+        let exempt =
+            |address: &IpAddr| addresses.at(*address).any(|name| meant(&self.config.exempt, name, addresses));
+        let members = self.members.iter().flat_map(|name| addresses.of(name));
         Hold {
             resource: self.name().clone(),
-            members: self.members.iter().flat_map(of).filter(|address| !exempt.contains(address)).collect(),
+            members: members.filter(|address| !exempt(address)).collect(),
             delay: self.delay,
         }
     }
@@ -146,13 +145,17 @@ impl Resource {
         self.delay = delay;
     }
 
-    /// Who of those that load the resource may be held.
-    fn eligible(&self, addresses: &Addresses) -> BTreeSet<ConsumerName> {
-        let nowhere = BTreeSet::new();
-        self.pending
-            .keys()
+    /// Who of the resource's consumers may be held.
+    fn eligible(&self, watch: &Watch) -> BTreeSet<ConsumerName> {
+        let nobody = self.config.members.is_empty()
+            && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
+        if nobody {
+            return BTreeSet::new();
+        }
+        let addresses = watch.addresses();
+        watch
+            .consumers(&self.config.storage)
             .filter(|name| {
-                let addresses = addresses.get(name).unwrap_or(&nowhere);
                 let writes = self.writers.as_ref().is_some_and(|writers| writers.contains(name));
                 (writes || meant(&self.config.members, name, addresses))
                     && !meant(&self.config.exempt, name, addresses)
@@ -162,9 +165,8 @@ impl Resource {
     }
 }
 
-fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &BTreeSet<IpAddr>) -> bool {
-    let addresses: Vec<_> = addresses.iter().copied().collect();
-    patterns.iter().any(|pattern| pattern.matches(name.as_str(), &addresses))
+fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(name.as_str(), addresses.of(name)))
 }
 
 /// Why a resource cannot be set up.

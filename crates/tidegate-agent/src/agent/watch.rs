@@ -1,8 +1,7 @@
 //! Who loads which resource, and how: counters of devices, brought together with sessions and volumes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_control::{Operations, Outstanding};
@@ -11,6 +10,7 @@ use tidegate_host::sense::{Change, DiskDelta, DiskStats, Group, Session, Session
 use tidegate_host::{DeviceNumber, ReadError, Root};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
+use super::addresses::Addresses;
 use super::config::Storage;
 
 /// Initiators log in and out: this often is looked.
@@ -38,9 +38,6 @@ pub(super) struct Watch {
     groups: BTreeMap<Storage, Vec<DeviceNumber>>,
     addresses: Addresses,
 }
-
-/// Consumers' addresses, whatever they load.
-pub(super) type Addresses = BTreeMap<ConsumerName, BTreeSet<IpAddr>>;
 
 /// A device that consumers load.
 #[derive(Debug, Default)]
@@ -83,7 +80,7 @@ impl Watch {
             looked: Instant::ZERO,
             devices: BTreeMap::new(),
             groups: BTreeMap::new(),
-            addresses: Addresses::new(),
+            addresses: Addresses::default(),
             root,
         };
         watch.attribute(&BTreeMap::new());
@@ -153,11 +150,7 @@ impl Watch {
             };
             self.groups.entry(storage).or_default().push(*number);
         }
-        self.addresses.clear();
-        for session in &self.sessions.sessions {
-            let known = self.addresses.entry(session.consumer.clone()).or_default();
-            known.extend(session.addresses.iter().copied());
-        }
+        self.addresses = Addresses::new(&self.sessions.sessions);
     }
 
     /// Follows since when each device's reads have waited: counters say how many are in flight, and not how old they are.
@@ -195,13 +188,22 @@ impl Watch {
         }
     }
 
-    /// What every consumer of a resource did since the sample before, those included that did nothing.
+    /// The consumers of a resource; one that has several of its volumes may come several times.
+    pub(super) fn consumers(&self, storage: &Storage) -> impl Iterator<Item = &ConsumerName> {
+        let users = |number| &self.devices[&number].users;
+        self.devices_of(storage).into_iter().flat_map(users).map(|user| &user.consumer)
+    }
+
+    /// What the consumers of a resource did since the sample before. Those that did nothing, and wait for nothing, are left out.
     pub(super) fn loads(&self, storage: &Storage, now: Instant) -> BTreeMap<ConsumerName, Load> {
         let mut loads: BTreeMap<ConsumerName, Load> = BTreeMap::new();
         for number in self.devices_of(storage) {
             let device = &self.devices[&number];
             let delta = self.stats.change(&self.previous, number).and_then(Change::delta);
             let delta = delta.unwrap_or_default();
+            if delta == DiskDelta::default() && device.reads_wait_since.is_none() {
+                continue;
+            }
             for (user, part) in device.parts() {
                 let load = loads.entry(user.consumer.clone()).or_default();
                 load.add(&delta, &part, device.reads_wait_since.map(|since| now.latency_since(since)));
@@ -246,8 +248,15 @@ struct Part {
 
 impl Part {
     fn share(&self, whole: u64) -> u64 {
-        let up_to = |bound: u64| u128::from(whole) * u128::from(bound) / u128::from(self.of.max(1));
-        (up_to(self.to) - up_to(self.from)) as u64
+        if self.to - self.from == self.of {
+            return whole;
+        }
+        let up_to = |bound: u64| match whole.checked_mul(bound) {
+            Some(product) => product / self.of.max(1),
+            // Rare, and ten times as slow.
+            None => (u128::from(whole) * u128::from(bound) / u128::from(self.of.max(1))) as u64,
+        };
+        up_to(self.to) - up_to(self.from)
     }
 }
 

@@ -1,0 +1,38 @@
+//! Who comes from where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tidegate_host::sense::Session;
+use tidegate_units::ConsumerName;
+
+/// Consumers' addresses, whatever they load. Packets carry addresses, and configurations mostly names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Addresses {
+    of: BTreeMap<ConsumerName, BTreeSet<IpAddr>>,
+    at: BTreeMap<IpAddr, BTreeSet<ConsumerName>>,
+}
+
+impl Addresses {
+    pub(super) fn new(sessions: &[Session]) -> Self {
+        let mut addresses = Self::default();
+        for session in sessions {
+            let of = addresses.of.entry(session.consumer.clone()).or_default();
+            for address in &session.addresses {
+                of.insert(*address);
+                addresses.at.entry(*address).or_default().insert(session.consumer.clone());
+            }
+        }
+        addresses
+    }
+
+    /// Where a consumer comes from.
+    pub(super) fn of(&self, name: &ConsumerName) -> impl Iterator<Item = IpAddr> + Clone {
+        self.of.get(name).into_iter().flatten().copied()
+    }
+
+    /// Who comes from an address.
+    pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &ConsumerName> {
+        self.at.get(&address).into_iter().flatten()
+    }
+}
