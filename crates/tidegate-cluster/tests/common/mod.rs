@@ -5,8 +5,9 @@
 
 pub mod server;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach, UdpConfig};
@@ -83,11 +84,26 @@ pub fn wait_for_more_than_an_interval() {
     std::thread::sleep(SLOW + SLOW / 20);
 }
 
-/// So many different addresses at which nobody listens.
+/// So many different addresses at which nobody listens. They are below the range from which the kernel gives ports to whoever
+/// connects: one of those a connection of another test could keep for as long as that runs.
 pub fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
-    let sockets: [UdpSocket; N] = std::array::from_fn(|_| UdpSocket::bind(format!("{ip}:0")).unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test binaries run one after the other, and begin at different places.
+    let begin = std::process::id() * 97;
+    std::array::from_fn(|_| {
+        loop {
+            let next = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+            let port = FIRST_PORT + (begin + next) % PORTS;
+            let address: SocketAddr = format!("{ip}:{port}").parse().unwrap();
+            if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+                return address;
+            }
+        }
+    })
 }
+
+const FIRST_PORT: u32 = 12_000;
+const PORTS: u32 = 20_000;
 
 /// What `cluster` has of `peer` about `resource`: the count of completed requests, which the tests use as a mark.
 pub fn mark_of(cluster: &Cluster, peer: &str, resource: &ResourceName) -> Option<u64> {
