@@ -43,6 +43,7 @@
 mod engine;
 mod error;
 pub mod experiments;
+pub mod iscsi;
 mod outcome;
 mod queue;
 mod random;
