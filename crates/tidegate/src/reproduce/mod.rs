@@ -14,11 +14,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use tidegate_sim::Row;
 use tidegate_sim::experiments::{
-    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, Trial, UnknownExperiment, catalogue, judge,
-    select,
+    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment,
+    catalogue, judge, select,
 };
-use tidegate_sim::{Row, ScenarioError};
 
 use self::execute::Executor;
 use crate::page::plot::PlotError;
@@ -69,12 +69,12 @@ pub(crate) enum ReproduceError {
     #[error(transparent)]
     Unknown(#[from] UnknownExperiment),
     /// A run could not be simulated.
-    #[error("cannot simulate `{scenario}`: {source}")]
+    #[error("cannot simulate `{what}`: {source}")]
     Simulate {
-        /// The scenario's name.
-        scenario: String,
+        /// Its name.
+        what: String,
         /// Why.
-        source: ScenarioError,
+        source: SubjectError,
     },
     /// It ran, and differs.
     #[error("{} of {all} experiments differ from the paper: {}", .differ.len(), .differ.join(", "))]
