@@ -1,20 +1,19 @@
 //! What moves it all: events in virtual time.
 
-use std::collections::VecDeque;
-
 use slab::Slab;
 use tidegate_control::Operations;
 use tidegate_device::Io;
 use tidegate_units::{Instant, Latency};
 
-use super::egress::{Egress, Packets};
+use super::egress::Packets;
 use super::findings::Findings;
-use super::load::{Level, Meter, Next, Work, nanos};
+use super::load::{Level, Next, Work, nanos};
 use super::plan::{InvalidPlan, Plan, Throttle, When};
 use super::protocol::{HEADER, Pdu, segments};
 use super::regulate::{Counters, Regulator, completed};
+use super::session::{Packet, Session, Task};
 use super::store::Storage;
-use super::tcp::{Piece, Stream};
+use super::tcp::Piece;
 use crate::queue::Queue;
 use crate::random::Random;
 
@@ -42,46 +41,6 @@ enum Event {
     Control,
     /// A row of the time series.
     Sample,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Packet {
-    piece: Piece,
-    /// The acknowledgement in it: up to where the other side may send.
-    allows: u64,
-}
-
-/// A session: both directions of its connection, and what is in them.
-struct Session {
-    up: Stream,
-    down: Stream,
-    /// Data units that were written and have not arrived, with where they begin.
-    in_up: VecDeque<(u64, Pdu)>,
-    in_down: VecDeque<(u64, Pdu)>,
-    egress: Egress,
-    active: u32,
-    /// Requests beyond the session's queue depth. No more than the loads' depths together.
-    waiting: VecDeque<(usize, Io, u64)>,
-    meter: Meter,
-    counters: Counters,
-    at_storage: Level,
-}
-
-/// A SCSI command.
-#[derive(Debug, Clone, Copy)]
-struct Task {
-    machine: usize,
-    load: usize,
-    io: Io,
-    write: bool,
-    issued: u64,
-    /// Of a write: what the target has no data of yet, and how much of that it has asked for.
-    missing: u64,
-    wanted: u64,
-    /// When the storage got it.
-    submitted: Option<u64>,
-    /// How long that took.
-    stored: u64,
 }
 
 struct Engine<'a> {
@@ -115,18 +74,6 @@ pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
 
 impl<'a> Engine<'a> {
     fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
-        let session = || Session {
-            up: Stream::new(plan.network.window_up.get()),
-            down: Stream::new(plan.network.window_down.get()),
-            in_up: VecDeque::new(),
-            in_down: VecDeque::new(),
-            egress: Egress::default(),
-            active: 0,
-            waiting: VecDeque::new(),
-            meter: Meter::default(),
-            counters: Counters::default(),
-            at_storage: Level::default(),
-        };
         let works = plan.loads.iter().enumerate().map(|(place, load)| {
             Work::new(load, Random::of(seed, &["iscsi", &plan.name, "load", &place.to_string()]))
         });
@@ -139,7 +86,7 @@ impl<'a> Engine<'a> {
             plan,
             now: 0,
             queue: Queue::new(),
-            sessions: std::iter::repeat_with(session).take(machines).collect(),
+            sessions: std::iter::repeat_with(|| Session::new(&plan.network)).take(machines).collect(),
             tasks: Slab::new(),
             works: works.collect(),
             storage: Storage::new(&plan.store, Random::of(seed, &["iscsi", &plan.name, "storage"]).seed())?,
@@ -260,13 +207,7 @@ impl<'a> Engine<'a> {
         let task = Task { machine, load, io, write, issued, missing, wanted: 0, submitted: None, stored: 0 };
         let task = self.tasks.insert(task);
         self.sessions[machine].active += 1;
-        self.write_up(machine, Pdu::Command { task, data });
-    }
-
-    fn write_up(&mut self, machine: usize, pdu: Pdu) {
-        let session = &mut self.sessions[machine];
-        let end = session.up.write(pdu.bytes());
-        session.in_up.push_back((end - pdu.bytes(), pdu));
+        self.sessions[machine].write_up(Pdu::Command { task, data });
     }
 
     /// Sends what the window allows; whether that was anything.
@@ -281,7 +222,7 @@ impl<'a> Engine<'a> {
     }
 
     fn wire_up(&mut self, machine: usize, piece: Piece) {
-        let packet = Packet { piece, allows: self.sessions[machine].down.allows() };
+        let packet = self.sessions[machine].packet_up(piece);
         let network = &self.plan.network;
         let at = carried(&mut self.up_free, self.now, piece.bytes, network.rate_up.per_second());
         self.queue.push(at + network.latency.as_nanos(), Event::Up { machine, packet });
@@ -291,14 +232,11 @@ impl<'a> Engine<'a> {
         let session = &mut self.sessions[machine];
         session.up.allowed(packet.allows);
         session.down.arrive(packet.piece);
-        let received = session.down.received();
-        while let Some((_, pdu)) =
-            self.sessions[machine].in_down.pop_front_if(|(from, pdu)| *from + pdu.bytes() <= received)
-        {
+        while let Some(pdu) = self.sessions[machine].read_down() {
             match pdu {
                 Pdu::R2t { task, wanted } => {
                     for data in segments(wanted, self.plan.protocol.to_target.get()) {
-                        self.write_up(machine, Pdu::DataOut { task, data });
+                        self.sessions[machine].write_up(Pdu::DataOut { task, data });
                     }
                 }
                 Pdu::DataIn { task, last: true, .. } | Pdu::Response { task } => self.answered(task),
@@ -340,10 +278,7 @@ impl<'a> Engine<'a> {
         let session = &mut self.sessions[machine];
         session.down.allowed(packet.allows);
         session.up.arrive(packet.piece);
-        let received = session.up.received();
-        while let Some((_, pdu)) =
-            self.sessions[machine].in_up.pop_front_if(|(from, pdu)| *from + pdu.bytes() <= received)
-        {
+        while let Some(pdu) = self.sessions[machine].read_up() {
             match pdu {
                 Pdu::Command { task, .. } => self.proceed(task)?,
                 Pdu::DataOut { task, data } => {
@@ -370,7 +305,7 @@ impl<'a> Engine<'a> {
         if missing > 0 {
             let wanted = self.plan.protocol.burst(missing);
             self.tasks[task].wanted = wanted;
-            self.write_down(machine, Pdu::R2t { task, wanted });
+            self.sessions[machine].write_down(Pdu::R2t { task, wanted });
             return Ok(());
         }
         self.tasks[task].submitted = Some(self.now);
@@ -394,21 +329,15 @@ impl<'a> Engine<'a> {
             (done.machine, u64::from(done.io.bytes), done.write)
         };
         if write {
-            self.write_down(machine, Pdu::Response { task });
+            self.sessions[machine].write_down(Pdu::Response { task });
         } else {
             let mut left = bytes;
             for data in segments(bytes, self.plan.protocol.to_initiator.get()) {
                 left -= data;
-                self.write_down(machine, Pdu::DataIn { task, data, last: left == 0 });
+                self.sessions[machine].write_down(Pdu::DataIn { task, data, last: left == 0 });
             }
         }
         self.send_down(machine);
-    }
-
-    fn write_down(&mut self, machine: usize, pdu: Pdu) {
-        let session = &mut self.sessions[machine];
-        let end = session.down.write(pdu.bytes());
-        session.in_down.push_back((end - pdu.bytes(), pdu));
     }
 
     /// Sends what the window allows; whether that was anything.
@@ -431,7 +360,7 @@ impl<'a> Engine<'a> {
     fn post(&mut self, machine: usize, piece: Piece) {
         let session = &mut self.sessions[machine];
         let paces = piece.bytes > 0 && session.pdu_at(piece.from).is_some_and(Pdu::paces_writes);
-        let packet = Packet { piece, allows: session.up.allows() };
+        let packet = session.packet_down(piece);
         let leaves =
             if self.packets.mean(piece.bytes, paces) { session.egress.leaves(self.now) } else { self.now };
         if leaves > self.now {
@@ -494,19 +423,6 @@ impl<'a> Engine<'a> {
             .delays
             .push((end, self.delay.take(self.now) as f64 * 1e-6 / nanos(self.plan.sample) as f64));
         self.queue.push(self.now + nanos(self.plan.sample), Event::Sample);
-    }
-}
-
-impl Session {
-    /// The data unit to the initiator that begins there, if one does.
-    fn pdu_at(&self, from: u64) -> Option<Pdu> {
-        let place = self.in_down.partition_point(|(begins, _)| *begins < from);
-        self.in_down.get(place).filter(|(begins, _)| *begins == from).map(|(_, pdu)| *pdu)
-    }
-
-    /// What the next packet to the initiator begins with.
-    fn begins_with(&self) -> Option<Pdu> {
-        self.pdu_at(self.down.sent())
     }
 }
 

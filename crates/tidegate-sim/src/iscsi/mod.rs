@@ -19,6 +19,7 @@ mod load;
 mod plan;
 mod protocol;
 mod regulate;
+mod session;
 mod store;
 mod tcp;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_units::{Bytes, Latency};
 
 use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Trial};
-use super::laboratory::{OPEN_ISCSI, plan, sequential};
+use super::laboratory::{OPEN_ISCSI, WINDOW, plan, sequential};
 use super::{Fit, fit, of, ratio};
 use crate::iscsi::{Load, Packets, Plan, Throttle, When};
 
@@ -68,16 +68,63 @@ const fn papers(write: bool) -> (f64, f64) {
     if write { (15.0, 2.5) } else { (22.0, 5.0) }
 }
 
+/// So many seconds more for 200 MB in each of 9.6 ms.
+fn slope_between(free: f64, held: f64) -> f64 {
+    (200.0 / held - 200.0 / free) / 9.6
+}
+
+/// Without delay, and the longest.
+const ENDS: [u64; 2] = [0, 96];
+
+/// What the text leaves open, the other way round: reported, not judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    /// Reads by an initiator that asks for its own buffers.
+    OpenIscsi,
+    /// Reads in large data units: IET set up with `MaxXmitDataSegmentLength` 262144.
+    LargeUnits,
+    /// Writes to a target with half of the window.
+    HalfWindow,
+}
+
+impl Variant {
+    const ALL: [Self; 3] = [Self::OpenIscsi, Self::LargeUnits, Self::HalfWindow];
+
+    const fn write(self) -> bool {
+        matches!(self, Self::HalfWindow)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OpenIscsi => "reads with open-iscsi's buffers",
+            Self::LargeUnits => "reads in data units of 256 KiB",
+            Self::HalfWindow => "writes with half of the window",
+        }
+    }
+
+    fn run(self, tenths: u64) -> String {
+        format!("{}, {} ms", self.name(), tenths as f64 / 10.0)
+    }
+
+    fn plan(self, tenths: u64) -> Plan {
+        let mut plan = transfers(self.write(), tenths);
+        plan.name = format!("figs. 8 and 9: {}", self.run(tenths));
+        match self {
+            Self::OpenIscsi => plan.network.window_down = OPEN_ISCSI,
+            Self::LargeUnits => plan.protocol.to_initiator = Bytes::from_kib(256),
+            Self::HalfWindow => plan.network.window_up = Bytes::new(WINDOW.get() / 2),
+        }
+        plan
+    }
+}
+
 pub(super) fn figs8_and_9() -> Experiment {
     let mut runs: Vec<_> = [false, true]
         .into_iter()
         .flat_map(|write| DELAYS_TENTHS.map(|tenths| Run::new(name(write, tenths), transfers(write, tenths))))
         .collect();
-    for tenths in [0, 96] {
-        let mut wide = transfers(false, tenths);
-        wide.network.window_down = OPEN_ISCSI;
-        wide.name += ", open-iscsi";
-        runs.push(Run::new(format!("{}, open-iscsi", name(false, tenths)), wide));
+    for variant in Variant::ALL {
+        runs.extend(ENDS.map(|tenths| Run::new(variant.run(tenths), variant.plan(tenths))));
     }
     let mut quantities = Vec::new();
     let mut figures = Vec::new();
@@ -102,9 +149,7 @@ pub(super) fn figs8_and_9() -> Experiment {
             )
             .paper(held / free),
         );
-        // The amount over the paper's rates: so many seconds more in 9.6 ms.
-        let amount = 200.0;
-        let slope = (amount / held - amount / free) / 9.6;
+        let slope = slope_between(free, held);
         quantities.push(
             Quantity::new(
                 format!("{what}: seconds for 200 MB more, for each millisecond of delay"),
@@ -121,10 +166,17 @@ pub(super) fn figs8_and_9() -> Experiment {
             figures.push(Figure::new(format!("rate of {}", name(write, tenths)), "MB/s", Some(paper), rate));
         }
     }
-    for tenths in [0, 96] {
-        let run = format!("{}, open-iscsi", name(false, tenths));
-        let paper = if tenths == 0 { 22.0 } else { 5.0 };
-        figures.push(Figure::new(format!("rate of {run}"), "MB/s", Some(paper), of(run, rate)));
+    for variant in Variant::ALL {
+        let (free, held) = papers(variant.write());
+        figures.push(Figure::new(
+            format!("{}: seconds for 200 MB more, for each millisecond of delay", variant.name()),
+            "s/ms",
+            Some(slope_between(free, held)),
+            move |trial| {
+                let at = |tenths| took(trial.run(&variant.run(tenths))?);
+                Some((at(ENDS[1])? - at(ENDS[0])?) / 9.6)
+            },
+        ));
     }
     Experiment {
         id: "bjorgeengen.fig8-9",
@@ -133,7 +185,8 @@ pub(super) fn figs8_and_9() -> Experiment {
                 MB/s for writes between 0 and 9.6 ms, close to linear, with standard errors that hardly show.",
         setup: "The same, twice under each seed. Reads of 128 KiB (what Linux reads ahead), writes of 256 KiB, one at a time; \
                 windows of 65535 bytes both ways, the beginning of Linux 2.6's `tcp_rmem`. The text gives none of these. \
-                Reads once more with the buffers that open-iscsi asks for, which are three times as large.",
+                What that decides is reported with other values: the buffers that open-iscsi asks for, larger data units, and \
+                half of the window.",
         runs,
         quantities,
         figures,

@@ -19,7 +19,7 @@ const CLASSES: [Packets; 4] = [Packets::All, Packets::Acks, Packets::Small, Pack
 
 /// The receive windows of the target that the lab measured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Window {
+pub(super) enum Window {
     Default,
     Small,
 }
@@ -38,7 +38,7 @@ impl Window {
     /// What may be under way to the target. A small one is half of its receive buffer (`tcp_adv_win_scale` 1). The default
     /// one grows beyond what the initiator keeps: open-iscsi asks for a send buffer of 524288 bytes
     /// (`node.conn[0].tcp.window_size`), which Linux cuts to `wmem_max`, 212992, and doubles.
-    const fn up(self) -> Bytes {
+    pub(super) const fn up(self) -> Bytes {
         match self {
             Self::Default => Bytes::new(2 * 212_992),
             Self::Small => Bytes::new(131_072 / 2),
@@ -48,7 +48,7 @@ impl Window {
 
 /// What may be under way to the initiator: half of the receive buffer that open-iscsi asks for, cut to `rmem_max` and
 /// doubled. Asked for by a program, it does not depend on `tcp_rmem`.
-const DOWN: Bytes = Bytes::new(212_992);
+pub(super) const DOWN: Bytes = Bytes::new(212_992);
 
 /// A row of the lab's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

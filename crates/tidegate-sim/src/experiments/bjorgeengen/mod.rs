@@ -8,6 +8,7 @@
 //! Hardware decides the paper's absolute numbers. They are reported beside ours; what is judged is what the paper says of
 //! them: ratios, lines, order. Tolerances were written down before the first run of the experiment that they belong to.
 
+mod agent;
 mod delay;
 mod interference;
 mod lab;
@@ -29,6 +30,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         thresholds::figs12_and_13(),
         thresholds::figs14_and_15(),
         thresholds::fig16(),
+        agent::agent(),
     ]
 }
 

@@ -13,15 +13,15 @@ use crate::iscsi::{Members, Packets, Plan, Throttle, When};
 
 /// The reader is alone so long; then bursts of all writers with a pause between them.
 const LEAD: u64 = 30;
-const ON: u64 = 25;
+pub(super) const ON: u64 = 25;
 const OFF: u64 = 5;
 const BURSTS: u64 = 6;
 
 /// What does not count of a burst's beginning.
-const SETTLING: u64 = 3;
+pub(super) const SETTLING: u64 = 3;
 
-const THRESHOLDS_MS: [u64; 3] = [20, 15, 10];
-const FREE: &str = "nobody held";
+pub(super) const THRESHOLDS_MS: [u64; 3] = [20, 15, 10];
+pub(super) const FREE: &str = "nobody held";
 
 /// The sets of those who may be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn name(sets: Sets, threshold_ms: u64) -> String {
 }
 
 /// A moment so many seconds into each burst, to another.
-fn in_bursts(from: u64, to: u64) -> impl Iterator<Item = Span> {
+pub(super) fn in_bursts(from: u64, to: u64) -> impl Iterator<Item = Span> {
     (0..BURSTS).map(move |burst| {
         let begins = LEAD + burst * (ON + OFF);
         Span::new((begins + from) as f64, (begins + to) as f64)
@@ -54,7 +54,7 @@ fn in_bursts(from: u64, to: u64) -> impl Iterator<Item = Span> {
 }
 
 /// The mean over all bursts.
-fn over_bursts(
+pub(super) fn over_bursts(
     run: &RunResult,
     spans: impl Iterator<Item = Span>,
     number: impl Fn(&RunResult, Span) -> Option<f64>,
@@ -63,11 +63,11 @@ fn over_bursts(
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-fn settled_wait(run: &RunResult) -> Option<f64> {
+pub(super) fn settled_wait(run: &RunResult) -> Option<f64> {
     over_bursts(run, in_bursts(SETTLING, ON), wait)
 }
 
-fn settled_rate(run: &RunResult) -> Option<f64> {
+pub(super) fn settled_rate(run: &RunResult) -> Option<f64> {
     over_bursts(run, in_bursts(SETTLING, ON), written)
 }
 
@@ -77,20 +77,20 @@ fn first_wait(run: &RunResult) -> Option<f64> {
 }
 
 /// The part of the settled seconds whose mean is at most the threshold.
-fn seconds_within(run: &RunResult, threshold_ms: f64) -> Option<f64> {
+pub(super) fn seconds_within(run: &RunResult, threshold_ms: f64) -> Option<f64> {
     let seconds = (SETTLING..ON).flat_map(|second| in_bursts(second, second + 1));
     let waits: Vec<f64> = seconds.filter_map(|span| wait(run, span)).collect();
     let within = waits.iter().filter(|wait| **wait <= threshold_ms).count();
     (!waits.is_empty()).then(|| within as f64 / waits.len() as f64)
 }
 
-fn mean_delay(run: &RunResult, span: Span) -> Option<f64> {
+pub(super) fn mean_delay(run: &RunResult, span: Span) -> Option<f64> {
     let values =
         || run.delays.iter().filter(|(end, _)| *end > span.from && *end <= span.to).map(|(_, delay)| delay);
     (values().count() > 0).then(|| values().sum::<f64>() / values().count() as f64)
 }
 
-fn bursts(name: &str, throttle: Throttle) -> Plan {
+pub(super) fn bursts(name: &str, throttle: Throttle) -> Plan {
     let seconds = Duration::from_secs;
     let when = When::Bursts { from: seconds(LEAD), on: seconds(ON), off: seconds(OFF) };
     Plan {
@@ -135,7 +135,7 @@ fn runs(sets: Sets) -> Vec<Run> {
 }
 
 /// A run's number over that of the run in which nobody is held.
-fn to_free(
+pub(super) fn to_free(
     run: String,
     number: fn(&RunResult) -> Option<f64>,
 ) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync + 'static {
@@ -206,6 +206,9 @@ fn figures(sets: Sets) -> Vec<Figure> {
     let mut figures = vec![
         Figure::new("wait, nobody held", "ms", Some(45.0), of(FREE, settled_wait)),
         Figure::new("written, nobody held", "MB/s", Some(39.0), of(FREE, settled_rate)),
+        Figure::new("wait gained at 20 ms", "ms", Some(25.0), move |trial| {
+            Some(settled_wait(trial.run(FREE)?)? - settled_wait(trial.run(&name(sets, 20))?)?)
+        }),
     ];
     for (threshold, written) in [(20, Some(33.0)), (15, Some(26.0)), (10, None)] {
         let run = || name(sets, threshold);
