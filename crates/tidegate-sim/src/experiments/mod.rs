@@ -22,7 +22,9 @@ use crate::Scenario;
 
 pub use accepts::Accepts;
 pub use jobs::{Job, Jobs, jobs};
-pub use report::{ExperimentReport, FigureReport, LawReport, QuantityReport, Report, RunReport, judge};
+pub use report::{
+    ExperimentReport, FigureReport, LawReport, PidReport, QuantityReport, Report, RunReport, judge,
+};
 pub use select::{UnknownExperiment, select};
 pub use subject::{Subject, SubjectError};
 pub use trial::{RunResult, Span, Track, Tracks, Trial};

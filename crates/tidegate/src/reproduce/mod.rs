@@ -28,7 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate reproduce --list
   tidegate reproduce parda --report parda.html
-  tidegate reproduce parda.fig8 fig11 --json";
+  tidegate reproduce bjorgeengen --short
+  tidegate reproduce parda.fig8 eq3 --json";
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///

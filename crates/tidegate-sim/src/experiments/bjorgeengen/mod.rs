@@ -107,19 +107,18 @@ fn over_time(
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fit {
     slope: f64,
-    /// The part of the variance that the line explains.
-    r2: f64,
+    /// The part of the variance that the line explains; `None` where nothing varies.
+    r2: Option<f64>,
 }
 
-/// `None` unless there are two different places on both axes.
+/// `None` unless there are points at two different places.
 fn fit(points: &[(f64, f64)]) -> Option<Fit> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let sum =
-        |of: &dyn Fn(f64, f64) -> f64| points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>();
-    let (xx, xy, yy) = (sum(&|a, _| a * a), sum(&|a, b| a * b), sum(&|_, b| b * b));
-    (xx > 0.0 && yy > 0.0).then(|| Fit { slope: xy / xx, r2: xy * xy / (xx * yy) })
+    let sum = |of: fn(f64, f64) -> f64| points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>();
+    let (xx, xy, yy) = (sum(|a, _| a * a), sum(|a, b| a * b), sum(|_, b| b * b));
+    (xx > 0.0).then(|| Fit { slope: xy / xx, r2: (yy > 0.0).then(|| xy * xy / (xx * yy)) })
 }
 
 #[cfg(test)]
@@ -129,10 +128,12 @@ mod tests {
     #[test]
     fn a_line_is_found_and_a_bend_is_none() {
         let line = fit(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]).unwrap();
-        assert!((line.slope - 2.0).abs() < 1e-12 && (line.r2 - 1.0).abs() < 1e-12);
+        assert!((line.slope - 2.0).abs() < 1e-12 && (line.r2.unwrap() - 1.0).abs() < 1e-12);
         let bend = fit(&[(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 3.0)]).unwrap();
-        assert!(bend.r2 < 0.7);
-        assert_eq!(fit(&[(0.0, 1.0), (1.0, 1.0)]), None, "what does not vary is not explained");
+        assert!(bend.r2.unwrap() < 0.7);
+        let level = fit(&[(0.0, 1.0), (1.0, 1.0)]);
+        assert_eq!(level, Some(Fit { slope: 0.0, r2: None }), "what does not vary is not explained");
+        assert_eq!(fit(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(fit(&[]), None);
     }
 }
