@@ -74,9 +74,10 @@ pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
 
 impl<'a> Engine<'a> {
     fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
-        let works = plan.loads.iter().enumerate().map(|(place, load)| {
-            Work::new(load, Random::of(seed, &["iscsi", &plan.name, "load", &place.to_string()]))
-        });
+        // Not by the plan's name: plans that differ in who is held have the same load and the same disks.
+        let random = |names: &[&str]| Random::of(seed, &[&["iscsi"], names].concat());
+        let works = plan.loads.iter().enumerate();
+        let works = works.map(|(place, load)| Work::new(load, random(&["load", &place.to_string()])));
         let (packets, regulator) = match &plan.throttle {
             Throttle::Timetable { packets, .. } => (*packets, None),
             Throttle::Regulated { packets, law, members } => (*packets, Some(Regulator::new(law, members)?)),
@@ -89,7 +90,7 @@ impl<'a> Engine<'a> {
             sessions: std::iter::repeat_with(|| Session::new(&plan.network)).take(machines).collect(),
             tasks: Slab::new(),
             works: works.collect(),
-            storage: Storage::new(&plan.store, Random::of(seed, &["iscsi", &plan.name, "storage"]).seed())?,
+            storage: Storage::new(&plan.store, random(&["storage"]).seed())?,
             packets,
             regulator,
             up_free: 0,

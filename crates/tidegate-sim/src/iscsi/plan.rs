@@ -10,9 +10,13 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 use super::egress::Packets;
 use super::protocol::Protocol;
 
-/// At most so many machines, and so many loads on all of them: what is kept of each is bounded thereby.
+/// At most so many machines, loads on all of them, requests that one load has outstanding, steps of a timetable, and rows
+/// of the time series: what is kept of each is bounded thereby.
 const MACHINES: usize = 64;
 const LOADS: usize = 1024;
+const DEPTH: u32 = 1024;
+const STEPS: usize = 4096;
+const ROWS: u128 = 1 << 20;
 
 /// A simulation of machines that use one iSCSI target.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,6 +160,9 @@ impl Plan {
         if !positive || self.network.window_up == Bytes::ZERO || self.network.window_down == Bytes::ZERO {
             return Err(InvalidPlan::Nothing);
         }
+        if self.duration.as_nanos() / self.sample.as_nanos() > ROWS {
+            return Err(InvalidPlan::Rows);
+        }
         if self.machines.is_empty() || self.machines.len() > MACHINES || self.loads.len() > LOADS {
             return Err(InvalidPlan::Many { machines: self.machines.len(), loads: self.loads.len() });
         }
@@ -167,7 +174,7 @@ impl Plan {
             };
             let block = load.block.get();
             let sound = load.machine < self.machines.len()
-                && load.depth > 0
+                && (1..=DEPTH).contains(&load.depth)
                 && (1..=u64::from(u32::MAX)).contains(&block)
                 && block <= load.size.get();
             if !(after && sound) {
@@ -175,7 +182,7 @@ impl Plan {
             }
         }
         if let Throttle::Timetable { steps, .. } = &self.throttle
-            && steps.iter().any(|(_, machine, _)| *machine >= self.machines.len())
+            && (steps.len() > STEPS || steps.iter().any(|(_, machine, _)| *machine >= self.machines.len()))
         {
             return Err(InvalidPlan::Timetable);
         }
@@ -189,6 +196,9 @@ pub enum InvalidPlan {
     /// A time, a rate or a window is zero.
     #[error("durations, rates and windows must be greater than zero")]
     Nothing,
+    /// The time series would be too long.
+    #[error("a time series of at most {ROWS} rows can be kept")]
+    Rows,
     /// There are none, or too many.
     #[error(
         "1 to {MACHINES} machines and at most {LOADS} loads can be simulated, there are {machines} and {loads}"
@@ -200,10 +210,12 @@ pub enum InvalidPlan {
         loads: usize,
     },
     /// A load cannot run.
-    #[error("load {0} names a machine or a load that is not there, or asks for nothing")]
+    #[error(
+        "load {0} names a machine or a load that is not there, or asks for nothing, or for too much at once"
+    )]
     Load(usize),
-    /// A step of the timetable is about nobody.
-    #[error("the timetable names a machine that is not there")]
+    /// A step of the timetable is about nobody, or there are too many.
+    #[error("the timetable names a machine that is not there, or has more than {STEPS} steps")]
     Timetable,
     /// The storage.
     #[error(transparent)]

@@ -144,7 +144,9 @@ fn what_cannot_be_simulated_is_refused() {
     assert_eq!(with(|plan| plan.duration = Duration::ZERO), Err(InvalidPlan::Nothing));
     assert_eq!(with(|plan| plan.machines.clear()), Err(InvalidPlan::Many { machines: 0, loads: 1 }));
     assert_eq!(with(|plan| plan.loads[0].machine = 1), Err(InvalidPlan::Load(0)));
+    assert_eq!(with(|plan| plan.sample = Duration::from_nanos(1)), Err(InvalidPlan::Rows));
     assert_eq!(with(|plan| plan.loads[0].depth = 0), Err(InvalidPlan::Load(0)));
+    assert_eq!(with(|plan| plan.loads[0].depth = u32::MAX), Err(InvalidPlan::Load(0)));
     assert_eq!(with(|plan| plan.loads[0].when = When::After(0)), Err(InvalidPlan::Load(0)));
     assert_eq!(with(|plan| plan.loads[0].block = Bytes::from_gib(2)), Err(InvalidPlan::Load(0)));
     assert_eq!(
