@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
+use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
 
@@ -131,6 +132,51 @@ fn bursts_pause_and_others_begin_when_one_is_done() {
     let found = simulate(&one_after_the_other, 1).unwrap();
     let times: f64 = found.loads.iter().map(|load| load.took_s.unwrap()).sum();
     assert!((found.ended_s - times).abs() < 1e-6, "{} is not {times}", found.ended_s);
+}
+
+/// A reader beside a burst of writers, under the agent's loop: who writes is found and held, the reader is not, and when the
+/// burst is over nobody is.
+#[test]
+fn the_loop_holds_who_writes_while_reads_are_slow() {
+    let seconds = Duration::from_secs;
+    let reader =
+        Load { every: Latency::from_millis(16), amount: None, sequential: false, ..load(false, 4, 1, 0) };
+    let burst = When::Bursts { from: seconds(10), on: seconds(20), off: seconds(20) };
+    let writer = |machine| Load { machine, when: burst, amount: None, ..load(true, 64, 8, 0) };
+    let mut free = plan(reader, Packets::All, Latency::ZERO);
+    free.duration = seconds(40);
+    free.machines = ["reader", "w1", "w2"].map(|name| ConsumerName::new(name).unwrap()).to_vec();
+    free.loads.extend([writer(1), writer(2)]);
+    let resource = ResourceName::new("vg0").unwrap();
+    let law = LoopConfig {
+        interval: Duration::from_millis(100),
+        signal: SignalChoice::Reads,
+        ..LoopConfig::new(resource, Latency::from_millis(15), Law::Pid(PidConfig::default()))
+    };
+    let mut held = free.clone();
+    held.throttle = Throttle::Regulated {
+        packets: Packets::All,
+        law: Box::new(law),
+        members: Members::Automatic(WritersConfig::default()),
+    };
+    let (free, held) = (simulate(&free, 1).unwrap(), simulate(&held, 1).unwrap());
+    let mean = |found: &Findings, machine: usize, number: fn(&crate::Sample) -> f64| {
+        found.series[machine][15..30].iter().map(|(_, sample)| number(sample)).sum::<f64>() / 15.0
+    };
+    let wait = |found| mean(found, 0, |sample| sample.latency_ms.unwrap_or(f64::NAN));
+    assert!(wait(&free) > 25.0 && wait(&held) < 15.0, "{} and {} ms", wait(&free), wait(&held));
+    for writer in [1, 2] {
+        let rate = |found| mean(found, writer, |sample| sample.bytes_per_s);
+        assert!(rate(&held) > 0.2 * rate(&free) && rate(&held) < 0.9 * rate(&free), "held, and not stopped");
+    }
+    // The reader's packets would show a delay of 15 ms and more at once: it waits for its disk and nothing else.
+    let extra = mean(&held, 0, |sample| {
+        sample.latency_ms.unwrap_or(f64::NAN) - sample.device_latency_ms.unwrap_or(f64::NAN)
+    });
+    assert!(extra < 0.1, "{extra} ms");
+    assert!(held.delays[..10].iter().all(|(_, delay)| *delay <= 0.0), "nobody was there to hold");
+    assert!(held.delays[15..30].iter().all(|(_, delay)| *delay > 0.0));
+    assert!(held.delays[35..].iter().all(|(_, delay)| *delay <= 0.0), "let go");
 }
 
 #[test]
