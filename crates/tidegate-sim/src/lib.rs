@@ -4,6 +4,8 @@
 //! of `tidegate-device`, queues the schedulers of `tidegate-sched`, decisions those of `tidegate-control`: the very code
 //! that the gateway runs. This crate adds what moves them: workloads, time, and a network between the hosts.
 //!
+//! Beside that, [`iscsi`] simulates machines that use an iSCSI target whose packets are delayed.
+//!
 //! [`Scenario::parse`] reads what is to be simulated (or put a [`Scenario`] together in code), [`simulate`] does it. Same
 //! scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the [`Recorder`].
 //!
@@ -43,6 +45,7 @@
 mod engine;
 mod error;
 pub mod experiments;
+pub mod iscsi;
 mod outcome;
 mod queue;
 mod random;

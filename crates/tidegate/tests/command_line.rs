@@ -191,7 +191,14 @@ fn reproduce_lists_what_there_is_and_runs_nothing() {
     let said = text(&output.stdout);
     let fig8 = said.lines().find_map(|line| line.strip_prefix("parda.fig8 ")).unwrap();
     assert_eq!(fig8.trim(), "Four hosts at 1:1:2:2");
-    for id in ["parda.fig2 ", "parda.threshold ", "parda.eq3 ", "parda.table7 ", "parda.per-vm "] {
+    for id in [
+        "parda.fig2 ",
+        "parda.threshold ",
+        "parda.eq3 ",
+        "parda.table7 ",
+        "parda.per-vm ",
+        "bjorgeengen.fig8-9 ",
+    ] {
         assert!(said.contains(id), "{id} is missing: {said}");
     }
     let output = tidegate(&["reproduce", "--list", "--json", "fig8", "table3"], folder.path());

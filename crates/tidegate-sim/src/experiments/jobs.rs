@@ -1,15 +1,24 @@
 //! What to simulate so that experiments can be judged.
 
-use super::{Experiment, RunResult, Trial};
-use crate::Scenario;
+use super::{Experiment, RunResult, Subject, SubjectError, Trial};
 
 /// One simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// What is simulated.
-    pub scenario: &'a Scenario,
+    pub subject: &'a Subject,
     /// Under which seed.
     pub seed: u64,
+}
+
+impl Job<'_> {
+    /// Simulates it.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    pub fn run(&self) -> Result<RunResult, SubjectError> {
+        self.subject.simulate(self.seed)
+    }
 }
 
 /// The simulations of some experiments. What several experiments have in common is simulated once.
@@ -25,20 +34,19 @@ pub struct Jobs<'a> {
 #[must_use]
 pub fn jobs(experiments: &[Experiment], seeds: u64) -> Jobs<'_> {
     let seeds: Vec<u64> = (1..=seeds.max(1)).collect();
-    let mut scenarios: Vec<&Scenario> = Vec::new();
-    let mut place = |scenario| {
-        let known = scenarios.iter().position(|known| *known == scenario);
+    let mut subjects: Vec<&Subject> = Vec::new();
+    let mut place = |subject| {
+        let known = subjects.iter().position(|known| *known == subject);
         known.unwrap_or_else(|| {
-            scenarios.push(scenario);
-            scenarios.len() - 1
+            subjects.push(subject);
+            subjects.len() - 1
         }) * seeds.len()
     };
     let places = experiments
         .iter()
-        .map(|experiment| experiment.runs.iter().map(|run| place(&run.scenario)).collect())
+        .map(|experiment| experiment.runs.iter().map(|run| place(&run.subject)).collect())
         .collect();
-    let jobs =
-        scenarios.iter().flat_map(|scenario| seeds.iter().map(|&seed| Job { scenario, seed })).collect();
+    let jobs = subjects.iter().flat_map(|subject| seeds.iter().map(|&seed| Job { subject, seed })).collect();
     Jobs { jobs, seeds, places }
 }
 

@@ -6,10 +6,12 @@
 //! and any executor may do so in any order, because every result depends on its scenario and seed alone.
 
 mod accepts;
+mod bjorgeengen;
 mod jobs;
 mod parda;
 mod report;
 mod select;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -20,8 +22,11 @@ use crate::Scenario;
 
 pub use accepts::Accepts;
 pub use jobs::{Job, Jobs, jobs};
-pub use report::{ExperimentReport, FigureReport, LawReport, QuantityReport, Report, RunReport, judge};
+pub use report::{
+    ExperimentReport, FigureReport, LawReport, PidReport, QuantityReport, Report, RunReport, judge,
+};
 pub use select::{UnknownExperiment, select};
+pub use subject::{Subject, SubjectError};
 pub use trial::{RunResult, Span, Track, Tracks, Trial};
 
 /// How many seeds stochastic results come from, 1 to this.
@@ -56,26 +61,28 @@ impl fmt::Debug for Experiment {
     }
 }
 
-/// A scenario under the name that an experiment gives it.
+/// A simulation under the name that an experiment gives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// The experiment's name for it.
     pub name: String,
     /// What is simulated.
-    pub scenario: Scenario,
+    pub subject: Subject,
 }
 
 impl Run {
     /// A run.
     #[must_use]
-    pub fn new(name: impl Into<String>, scenario: Scenario) -> Self {
-        Self { name: name.into(), scenario }
+    pub fn new(name: impl Into<String>, subject: impl Into<Subject>) -> Self {
+        Self { name: name.into(), subject: subject.into() }
     }
 
-    /// The same with something changed.
+    /// The same with something changed in its scenario, where it is one.
     #[must_use]
     pub fn but(mut self, change: impl FnOnce(&mut Scenario)) -> Self {
-        change(&mut self.scenario);
+        if let Subject::Scenario(scenario) = &mut self.subject {
+            change(scenario);
+        }
         self
     }
 }
@@ -178,5 +185,7 @@ pub struct Line {
 /// All experiments, in the order of their papers.
 #[must_use]
 pub fn catalogue() -> Vec<Experiment> {
-    parda::experiments()
+    let mut all = parda::experiments();
+    all.extend(bjorgeengen::experiments());
+    all
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tidegate_control::{BetaScale, Law, Smoothing};
 
-use super::{Accepts, Experiment, Figure, Jobs, Quantity, RunResult, Trial};
+use super::{Accepts, Experiment, Figure, Jobs, Quantity, RunResult, Subject, Trial};
 use crate::Scenario;
+use crate::iscsi::{Members, Plan, Throttle};
 use crate::scenario::SignalSource;
 
 /// What came of all experiments that ran. Serialised, the document of `tidegate reproduce --json`.
@@ -50,6 +51,9 @@ pub struct RunReport {
     pub duration_s: f64,
     /// The laws of its hosts, each once; empty when nothing is regulated.
     pub laws: Vec<LawReport>,
+    /// The PID that delays packets, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<PidReport>,
 }
 
 /// The parameters of a window law.
@@ -72,6 +76,31 @@ pub struct LawReport {
     pub window: (f64, f64),
     /// Whose response times it steers by: `local` or `cluster`.
     pub signal: String,
+}
+
+/// The parameters of a PID, and whom it holds by what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PidReport {
+    /// What it steers to, in milliseconds.
+    pub set_point_ms: f64,
+    /// K_p.
+    pub proportional_gain: f64,
+    /// T_i in seconds.
+    pub integral_time_s: f64,
+    /// T_d in seconds.
+    pub derivative_time_s: f64,
+    /// The step of the delay in milliseconds.
+    pub step_ms: f64,
+    /// The greatest delay in milliseconds.
+    pub greatest_ms: f64,
+    /// The control interval in seconds.
+    pub interval_s: f64,
+    /// The time constant of its input's average in seconds; `None`: by a weight per interval.
+    pub smoothing_s: Option<f64>,
+    /// Which packets are delayed.
+    pub packets: String,
+    /// Who may be held.
+    pub members: String,
 }
 
 /// A quantity and its verdict.
@@ -140,7 +169,7 @@ fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport 
         title: experiment.title.to_owned(),
         paper: experiment.paper.to_owned(),
         setup: experiment.setup.to_owned(),
-        runs: experiment.runs.iter().map(|run| RunReport::of(&run.name, &run.scenario)).collect(),
+        runs: experiment.runs.iter().map(|run| RunReport::of(&run.name, &run.subject)).collect(),
         quantities,
         figures: experiment.figures.iter().map(|figure| figure.measure(trials)).collect(),
     }
@@ -180,40 +209,76 @@ impl Figure {
 }
 
 impl RunReport {
-    fn of(name: &str, scenario: &Scenario) -> Self {
-        let mut laws: Vec<LawReport> = Vec::new();
-        for host in &scenario.hosts {
-            let Some(config) = &host.law else { continue };
-            let Law::Window(window) = config.law else { continue };
-            let law = LawReport {
-                set_point_ms: config.set_point().as_millis_f64(),
-                k: window.beta_gain,
-                k_per: match window.beta_scale {
-                    BetaScale::PerShare => "100 shares".to_owned(),
-                    BetaScale::Relative => "host".to_owned(),
-                },
-                gamma: window.gamma,
-                alpha_past_weight: match config.smoothing {
-                    Smoothing::PerInterval { past_weight } => Some(past_weight),
-                    Smoothing::TimeConstant(_) => None,
-                },
-                interval_s: config.interval.as_secs_f64(),
-                window: (window.least.get(), window.greatest.get()),
-                signal: match host.signal {
-                    SignalSource::Local => "local".to_owned(),
-                    SignalSource::Cluster => "cluster".to_owned(),
-                },
-            };
-            if !laws.contains(&law) {
-                laws.push(law);
-            }
-        }
+    fn of(name: &str, subject: &Subject) -> Self {
+        let (laws, pid) = match subject {
+            Subject::Scenario(scenario) => (window_laws(scenario), None),
+            Subject::Iscsi(plan) => (Vec::new(), PidReport::of(plan)),
+        };
         Self {
             name: name.to_owned(),
-            scenario: scenario.name.clone(),
-            duration_s: scenario.duration.as_secs_f64(),
+            scenario: subject.name().to_owned(),
+            duration_s: subject.duration().as_secs_f64(),
             laws,
+            pid,
         }
+    }
+}
+
+/// The laws of a scenario's hosts, each once.
+fn window_laws(scenario: &Scenario) -> Vec<LawReport> {
+    let mut laws: Vec<LawReport> = Vec::new();
+    for host in &scenario.hosts {
+        let Some(config) = &host.law else { continue };
+        let Law::Window(window) = config.law else { continue };
+        let law = LawReport {
+            set_point_ms: config.set_point().as_millis_f64(),
+            k: window.beta_gain,
+            k_per: match window.beta_scale {
+                BetaScale::PerShare => "100 shares".to_owned(),
+                BetaScale::Relative => "host".to_owned(),
+            },
+            gamma: window.gamma,
+            alpha_past_weight: match config.smoothing {
+                Smoothing::PerInterval { past_weight } => Some(past_weight),
+                Smoothing::TimeConstant(_) => None,
+            },
+            interval_s: config.interval.as_secs_f64(),
+            window: (window.least.get(), window.greatest.get()),
+            signal: match host.signal {
+                SignalSource::Local => "local".to_owned(),
+                SignalSource::Cluster => "cluster".to_owned(),
+            },
+        };
+        if !laws.contains(&law) {
+            laws.push(law);
+        }
+    }
+    laws
+}
+
+impl PidReport {
+    /// `None` where nobody regulates.
+    fn of(plan: &Plan) -> Option<Self> {
+        let Throttle::Regulated { packets, law, members } = &plan.throttle else { return None };
+        let Law::Pid(pid) = law.law else { return None };
+        Some(Self {
+            set_point_ms: law.set_point().as_millis_f64(),
+            proportional_gain: pid.proportional_gain,
+            integral_time_s: pid.integral_time.as_secs_f64(),
+            derivative_time_s: pid.derivative_time.as_secs_f64(),
+            step_ms: pid.step.as_millis_f64(),
+            greatest_ms: pid.greatest.as_millis_f64(),
+            interval_s: law.interval.as_secs_f64(),
+            smoothing_s: match law.smoothing {
+                Smoothing::TimeConstant(time) => Some(time.as_secs_f64()),
+                Smoothing::PerInterval { .. } => None,
+            },
+            packets: packets.name().to_owned(),
+            members: match members {
+                Members::Named(names) => format!("{} named", names.len()),
+                Members::Automatic(_) => "who writes".to_owned(),
+            },
+        })
     }
 }
 

@@ -5,34 +5,54 @@ use std::time::Duration;
 use tidegate_units::{ConsumerName, HostName};
 
 use super::*;
+use crate::iscsi::LoadFindings;
 use crate::outcome::{Named, Outcome, Work};
 use crate::{Sample, Scenario};
 
 /// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the time.
-fn made_up(scenario: &Scenario, sample: Sample) -> RunResult {
-    let end = scenario.duration.as_secs();
+fn made_up(subject: &Subject, sample: Sample) -> RunResult {
+    let end = subject.duration().as_secs();
     let samples: Vec<_> = (1..=end).map(|second| (second as f64, sample)).collect();
     let outcome = Outcome {
-        scenario: scenario.name.clone(),
+        scenario: subject.name().to_owned(),
         seed: 1,
-        duration_s: scenario.duration.as_secs_f64(),
+        duration_s: subject.duration().as_secs_f64(),
         warmup_s: 0.0,
         resources: Named::from_iter([]),
         hosts: Named::from_iter([]),
         consumers: Named::from_iter([]),
         work: Work::default(),
     };
-    let tracks = scenario
-        .vms
-        .iter()
-        .map(|vm| Track { host: vm.host.clone(), consumer: vm.name.clone(), samples: samples.clone() })
-        .collect();
-    RunResult { outcome, tracks, law_per_vm: Vec::new() }
+    let track = |host: &HostName, consumer: &ConsumerName| Track {
+        host: host.clone(),
+        consumer: consumer.clone(),
+        samples: samples.clone(),
+    };
+    let mut result = RunResult {
+        outcome,
+        tracks: Vec::new(),
+        law_per_vm: Vec::new(),
+        loads: Vec::new(),
+        delays: Vec::new(),
+    };
+    match subject {
+        Subject::Scenario(scenario) => {
+            result.tracks = scenario.vms.iter().map(|vm| track(&vm.host, &vm.name)).collect();
+        }
+        Subject::Iscsi(plan) if sample.iops > 0.0 => {
+            let host = HostName::new("host").unwrap();
+            result.tracks = plan.machines.iter().map(|machine| track(&host, machine)).collect();
+            result.loads = vec![LoadFindings { requests: 100, took_s: Some(1.0) }; plan.loads.len()];
+            result.delays = (1..=end).map(|second| (second as f64, 1.0)).collect();
+        }
+        Subject::Iscsi(_) => {}
+    }
+    result
 }
 
-fn judged(experiments: &[Experiment], result: impl Fn(&Scenario) -> RunResult) -> Report {
+fn judged(experiments: &[Experiment], result: impl Fn(&Subject) -> RunResult) -> Report {
     let jobs = jobs(experiments, 1);
-    let results: Vec<_> = jobs.list().iter().map(|job| result(job.scenario)).collect();
+    let results: Vec<_> = jobs.list().iter().map(|job| result(job.subject)).collect();
     judge(experiments, &jobs, &results)
 }
 
@@ -52,7 +72,7 @@ const SAMPLE: Sample = Sample {
 
 #[test]
 fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
-    let report = judged(&catalogue(), |scenario| made_up(scenario, SAMPLE));
+    let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
     for experiment in &report.experiments {
         // The uncontrolled mixed workloads are only required to be slow, which this world is.
         assert_eq!(experiment.ok, experiment.id == "parda.table5", "{}", experiment.id);
@@ -63,7 +83,7 @@ fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
 #[test]
 fn what_was_not_measured_was_not_shown() {
     let nothing = Sample::default();
-    let report = judged(&catalogue(), |scenario| made_up(scenario, nothing));
+    let report = judged(&catalogue(), |subject| made_up(subject, nothing));
     assert!(report.experiments.iter().all(|experiment| !experiment.ok));
     for quantity in catalogue().iter().flat_map(|experiment| &experiment.quantities) {
         assert_eq!((quantity.measure)(&Trial::new([])), None, "{}", quantity.name);
@@ -121,7 +141,7 @@ fn rates(rates: &[f64]) -> Report {
         .list()
         .iter()
         .zip(rates)
-        .map(|(job, &iops)| made_up(job.scenario, Sample { iops, ..SAMPLE }))
+        .map(|(job, &iops)| made_up(job.subject, Sample { iops, ..SAMPLE }))
         .collect();
     judge(&experiments, &jobs, &results)
 }
@@ -151,8 +171,8 @@ fn the_mean_over_the_seeds_decides_and_all_seeds_are_reported() {
 fn nothing_judged_is_nothing_shown() {
     let mut empty = simple();
     empty.quantities.clear();
-    assert!(!judged(&[empty], |scenario| made_up(scenario, SAMPLE)).ok);
-    assert!(!judged(&[], |scenario| made_up(scenario, SAMPLE)).ok);
+    assert!(!judged(&[empty], |subject| made_up(subject, SAMPLE)).ok);
+    assert!(!judged(&[], |subject| made_up(subject, SAMPLE)).ok);
 }
 
 #[test]
@@ -160,7 +180,7 @@ fn one_that_differs_makes_the_whole_differ() {
     let (good, mut bad) = (simple(), simple());
     bad.id = "test.bad";
     bad.quantities[0].accepts = Accepts::AtMost(1.0);
-    let report = judged(&[good, bad], |scenario| made_up(scenario, SAMPLE));
+    let report = judged(&[good, bad], |subject| made_up(subject, SAMPLE));
     assert!(!report.ok && report.experiments[0].ok && !report.experiments[1].ok);
 }
 
@@ -186,13 +206,13 @@ fn what_experiments_have_in_common_is_simulated_once() {
     let runs: usize = all.iter().map(|experiment| experiment.runs.len()).sum();
     assert!(together.list().len() < runs);
     for (place, job) in together.list().iter().enumerate() {
-        assert!(together.list()[..place].iter().all(|other| other.scenario != job.scenario));
+        assert!(together.list()[..place].iter().all(|other| other.subject != job.subject));
     }
 }
 
 #[test]
 fn k_and_the_reading_of_alpha_stand_with_every_law() {
-    let report = judged(&catalogue(), |scenario| made_up(scenario, SAMPLE));
+    let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
     let laws: Vec<_> =
         report.experiments.iter().flat_map(|one| &one.runs).flat_map(|run| &run.laws).collect();
     assert!(laws.len() > 15);
@@ -206,10 +226,11 @@ fn k_and_the_reading_of_alpha_stand_with_every_law() {
 #[test]
 fn a_window_of_its_own_for_each_machine_adds_up() {
     let experiments = select(catalogue(), &["parda.per-vm"]).unwrap();
-    let scenario = &experiments[0].runs[0].scenario;
-    let mut result = made_up(scenario, SAMPLE);
+    let subject = &experiments[0].runs[0].subject;
+    let mut result = made_up(subject, SAMPLE);
     let whole = Span::new(0.0, 300.0);
     assert_eq!(result.window("host-1", whole), Some(20.0), "shared by both machines");
+    let Subject::Scenario(scenario) = subject else { unreachable!("PARDA's are scenarios") };
     result.law_per_vm = scenario.hosts.iter().map(|host| host.name.clone()).collect();
     assert_eq!(result.window("host-1", whole), Some(40.0), "each has one");
     assert_eq!(result.window("nobody", whole), None);

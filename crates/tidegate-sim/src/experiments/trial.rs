@@ -2,6 +2,7 @@
 
 use tidegate_units::{ConsumerName, HostName};
 
+use crate::iscsi::LoadFindings;
 use crate::scenario::Scope;
 use crate::{Outcome, Recorder, Row, Sample, Scenario};
 
@@ -47,6 +48,10 @@ pub struct RunResult {
     pub tracks: Vec<Track>,
     /// The hosts where each virtual machine has a window of its own.
     pub law_per_vm: Vec<HostName>,
+    /// What each load came to, in the order of the plan; over iSCSI only.
+    pub loads: Vec<LoadFindings>,
+    /// The end of each interval, and the mean delay of packets over it in milliseconds; over iSCSI only.
+    pub delays: Vec<(f64, f64)>,
 }
 
 /// Collects time series by consumer while a simulation runs.
@@ -58,7 +63,13 @@ impl Tracks {
     #[must_use]
     pub fn with(self, outcome: Outcome, scenario: &Scenario) -> RunResult {
         let per_vm = scenario.hosts.iter().filter(|host| host.scope == Scope::Vm);
-        RunResult { outcome, tracks: self.0, law_per_vm: per_vm.map(|host| host.name.clone()).collect() }
+        RunResult {
+            outcome,
+            tracks: self.0,
+            law_per_vm: per_vm.map(|host| host.name.clone()).collect(),
+            loads: Vec::new(),
+            delays: Vec::new(),
+        }
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use tidegate_sim::experiments::{Job, Jobs, RunResult, Tracks};
-use tidegate_sim::simulate;
+use tidegate_sim::experiments::{Job, Jobs, RunResult};
 
 use super::ReproduceError;
 
@@ -70,7 +69,7 @@ impl Executor {
     fn show(&self, done: usize, of: usize, job: &Job<'_>) {
         if self.live {
             // A progress line that cannot be shown is no failure.
-            let _ = write!(io::stderr(), "\r\x1b[K{done}/{of}  {}, seed {}", job.scenario.name, job.seed);
+            let _ = write!(io::stderr(), "\r\x1b[K{done}/{of}  {}, seed {}", job.subject.name(), job.seed);
         }
     }
 
@@ -82,8 +81,5 @@ impl Executor {
 }
 
 fn simulate_one(job: &Job<'_>) -> Result<RunResult, ReproduceError> {
-    let mut tracks = Tracks::default();
-    let outcome = simulate(job.scenario, job.seed, &mut tracks)
-        .map_err(|source| ReproduceError::Simulate { scenario: job.scenario.name.clone(), source })?;
-    Ok(tracks.with(outcome, job.scenario))
+    job.run().map_err(|source| ReproduceError::Simulate { what: job.subject.name().to_owned(), source })
 }

@@ -14,11 +14,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use tidegate_sim::Row;
 use tidegate_sim::experiments::{
-    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, Trial, UnknownExperiment, catalogue, judge,
-    select,
+    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment,
+    catalogue, judge, select,
 };
-use tidegate_sim::{Row, ScenarioError};
 
 use self::execute::Executor;
 use crate::page::plot::PlotError;
@@ -28,7 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate reproduce --list
   tidegate reproduce parda --report parda.html
-  tidegate reproduce parda.fig8 fig11 --json";
+  tidegate reproduce bjorgeengen --short
+  tidegate reproduce parda.fig8 eq3 --json";
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///
@@ -69,12 +70,12 @@ pub(crate) enum ReproduceError {
     #[error(transparent)]
     Unknown(#[from] UnknownExperiment),
     /// A run could not be simulated.
-    #[error("cannot simulate `{scenario}`: {source}")]
+    #[error("cannot simulate `{what}`: {source}")]
     Simulate {
-        /// The scenario's name.
-        scenario: String,
+        /// Its name.
+        what: String,
         /// Why.
-        source: ScenarioError,
+        source: SubjectError,
     },
     /// It ran, and differs.
     #[error("{} of {all} experiments differ from the paper: {}", .differ.len(), .differ.join(", "))]

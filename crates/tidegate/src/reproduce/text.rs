@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use tidegate_sim::experiments::{Experiment, ExperimentReport, LawReport, Report};
+use tidegate_sim::experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report};
 
 /// What there is, one line each.
 pub(super) fn list(experiments: &[Experiment]) -> String {
@@ -93,7 +93,8 @@ pub(super) fn table(report: &Report) -> String {
 /// The laws of all runs of an experiment, each once.
 pub(super) fn laws(experiment: &ExperimentReport) -> Vec<String> {
     let mut laws: Vec<String> = Vec::new();
-    for law in experiment.runs.iter().flat_map(|run| &run.laws).map(law) {
+    let pids = experiment.runs.iter().filter_map(|run| run.pid.as_ref()).map(pid);
+    for law in experiment.runs.iter().flat_map(|run| &run.laws).map(law).chain(pids) {
         if !laws.contains(&law) {
             laws.push(law);
         }
@@ -114,6 +115,23 @@ fn law(law: &LawReport) -> String {
         law.window.0,
         law.window.1,
         law.signal,
+    )
+}
+
+fn pid(pid: &PidReport) -> String {
+    format!(
+        "set point {} ms, K_p = {}, T_i = {} s, T_d = {} s, every {} s, {}, delays in steps of {} ms to {} ms of packets \
+         `{}`, for {}",
+        figure(pid.set_point_ms),
+        pid.proportional_gain,
+        pid.integral_time_s,
+        pid.derivative_time_s,
+        pid.interval_s,
+        pid.smoothing_s.map_or("smoothed by interval".to_owned(), |time| format!("smoothed over {time} s")),
+        pid.step_ms,
+        pid.greatest_ms,
+        pid.packets,
+        pid.members,
     )
 }
 
@@ -144,7 +162,9 @@ pub(super) fn figure(value: f64) -> String {
         _ => 3,
     };
     let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    // What rounds to nothing has no sign.
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -159,6 +179,7 @@ mod tests {
             (2.14, "2.14"),
             (0.8634, "0.863"),
             (0.0, "0"),
+            (-0.0004, "0"),
             (-1.5, "-1.5"),
             (100.0, "100"),
         ] {

@@ -1,0 +1,152 @@
+//! What machines do, and what is counted of it.
+
+use tidegate_device::Io;
+
+use super::findings::LoadFindings;
+use super::plan::{Load, When};
+use crate::Sample;
+use crate::random::Random;
+
+/// A load at work.
+pub(super) struct Work {
+    pub(super) load: Load,
+    random: Random,
+    /// Where the next sequential request lies in the area.
+    cursor: u64,
+    issued: u64,
+    moved: u64,
+    begun: Option<u64>,
+    pub(super) findings: LoadFindings,
+}
+
+/// What a place of a load's depth does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This request.
+    Request(Io),
+    /// Nothing before that time.
+    Wait(u64),
+    /// Nothing any more.
+    Nothing,
+}
+
+impl Work {
+    pub(super) fn new(load: &Load, random: Random) -> Self {
+        Self {
+            load: load.clone(),
+            random,
+            cursor: 0,
+            issued: 0,
+            moved: 0,
+            begun: None,
+            findings: LoadFindings::default(),
+        }
+    }
+
+    /// When it begins, where that does not depend on another.
+    pub(super) fn begins(&self) -> Option<u64> {
+        match self.load.when {
+            When::From(from) | When::Bursts { from, .. } => Some(nanos(from)),
+            When::After(_) => None,
+        }
+    }
+
+    pub(super) fn next(&mut self, now: u64) -> Next {
+        if let When::Bursts { from, on, off } = self.load.when {
+            let into = now.saturating_sub(nanos(from)) % (nanos(on) + nanos(off)).max(1);
+            if into >= nanos(on) {
+                return Next::Wait(now - into + nanos(on) + nanos(off));
+            }
+        }
+        if self.load.amount.is_some_and(|amount| self.issued >= amount.get()) {
+            return Next::Nothing;
+        }
+        let block = self.load.block.get();
+        let blocks = self.load.size.get() / block;
+        let place = if self.load.sequential { self.cursor % blocks } else { self.random.below(blocks) };
+        self.cursor += 1;
+        self.issued += block;
+        self.begun.get_or_insert(now);
+        let offset = self.load.start.get() + place * block;
+        let bytes = u32::try_from(block).unwrap_or(u32::MAX);
+        Next::Request(if self.load.write { Io::write(offset, bytes) } else { Io::read(offset, bytes) })
+    }
+
+    /// A request was answered. Whether that was the last of its amount.
+    pub(super) fn answered(&mut self, now: u64, bytes: u64) -> bool {
+        self.findings.requests += 1;
+        self.moved += bytes;
+        let last = self.load.amount.is_some_and(|amount| self.moved >= amount.get())
+            && self.findings.took_s.is_none();
+        if last {
+            let begun = self.begun.unwrap_or(now);
+            self.findings.took_s = Some((now - begun) as f64 * 1e-9);
+        }
+        last
+    }
+}
+
+pub(super) fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How many of something there were on average.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Level {
+    now: u64,
+    area: u64,
+    since: u64,
+}
+
+impl Level {
+    pub(super) fn set(&mut self, at: u64, level: u64) {
+        self.area += self.now * (at - self.since);
+        (self.now, self.since) = (level, at);
+    }
+
+    pub(super) const fn get(&self) -> u64 {
+        self.now
+    }
+
+    /// The level times nanoseconds since this was asked last.
+    pub(super) fn take(&mut self, at: u64) -> u64 {
+        self.set(at, self.now);
+        std::mem::take(&mut self.area)
+    }
+}
+
+/// What a machine got since the last row of the time series.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Meter {
+    requests: u64,
+    bytes: u64,
+    /// Nanoseconds, of all requests together: at the storage, and as the machine feels it.
+    stored: u64,
+    felt: u64,
+    pub(super) outstanding: Level,
+}
+
+impl Meter {
+    pub(super) const fn answered(&mut self, bytes: u64, stored: u64, felt: u64) {
+        self.requests += 1;
+        self.bytes += bytes;
+        self.stored += stored;
+        self.felt += felt;
+    }
+
+    pub(super) fn take(&mut self, at: u64, seconds: f64) -> Sample {
+        let requests = self.requests as f64;
+        let mean = |nanos: u64| (self.requests > 0).then(|| nanos as f64 * 1e-6 / requests);
+        let sample = Sample {
+            device_latency_ms: mean(self.stored),
+            latency_ms: mean(self.felt),
+            iops: requests / seconds,
+            bytes_per_s: self.bytes as f64 / seconds,
+            ops_per_s: requests / seconds,
+            outstanding: self.outstanding.take(at) as f64 * 1e-9 / seconds,
+            ..Sample::default()
+        };
+        *self = Self { outstanding: self.outstanding, ..Self::default() };
+        sample
+    }
+}

@@ -1,0 +1,34 @@
+//! Requests over iSCSI and TCP to a target whose outgoing packets are delayed: how a delay paces who reads and writes.
+//!
+//! A command's way: the initiator writes data units into a TCP connection; the target asks for what it has no data of yet
+//! (R2T), gives the request to the storage, and answers. TCP sends no more than a window beyond what it knows to have
+//! arrived, and learns of that by acknowledgements, which travel by themselves or with data. The target's packets to a
+//! held initiator wait, all of them or those of a class ([`Packets`]), in order. So one millisecond of delay costs a
+//! request a millisecond for every wait in it: for an R2T, for the answer, and for each window that it has to fill.
+//!
+//! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with the lab, whose
+//! kernels and sessions are real; which of several buffers binds was learnt there, how large it is was not.
+//!
+//! Left out: loss (no packet was lost in the lab where order was kept), congestion windows, delayed acknowledgements (what
+//! reaches the target is acknowledged at once), and the processors' time.
+
+mod egress;
+mod engine;
+mod findings;
+mod load;
+mod plan;
+mod protocol;
+mod regulate;
+mod session;
+mod store;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+pub use egress::Packets;
+pub use engine::simulate;
+pub use findings::{Findings, LoadFindings};
+pub use plan::{InvalidPlan, Load, Members, Network, Plan, Store, Throttle, When};
+pub use protocol::Protocol;
+
+use protocol::HEADER;

@@ -1,0 +1,129 @@
+//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: which data units a command takes, and who waits for whom.
+
+use tidegate_units::Bytes;
+
+/// The basic header segment that begins every protocol data unit (RFC 7143 §11.2.1).
+pub(super) const HEADER: u64 = 48;
+
+/// What initiator and target agreed on at login (RFC 7143 §13). `MaxOutstandingR2T` is 1, which is the default of the
+/// standard and of both targets, and no data goes unsolicited but with its command (`InitialR2T=Yes`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol {
+    /// Whether a command brings its first data along.
+    pub immediate_data: bool,
+    /// How much of them at most.
+    pub first_burst: Bytes,
+    /// How much one R2T asks for at most.
+    pub max_burst: Bytes,
+    /// The target's `MaxRecvDataSegmentLength`: the most in one data unit to it.
+    pub to_target: Bytes,
+    /// The initiator's: the most in one data unit from the target.
+    pub to_initiator: Bytes,
+    /// Commands of one session outstanding at most; further ones wait at the initiator.
+    pub queue_depth: u32,
+    /// Whether the target sends the header of read data in a packet of its own.
+    pub header_alone: bool,
+}
+
+impl Protocol {
+    /// open-iscsi and LIO by default: what the lab's initiators negotiated (`negotiated` in
+    /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. That LIO sends headers by themselves is
+    /// seen there (lab/README.md, "What is not delayed overtakes what is").
+    pub const LIO: Self = Self {
+        immediate_data: true,
+        first_burst: Bytes::from_kib(64),
+        max_burst: Bytes::from_kib(256),
+        to_target: Bytes::from_kib(256),
+        to_initiator: Bytes::from_kib(256),
+        queue_depth: 32,
+        header_alone: true,
+    };
+
+    /// The iSCSI Enterprise Target by default, which the paper used: the values of the standard, data units to it of 8 KiB
+    /// and from it of as much (ietd.conf(5): `MaxRecvDataSegmentLength`, `MaxXmitDataSegmentLength` 8192).
+    pub const IET: Self = Self {
+        immediate_data: true,
+        first_burst: Bytes::from_kib(64),
+        max_burst: Bytes::from_kib(256),
+        to_target: Bytes::from_kib(8),
+        to_initiator: Bytes::from_kib(8),
+        queue_depth: 32,
+        header_alone: false,
+    };
+
+    /// How much of a write comes with its command.
+    pub(super) fn immediate(&self, bytes: u64) -> u64 {
+        if self.immediate_data { bytes.min(self.first_burst.get()).min(self.to_target.get()) } else { 0 }
+    }
+
+    /// How much the next R2T asks for, of what is missing.
+    pub(super) fn burst(&self, missing: u64) -> u64 {
+        missing.min(self.max_burst.get())
+    }
+}
+
+/// A protocol data unit; `task` is its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pdu {
+    /// A SCSI command, with immediate data.
+    Command { task: usize, data: u64 },
+    /// Data that an R2T asked for.
+    DataOut { task: usize, data: u64 },
+    /// The target is ready for so much.
+    R2t { task: usize, wanted: u64 },
+    /// What was read; the last brings the status (§11.7.3), so that reads have no response.
+    DataIn { task: usize, data: u64, last: bool },
+    /// A write is done.
+    Response { task: usize },
+}
+
+impl Pdu {
+    /// Its length in the stream.
+    pub(super) const fn bytes(self) -> u64 {
+        HEADER
+            + match self {
+                Self::Command { data, .. } | Self::DataOut { data, .. } | Self::DataIn { data, .. } => data,
+                Self::R2t { .. } | Self::Response { .. } => 0,
+            }
+    }
+
+    /// Whether writes wait for it.
+    pub(super) const fn paces_writes(self) -> bool {
+        matches!(self, Self::R2t { .. } | Self::Response { .. })
+    }
+}
+
+/// Splits what is to be sent into data units of at most so much.
+pub(super) fn segments(mut data: u64, most: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let segment = data.min(most);
+        data -= segment;
+        (segment > 0).then_some(segment)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_write_of_64_kib_needs_no_r2t_of_lio_and_one_of_iet() {
+        assert_eq!(Protocol::LIO.immediate(65_536), 65_536);
+        assert_eq!(Protocol::LIO.burst(262_144 - 65_536), 196_608);
+        assert_eq!(Protocol::IET.immediate(65_536), 8_192);
+        let none = Protocol { immediate_data: false, ..Protocol::LIO };
+        assert_eq!((none.immediate(65_536), none.burst(1 << 20)), (0, 262_144));
+    }
+
+    proptest! {
+        #[test]
+        fn segments_are_all_of_it(data in 0u64..1_000_000, most in 1u64..300_000) {
+            let parts: Vec<_> = segments(data, most).collect();
+            prop_assert_eq!(parts.iter().sum::<u64>(), data);
+            prop_assert!(parts.iter().all(|part| (1..=most).contains(part)));
+            prop_assert_eq!(parts.len() as u64, data.div_ceil(most));
+        }
+    }
+}
