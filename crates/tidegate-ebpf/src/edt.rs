@@ -102,7 +102,8 @@ mod tests {
     fn every_port_has_a_bit_of_its_own() {
         let settings = settings(Packets::Responses, 0x71de_0001, &[0, 3260, 65_535].into());
         assert_eq!(settings[..8], [2_u32.to_ne_bytes(), 0x71de_0001_u32.to_ne_bytes()].concat());
-        let set: Vec<usize> = (0..65_536).filter(|port| settings[8 + port / 8] >> (port % 8) & 1 == 1).collect();
+        let set: Vec<usize> =
+            (0..65_536).filter(|port| settings[8 + port / 8] >> (port % 8) & 1 == 1).collect();
         assert_eq!(set, [0, 3260, 65_535]);
     }
 }

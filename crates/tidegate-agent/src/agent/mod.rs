@@ -19,7 +19,7 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::session::Target;
-use tidegate_host::throttle::{Found, Guardian, Netem, undo};
+use tidegate_host::throttle::{Found, Guardian, PacketDelay, undo};
 use tidegate_host::{ReadError, Root};
 use tidegate_units::Instant;
 
@@ -188,7 +188,7 @@ impl Agent {
         }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(&mut self.complaints);
-        if let Err(error) = throttle.netem.apply(now, &step.holds) {
+        if let Err(error) = throttle.delay.apply(now, &step.holds) {
             self.complaints.make(&error);
         }
     }
@@ -207,6 +207,7 @@ impl Agent {
         let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
         let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
         let fixed = [
+            ("throttle", config.throttle != self.config.throttle),
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("dry_run of all resources", acts != self.throttle.is_some()),
@@ -236,7 +237,7 @@ impl Agent {
 /// What holds, and what lets go when the agent cannot.
 #[derive(Debug)]
 struct Throttle {
-    netem: Netem,
+    delay: PacketDelay,
     guardian: Guardian,
     command: GuardianCommand,
     /// Whoever has it is the only agent here.
@@ -249,8 +250,9 @@ impl Throttle {
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command).map_err(AgentError::Guardian)?;
-        let netem = Netem::new(config.packets, config.ports.clone()).map_err(AgentError::Throttle)?;
-        Ok(Self { netem, guardian, command: command.clone(), _only: only })
+        let delay =
+            PacketDelay::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
+        Ok(Self { delay, guardian, command: command.clone(), _only: only })
     }
 
     /// Starts the guardian anew when somebody ended it.
