@@ -12,8 +12,10 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    rest         the agent runs and nobody is to be held: what is in the kernel
    sets         who is in the set, and when
    target-MS    with the bursts and the agent, for each target
+   edt-target-MS  the same with the throttle `edt`, for the first of the targets
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
+   edt-killed, edt-ended  the same with the throttle `edt`
    foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
 
 Leaves /out/measured.json, and the agent's log of each phase.
@@ -31,6 +33,7 @@ import iscsi
 WRITERS = (2, 3, 4)
 JOBS = 4
 CONFIGURATION = """\
+throttle = "{throttle}"
 [resource.vg0]
 target = "{target}ms"
 {more}
@@ -46,7 +49,8 @@ class Agent:
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
-        iscsi.write(path, CONFIGURATION.format(target=f"{target:g}", more=more))
+        throttle = "edt" if name.startswith("edt-") else "netem"
+        iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=more))
         self.log = open(f"/out/{name}.log", "w")
         self.process = lab.target_popen(["tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
         iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
@@ -125,9 +129,9 @@ def watch_sets(lab, options):
     return {"wrote": [2, 10], "seen": seen}
 
 
-def hold(lab, options, log):
+def hold(lab, options, log, seconds=14):
     """Writes until the agent holds: then the load's result is still to be waited for."""
-    load = lab.start_fio([reader(lab, 14)] + writers(lab, options, 1, 12))
+    load = lab.start_fio([reader(lab, seconds)] + writers(lab, options, 1, seconds - 2))
     iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
     time.sleep(2)
     return load
@@ -141,6 +145,7 @@ def main():
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
@@ -169,17 +174,23 @@ def main():
         measured["sets"] = watch_sets(lab, options)
     measured["rest"]["after"] = kernel(lab)
 
-    for target in targets:
-        name = f"target-{target:g}"
+    regulated = [f"target-{target:g}" for target in targets]
+    if not options.short:
+        regulated.append(f"edt-{regulated[0]}")
+    for name in regulated:
+        target = float(name.split("-")[-1])
         phase(name)
         with Agent(lab, name, target, options.more):
             measured[name] = bursts(lab, options)
         measured[name]["after"] = kernel(lab)
 
-    for name, with_signal, wait in (("killed", signal.SIGKILL, 2), ("ended", signal.SIGTERM, 0)):
+    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8)]
+    if not options.short:
+        ends.append(("edt-ended", signal.SIGTERM, 0, 8))
+    for name, with_signal, wait, seconds in ends:
         phase(name)
         with Agent(lab, name, targets[0], options.more) as agent:
-            load = hold(lab, options, f"/out/{name}.log")
+            load = hold(lab, options, f"/out/{name}.log", seconds)
             during = kernel(lab)
             agent.end(with_signal)
             time.sleep(wait)

@@ -23,6 +23,8 @@ const ROUTE_STAYS: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     known: BTreeMap<IpAddr, (u32, Instant)>,
+    /// When those that nobody asks for any more were forgotten.
+    tidied: Instant,
 }
 
 impl Routes {
@@ -43,7 +45,11 @@ impl Routes {
         }
         let interface =
             tc.interface_towards(address).map_err(|source| ThrottleError::Unreachable { address, source })?;
-        self.known.retain(|_, (_, asked)| now.saturating_since(*asked) < ROUTE_STAYS);
+        // Not with every answer: ten thousand members would cost their square.
+        if now.saturating_since(self.tidied) >= ROUTE_STAYS {
+            self.known.retain(|_, (_, asked)| now.saturating_since(*asked) < ROUTE_STAYS);
+            self.tidied = now;
+        }
         self.known.insert(address, (interface, now));
         Ok(interface)
     }

@@ -55,7 +55,7 @@ pub enum Method {
 #[derive(Debug)]
 pub enum PacketDelay {
     /// By netem.
-    Netem(Netem),
+    Netem(Box<Netem>),
     /// By departure times.
     Edt(Box<Edt>),
 }
@@ -67,7 +67,7 @@ impl PacketDelay {
     /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
     pub fn new(method: Method, packets: Packets, ports: &BTreeSet<u16>) -> io::Result<Self> {
         Ok(match method {
-            Method::Netem => Self::Netem(Netem::new(packets, ports.clone())?),
+            Method::Netem => Self::Netem(Box::new(Netem::new(packets, ports.clone())?)),
             Method::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
         })
     }

@@ -149,7 +149,7 @@ mod tests {
         let mut resources = Resources::default();
         assert!(resources.take(at(0), &[hold("a")]).unwrap());
         let longer = Hold { delay: Latency::from_millis(40), ..hold("a") };
-        assert!(!resources.take(at(100), &[longer.clone()]).unwrap());
+        assert!(!resources.take(at(100), std::slice::from_ref(&longer)).unwrap());
         let another = Hold { members: [[192, 0, 2, 2].into()].into(), ..longer };
         assert!(resources.take(at(200), &[another]).unwrap());
         assert!(!resources.take(at(300), &[]).unwrap(), "its rule is still there");

@@ -167,7 +167,7 @@ fn take<T: TryFrom<Map, Error = MapError>>(loaded: &mut Ebpf, name: &str) -> io:
     T::try_from(map).map_err(|error| failed(name, &error))
 }
 
-fn same<T: PartialEq>(what: &str, found: T, wanted: T) -> io::Result<()> {
+fn same<T: PartialEq + Copy>(what: &str, found: T, wanted: T) -> io::Result<()> {
     if found == wanted {
         return Ok(());
     }

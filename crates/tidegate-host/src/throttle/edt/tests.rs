@@ -2,7 +2,9 @@
 //! load programs, and a Linux that runs them on made-up packets; that fq then holds them is for the lab.
 
 use aya::programs::{TestRun, TestRunOptions};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::super::undo;
 use super::*;
 
 const SOMEBODY: &str = "10.0.0.11";
@@ -212,6 +214,30 @@ fn a_stranger_that_knows_the_number_can_let_everybody_go() {
     release(&[edt.program.id()].into()).unwrap();
     assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic());
     assert_eq!(run(&edt, &Packet::to(SOMEBODY)).0, HELD, "in order");
+}
+
+/// In a network namespace of its own, as root.
+#[test]
+fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
+    const LOOPBACK: u32 = 1;
+    let trial = std::thread::spawn(|| {
+        // SAFETY: only this thread changes its network namespace, before it opens anything.
+        if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+            assert_eq!(error, rustix::io::Errno::PERM);
+            return;
+        }
+        let Some(mut edt) = holding(Packets::All, Latency::from_millis(5_000)) else { return };
+        edt.tc.add_root(LOOPBACK).unwrap();
+        edt.attach(LOOPBACK).unwrap();
+        let programs: Vec<_> =
+            edt.tc.filters(LOOPBACK).unwrap().iter().map(|filter| filter.program).collect();
+        assert_eq!(programs, [edt.program.id()]);
+        let found = undo().unwrap();
+        assert_eq!((found.interfaces.as_slice(), found.table), (&["lo".to_owned()][..], false));
+        assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "what was still held could leave at once");
+        assert!(undo().unwrap().nothing());
+    });
+    trial.join().unwrap();
 }
 
 #[test]
