@@ -373,16 +373,32 @@ class Experiment:
         self.throttle.remove()
         combinations = [(64, depth) for depth in self.options.depths]
         for throttle in THROTTLES:
-            with Pulse(self.lab.device(2)), Agent(self.lab, throttle) as agent:
-                for delay in self.options.delays:
-                    agent.hold(delay)
-                    for direction in DIRECTIONS:
-                        self.transfer(1, direction, combinations, part="throttles", classification=throttle, delay_ms=delay)
-                        if delay:
-                            self.loads[-1]["held_ms"] = agent.held_ms()
+            with self.agent(throttle, "all", 1) as agent:
+                self.agent_holds(agent, throttle, 1, combinations)
                 for direction in DIRECTIONS:
                     self.agent_jumps(agent, direction)
-                self.complaints[throttle] = agent.complaints()
+        if "responses" in self.options.throttles_too:
+            for throttle in THROTTLES:
+                with self.agent(throttle, "responses", 1) as agent:
+                    self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
+        if "ipv6" in self.options.throttles_too:
+            with self.agent("edt", "all", 2) as agent:
+                self.agent_holds(agent, "edt, IPv6", 2, [(64, 1)])
+
+    @contextlib.contextmanager
+    def agent(self, throttle, packets, initiator):
+        """The other initiator reads a little meanwhile."""
+        with Pulse(self.lab.device(3 - initiator)), Agent(self.lab, throttle, packets) as agent:
+            yield agent
+            self.complaints[f"{throttle}, {packets}, initiator {initiator}"] = agent.complaints()
+
+    def agent_holds(self, agent, what, initiator, combinations):
+        for delay in self.options.delays:
+            agent.hold(delay)
+            for direction in DIRECTIONS:
+                self.transfer(initiator, direction, combinations, part="throttles", classification=what, delay_ms=delay)
+                if delay:
+                    self.loads[-1]["held_ms"] = agent.held_ms()
 
     def agent_jumps(self, agent, direction):
         row = {"part": "jump", "how": f"agent, {agent.throttle}", "classification": "all", "direction": direction}
@@ -421,6 +437,7 @@ def arguments():
     parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
+    parser.add_argument("--throttles-too", type=names, default=["responses", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
