@@ -89,3 +89,23 @@ pub(super) fn name_of(index: u32) -> String {
         .and_then(|socket| netdevice::index_to_name(socket, index).ok())
         .unwrap_or_else(|| format!("interface {index}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_asked_for_any_more_is_forgotten() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut tc = Tc::open().unwrap();
+        let mut routes = Routes::default();
+        let mut known = |now, last| {
+            assert_eq!(routes.towards(&mut tc, at(now), [127, 0, 0, last].into()).unwrap(), 1);
+            routes.known.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(known(20, 1), ["127.0.0.1"]);
+        assert_eq!(known(25, 2), ["127.0.0.1", "127.0.0.2"]);
+        assert_eq!(known(31, 2), ["127.0.0.1", "127.0.0.2"], "it is known what leads there");
+        assert_eq!(known(36, 2), ["127.0.0.2"]);
+    }
+}
