@@ -371,12 +371,13 @@ class Experiment:
 
     def part_throttles(self):
         self.throttle.remove()
-        combinations = [(64, depth) for depth in self.options.depths]
+        combinations = [(64, depth) for depth in self.options.throttle_depths or self.options.depths]
         for throttle in THROTTLES:
             with self.agent(throttle, "all", 1) as agent:
                 self.agent_holds(agent, throttle, 1, combinations)
-                for direction in DIRECTIONS:
-                    self.agent_jumps(agent, direction)
+                if throttle in self.options.throttle_jumps:
+                    for direction in DIRECTIONS:
+                        self.agent_jumps(agent, direction)
         if "responses" in self.options.throttles_too:
             for throttle in THROTTLES:
                 with self.agent(throttle, "responses", 1) as agent:
@@ -416,7 +417,7 @@ class Experiment:
             self.complaints[f"{throttle}, {packets}, initiator {initiator}"] = agent.complaints()
 
     def agent_holds(self, agent, what, initiator, combinations):
-        for delay in self.options.delays:
+        for delay in self.options.throttle_delays or self.options.delays:
             agent.hold(delay)
             for direction in DIRECTIONS:
                 self.transfer(initiator, direction, combinations, part="throttles", classification=what, delay_ms=delay)
@@ -460,6 +461,9 @@ def arguments():
     parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
+    parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
+    parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
+    parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
     parser.add_argument("--throttles-too", type=names, default=["responses", "orphaned", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()

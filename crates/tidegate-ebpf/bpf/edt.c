@@ -178,7 +178,7 @@ int tidegate_edt(struct packet *packet)
 	if (!delay || !settings || !is_meant(packet, &tcp, settings))
 		return 0;
 	/* The time that TCP gave it is not kept: where some fq once paced the connection, TCP spreads packets over the round
-	 * trip that it measures, of which this delay is a part. They would be held for it a second time. */
+	 * trip that it measures, of which this delay is a part. They would be held a little longer than they are to be. */
 	packet->departure = in_order(&to, ktime_get_ns() + *delay);
 	if ((packet->priority & PRIORITIES) == CONTROL)
 		packet->priority = INTERACTIVE;

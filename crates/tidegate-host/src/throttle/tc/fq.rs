@@ -21,9 +21,9 @@ pub(in super::super) struct Fair {
     /// Packets that may wait, and those of one connection; more are dropped. By default 10 000 and 100.
     limit: u32,
     flow_limit: u32,
-    /// Whether connections that have a queue here are told to space their packets. By default they are: by the round trip
-    /// that TCP measures, of which what is held here is a part, so that reads would wait for the delay twice
-    /// (lab/README.md, "EDT beside netem").
+    /// Whether connections that have a queue here are told to space their packets. By default they are: over the round trip
+    /// that TCP measures, of which what is held here is a part, so that data would be held for a little longer than its time
+    /// says.
     paces: bool,
     /// Packets to other machines' connections are told apart by this much of a hash.
     orphan_mask: u32,
