@@ -382,32 +382,14 @@ class Experiment:
             for throttle in THROTTLES:
                 with self.agent(throttle, "responses", 1) as agent:
                     self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
-        if "orphaned" in self.options.throttles_too:
-            self.without_small_queues()
+        if "uncorked" in self.options.throttles_too:
+            self.lab.autocorking(False)
+            with self.agent("edt", "all", 1) as agent:
+                self.agent_holds(agent, "edt, uncorked", 1, [(64, 1), (64, 8)])
+            self.lab.autocorking(True)
         if "ipv6" in self.options.throttles_too:
             with self.agent("edt", "all", 2) as agent:
                 self.agent_holds(agent, "edt, IPv6", 2, [(64, 1)])
-
-    def without_small_queues(self):
-        """A netem that delays nothing above edt's fq: it takes packets off their socket's account, as netem does with all that
-        it holds. The agent is stopped meanwhile: it would put its own queue back."""
-        delay = max(self.options.delays)
-        limits = f"limit {NETEM_LIMIT}"
-        with Pulse(self.lab.device(2)), Agent(self.lab, "edt") as agent:
-            agent.hold(delay)
-            agent.process.send_signal(signal.SIGSTOP)
-            with self.lab.target_namespace():
-                iscsi.batch("tc", ["qdisc del dev eth0 parent 71de:1",
-                                   f"qdisc add dev eth0 parent 71de:1 handle 71df: netem {limits} rate 100gbit",
-                                   f"qdisc add dev eth0 parent 71df:1 handle 71e0: fq nopacing {limits} flow_limit {NETEM_LIMIT}"])
-            for direction in DIRECTIONS:
-                load = {"part": "orphaned", "classification": "edt", "delay_ms": delay, "direction": direction}
-                with counted(self.lab, load):
-                    [result] = transfers(self.lab, 1, direction, [(64, 1)], self.options.amounts)
-                load |= next(rows_of([result], [(64, 1)], direction, {}))
-                self.loads.append(load)
-                print("orphaned", delay, direction, f"{load['ms_per_io']:.2f} ms", load["tcp"], flush=True)
-            agent.process.send_signal(signal.SIGCONT)
 
     @contextlib.contextmanager
     def agent(self, throttle, packets, initiator):
@@ -464,7 +446,7 @@ def arguments():
     parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
-    parser.add_argument("--throttles-too", type=names, default=["responses", "orphaned", "ipv6"], help="with the agent, beside all packets over IPv4")
+    parser.add_argument("--throttles-too", type=names, default=["responses", "uncorked", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 

@@ -321,6 +321,10 @@ class Lab:
         """Holds at once, for connections that exist too."""
         self._for_both_sides("tcp_early_retrans", 3 if wanted else 0)
 
+    def autocorking(self, wanted):
+        """Whether TCP keeps small writes back while an earlier packet of the connection is still in its own host."""
+        self._for_both_sides("tcp_autocorking", int(wanted))
+
     def _for_both_sides(self, key, value):
         for where in (None, "tgt"):
             with namespace(where) if where else contextlib.nullcontext():

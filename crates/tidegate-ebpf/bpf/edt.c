@@ -127,9 +127,11 @@ static ALWAYS_INLINE int is_meant(const struct packet *packet, const struct tran
 	words = header.words >> 4;
 	if (tcp->length == words * 4)
 		return !(header.flags & (FIN | SYN | RST));
-	if (settings->packets != RESPONSES)
+	if (settings->packets != RESPONSES || !tcp->length || packet->length < tcp->length)
 		return 0;
-	return load(packet, tcp->at + words * 4, &opcode, sizeof(opcode)) && (opcode == SCSI_RESPONSE || opcode == R2T);
+	/* Counted from the end: the payload may be elsewhere than the headers, and the link layer's has any length. */
+	return skb_load_bytes(packet, packet->length - tcp->length + words * 4, &opcode, sizeof(opcode)) == 0 &&
+	       (opcode == SCSI_RESPONSE || opcode == R2T);
 }
 
 /* Not before `wanted`, and not before the last one: fq sorts the packets of a connection by their times, and TCP takes

@@ -18,12 +18,14 @@ enum { NO_PREALLOC = 1 };
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static u64 (*const ktime_get_ns)(void) = (void *)5;
+static long (*const skb_load_bytes)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
+/* Of what is in the packet's first piece only: headers are, payload may not be. */
 static long (*const skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 length, u32 from) = (void *)68;
 enum { FROM_NETWORK_HEADER = 1 };
 
 /* struct __sk_buff, as far as the last field that is used. */
 struct packet {
-	u32 length;
+	u32 length; /* with the link layer's header */
 	u32 unused_1[3];
 	u32 protocol; /* of the link layer, in network order */
 	u32 unused_2[3];
