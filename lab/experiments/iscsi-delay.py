@@ -382,11 +382,11 @@ class Experiment:
             for throttle in THROTTLES:
                 with self.agent(throttle, "responses", 1) as agent:
                     self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
-        if "uncorked" in self.options.throttles_too:
-            self.lab.autocorking(False)
+        if "wide" in self.options.throttles_too:
+            self.lab.small_queues(wide=True)
             with self.agent("edt", "all", 1) as agent:
-                self.agent_holds(agent, "edt, uncorked", 1, [(64, 1), (64, 8)])
-            self.lab.autocorking(True)
+                self.agent_holds(agent, "edt, wide", 1, [(64, 1), (64, 8)])
+            self.lab.small_queues(wide=False)
         if "ipv6" in self.options.throttles_too:
             with self.agent("edt", "all", 2) as agent:
                 self.agent_holds(agent, "edt, IPv6", 2, [(64, 1)])
@@ -446,7 +446,7 @@ def arguments():
     parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
-    parser.add_argument("--throttles-too", type=names, default=["responses", "uncorked", "ipv6"], help="with the agent, beside all packets over IPv4")
+    parser.add_argument("--throttles-too", type=names, default=["responses", "wide", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
