@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test unit integration lab-short experiments bench lint packages deb release clean-lab
+.PHONY: help demo test unit integration lab-short experiments bench lint packages compiler deb release clean-lab
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -20,7 +20,7 @@ experiments: ## Every experiment in full; dated results under bench/runs/
 bench: ## Speed benches, each beside what it compares with
 	@scripts/bench
 
-lint: ## Formatting and lints, warnings are errors
+lint: compiler ## Formatting and lints, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
@@ -30,5 +30,8 @@ packages: ## Install the clients and the emulator that the tests use (Debian, as
 deb: release ## A Debian package with the program, its services and documents
 	@scripts/deb
 
-release: ## The release binary
+compiler: ## Install clang, which compiles the programs for the kernel (Debian, as root)
+	@scripts/compiler
+
+release: compiler ## The release binary
 	$(CARGO) build --locked --release --bin tidegate

@@ -13,9 +13,11 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    sets         who is in the set, and when
    pairs        what twelve writers get beside an agent at rest, and without it, by turns
    target-MS    with the bursts and the agent, for each target
+   edt-target-MS  the same with the throttle `edt`, for the first of the targets
    identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
+   edt-killed, edt-ended  the same with the throttle `edt`
    foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
 
 Leaves /out/measured.json, and the agent's log of each phase.
@@ -33,6 +35,7 @@ import iscsi
 WRITERS = (2, 3, 4)
 JOBS = 4
 CONFIGURATION = """\
+throttle = "{throttle}"
 [resource.vg0]
 target = "{target}ms"
 {more}
@@ -43,10 +46,15 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-# The user and the capabilities that packaging/tidegate-agent.service gives the agent.
-CAPABILITIES = "-all,+net_admin,+dac_read_search"
-UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
-                "--inh-caps", CAPABILITIES, "--ambient-caps", CAPABILITIES, "--bounding-set", CAPABILITIES]
+# The capabilities that packaging/tidegate-agent.service gives the agent, and for `edt` those of docs/agent.md.
+CAPABILITIES = {"netem": "-all,+net_admin,+dac_read_search",
+                "edt": "-all,+net_admin,+dac_read_search,+bpf,+sys_admin"}
+
+
+def unprivileged(throttle):
+    """How a program is started as the service is: as nobody, with the capabilities that it needs."""
+    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", CAPABILITIES[throttle])]
+    return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", *sets]
 
 
 class Agent:
@@ -54,9 +62,10 @@ class Agent:
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
-        iscsi.write(path, CONFIGURATION.format(target=f"{target:g}", more=more))
+        throttle = "edt" if name.startswith("edt-") else "netem"
+        iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=more))
         self.log = open(f"/out/{name}.log", "w")
-        self.process = lab.target_popen([*UNPRIVILEGED, "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
+        self.process = lab.target_popen([*unprivileged(throttle), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
         iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
@@ -148,10 +157,10 @@ def pairs(lab, options):
 
 def identify(lab, options, target):
     """What it found, and the phase with the gains that it proposes."""
-    iscsi.write("/tmp/identify.toml", CONFIGURATION.format(target=f"{target:g}", more=options.more))
+    iscsi.write("/tmp/identify.toml", CONFIGURATION.format(throttle="netem", target=f"{target:g}", more=options.more))
     load = lab.start_fio([reader(lab, 64)] + writers(lab, options, 1, 62))
     time.sleep(2)
-    found = json.loads(lab.target_exec([*UNPRIVILEGED, "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"]))
+    found = json.loads(lab.target_exec([*unprivileged("netem"), "tidegate", "identify", "-c", "/tmp/identify.toml", "--relay", "--json"]))
     left = kernel(lab)
     lab.stop_fio(load)
     gains = f'pid = {{ proportional_gain = {found["proportional_gain"]:.2f}, integral_time = "{1e3 * found["integral_time_s"]:.0f}ms" }}'
@@ -160,9 +169,9 @@ def identify(lab, options, target):
     return {**found, "gains": gains, "after": left}, {**phase, "target_ms": target, "after": kernel(lab)}
 
 
-def hold(lab, options, log):
+def hold(lab, options, log, seconds=14):
     """Writes until the agent holds: then the load's result is still to be waited for."""
-    load = lab.start_fio([reader(lab, 14)] + writers(lab, options, 1, 12))
+    load = lab.start_fio([reader(lab, seconds)] + writers(lab, options, 1, seconds - 2))
     iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
     time.sleep(2)
     return load
@@ -177,6 +186,7 @@ def main():
     parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
+    parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
@@ -207,8 +217,11 @@ def main():
     phase("pairs")
     measured["pairs"] = pairs(lab, options)
 
-    for target in targets:
-        name = f"target-{target:g}"
+    regulated = [f"target-{target:g}" for target in targets]
+    if not options.short:
+        regulated.append(f"edt-{regulated[0]}")
+    for name in regulated:
+        target = float(name.split("-")[-1])
         phase(name)
         with Agent(lab, name, target, options.more):
             measured[name] = bursts(lab, options)
@@ -217,10 +230,13 @@ def main():
     phase("identify")
     measured["identify"], measured["identified"] = identify(lab, options, targets[0])
 
-    for name, with_signal, wait in (("killed", signal.SIGKILL, 2), ("ended", signal.SIGTERM, 0)):
+    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8)]
+    if not options.short:
+        ends.append(("edt-ended", signal.SIGTERM, 0, 8))
+    for name, with_signal, wait, seconds in ends:
         phase(name)
         with Agent(lab, name, targets[0], options.more) as agent:
-            load = hold(lab, options, f"/out/{name}.log")
+            load = hold(lab, options, f"/out/{name}.log", seconds)
             during = kernel(lab)
             agent.end(with_signal)
             time.sleep(wait)

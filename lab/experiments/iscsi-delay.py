@@ -11,6 +11,8 @@ usage: iscsi-delay.py [--window BYTES] [--parts LIST] …, see --help. Parts:
              is changed; the same with a rate
    baseline  HTB on egress and policing on ingress, set to the throughputs that the sweep had with delay
    mixed     reads and writes at once over one session
+   throttles the same as in the sweep for all packets, by `tidegate agent` with each of its throttles, netem and edt; then
+             its delay jumps. An agent with a target that cannot be kept holds for its longest delay, always
 
 Classifications, of packets that the target sends to the initiator:
 
@@ -26,6 +28,10 @@ Leaves /out/measured.json.
 import argparse
 import contextlib
 import json
+import mmap
+import os
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -66,6 +72,20 @@ DIRECTIONS = ("read", "write")
 NETEM_LIMIT = 100_000
 JUMP_MS = (20, 2)
 JUMP_EVERY_S = 0.1
+THROTTLES = ("netem", "edt")
+# Both initiators are members: the agent gives no delay to one that has nothing outstanding, and the second always reads.
+AGENT = """\
+throttle = "{throttle}"
+packets = "{packets}"
+[resource.vg0]
+target = "1ms"
+writers = false
+members = {members}
+pid = {{ greatest = "{greatest}ms", proportional_gain = 100 }}
+"""
+# It decides ten times a second.
+AGENT_FOLLOWS_S = 0.5
+AGENT_JUMPS_EVERY_S = 0.25
 
 
 class Throttle:
@@ -118,6 +138,72 @@ class Throttle:
             subprocess.run(["tc", "qdisc", "del", "dev", "eth0", "root"], stderr=subprocess.DEVNULL)
 
 
+class Pulse(threading.Thread):
+    """Reads 4 KiB by an initiator some twenty times a second, so that there is something to judge by."""
+
+    def __init__(self, device):
+        super().__init__(daemon=True)
+        self.device = device
+        self.ended = threading.Event()
+
+    def run(self):
+        buffer = mmap.mmap(-1, 4096)
+        file = os.open(self.device, os.O_RDONLY | os.O_DIRECT)
+        offset = 0
+        while not self.ended.wait(0.05):
+            os.preadv(file, [buffer], offset % (32 << 20))
+            offset += 4096
+        os.close(file)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.join()
+
+
+class Agent:
+    """`tidegate agent`, which holds both initiators for as long as it is told."""
+
+    def __init__(self, lab, throttle, packets="all"):
+        self.lab, self.throttle, self.packets = lab, throttle, packets
+        self.path, self.log = f"/tmp/{throttle}.toml", f"/out/{throttle}.log"
+        self.write(0)
+        with open(self.log, "w") as log:
+            self.process = lab.target_popen(["tidegate", "agent", "-c", self.path, "--log", "debug"], stderr=log)
+        iscsi.until(lambda: "ready" in iscsi.read(self.log) or self.process.poll() is not None, "the agent")
+        if self.process.poll() is not None:
+            raise iscsi.Failed(f"the agent ended: {iscsi.read(self.log)}")
+
+    def write(self, delay):
+        members = [self.lab.address(number) for number in self.lab.numbers] if delay else []
+        iscsi.write(self.path, AGENT.format(throttle=self.throttle, packets=self.packets, members=json.dumps(members),
+                                            greatest=delay or 1))
+
+    def hold(self, delay, wait=AGENT_FOLLOWS_S):
+        """Milliseconds; 0 is nobody."""
+        self.write(delay)
+        self.process.send_signal(signal.SIGHUP)
+        time.sleep(wait)
+
+    def held_ms(self):
+        """The delay that it decided on last."""
+        said = re.findall(r"held by up to ([0-9.]+) ?ms", iscsi.read(self.log))
+        return float(said[-1]) if said else None
+
+    def complaints(self):
+        return [line for line in iscsi.read(self.log).splitlines() if " ERROR " in line]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+
+
 @contextlib.contextmanager
 def counted(lab, row):
     """What went wrong meanwhile, if anything: added to the row."""
@@ -152,6 +238,7 @@ class Experiment:
         self.throttle = Throttle(lab)
         self.combinations = [(block, depth) for block in options.block_sizes for depth in options.depths]
         self.transfers = []  # one row per transfer
+        self.complaints = {}  # what the agent said was wrong, by throttle
         self.loads = []      # one row per fio, with counters: all combinations of a direction together
 
     def transfer(self, initiator, direction, combinations, **common):
@@ -280,6 +367,60 @@ class Experiment:
                           row["tcp"], flush=True)
 
 
+    # What the agent does.
+
+    def part_throttles(self):
+        self.throttle.remove()
+        combinations = [(64, depth) for depth in self.options.throttle_depths or self.options.depths]
+        for throttle in THROTTLES:
+            with self.agent(throttle, "all", 1) as agent:
+                self.agent_holds(agent, throttle, 1, combinations)
+                if throttle in self.options.throttle_jumps:
+                    for direction in DIRECTIONS:
+                        self.agent_jumps(agent, direction)
+        if "responses" in self.options.throttles_too:
+            for throttle in THROTTLES:
+                with self.agent(throttle, "responses", 1) as agent:
+                    self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
+        if "wide" in self.options.throttles_too:
+            self.lab.small_queues(wide=True)
+            with self.agent("edt", "all", 1) as agent:
+                self.agent_holds(agent, "edt, wide", 1, [(64, 1), (64, 8)])
+            self.lab.small_queues(wide=False)
+        if "ipv6" in self.options.throttles_too:
+            with self.agent("edt", "all", 2) as agent:
+                self.agent_holds(agent, "edt, IPv6", 2, [(64, 1)])
+
+    @contextlib.contextmanager
+    def agent(self, throttle, packets, initiator):
+        """The other initiator reads a little meanwhile."""
+        with Pulse(self.lab.device(3 - initiator)), Agent(self.lab, throttle, packets) as agent:
+            yield agent
+            self.complaints[f"{throttle}, {packets}, initiator {initiator}"] = agent.complaints()
+
+    def agent_holds(self, agent, what, initiator, combinations):
+        for delay in self.options.throttle_delays or self.options.delays:
+            agent.hold(delay)
+            for direction in DIRECTIONS:
+                self.transfer(initiator, direction, combinations, part="throttles", classification=what, delay_ms=delay)
+                if delay:
+                    self.loads[-1]["held_ms"] = agent.held_ms()
+
+    def agent_jumps(self, agent, direction):
+        row = {"part": "jump", "how": f"agent, {agent.throttle}", "classification": "all", "direction": direction}
+        with counted(self.lab, row):
+            load = self.lab.start_fio([{"name": "load", "filename": self.lab.device(1), "rw": direction, "bs": "64k",
+                                        "iodepth": 8, "size": "64m"}], runtime=self.options.jump_seconds)
+            changes, end = 0, time.monotonic() + self.options.jump_seconds
+            while time.monotonic() < end:
+                agent.hold(JUMP_MS[changes % 2], wait=AGENT_JUMPS_EVERY_S)
+                changes += 1
+            result = load()[0][direction]
+        row |= {"changes": changes, **result}
+        self.loads.append(row)
+        print("jump", row["how"], direction, row["tcp"], "drops", row["drops"], flush=True)
+
+
 def numbers(text):
     return [int(number) for number in text.split(",")]
 
@@ -295,13 +436,17 @@ def arguments():
     parser.add_argument("--block-sizes", type=numbers, default=[64, 256], help="KiB")
     parser.add_argument("--depths", type=numbers, default=[1, 4, 8])
     parser.add_argument("--amounts", type=numbers, default=[8, 12], help="MiB per transfer at depth 1, and deeper")
-    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed"])
+    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed", "throttles"])
     parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
     parser.add_argument("--jumps", type=names, default=["class", "change", "change with rate"])
     parser.add_argument("--jump-classifications", type=names, default=["all", "small", "response"])
     parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
+    parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
+    parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
+    parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
+    parser.add_argument("--throttles-too", type=names, default=["responses", "wide", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
@@ -317,7 +462,7 @@ def main():
         getattr(experiment, f"part_{part}")()
     with open("/out/measured.json", "w") as file:
         json.dump({"window": options.window, "delays_ms": options.delays, "negotiated": lab.negotiated(1),
-                   "transfers": experiment.transfers, "loads": experiment.loads}, file, indent=1)
+                   "transfers": experiment.transfers, "loads": experiment.loads, "complaints": experiment.complaints}, file, indent=1)
 
 
 if __name__ == "__main__":

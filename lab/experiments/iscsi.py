@@ -333,6 +333,12 @@ class Lab:
         """Holds at once, for connections that exist too."""
         self._for_both_sides("tcp_early_retrans", 3 if wanted else 0)
 
+    def small_queues(self, wide):
+        """How much of a connection TCP lets wait in its own host: what it paces in a millisecond. `wide`: five times as much, or
+        more, as it thinks that it may send so much faster."""
+        for key, default in (("tcp_pacing_ss_ratio", 200), ("tcp_pacing_ca_ratio", 120)):
+            self._for_both_sides(key, 1000 if wide else default)
+
     def _for_both_sides(self, key, value):
         for where in (None, "tgt"):
             with namespace(where) if where else contextlib.nullcontext():

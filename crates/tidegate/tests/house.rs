@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-device", 1),
     ("tidegate-nbd", 1),
     ("tidegate-config", 2),
+    ("tidegate-ebpf", 2),
     ("tidegate-gateway", 3),
     ("tidegate-load", 3),
     ("tidegate-sim", 3),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tidegate_config::{Finding, Given, Report, Section, law};
 use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig, WritersConfigError};
-use tidegate_host::throttle::Packets;
+use tidegate_host::throttle::{Method, Packets};
 use tidegate_units::{ByteRate, Latency, ResourceName};
 
 use super::pattern::Pattern;
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &["packets", "ports", "metrics", "resource"];
+pub(super) const ROOT_KEYS: &[&str] = &["throttle", "packets", "ports", "metrics", "resource"];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -44,6 +44,8 @@ const GREATEST_DELAY: Latency = Latency::from_millis(100);
 /// Everything that `tidegate agent` is told.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
+    /// What holds packets.
+    pub throttle: Method,
     /// Which packets to held consumers are held.
     pub packets: Packets,
     /// The ports that the packets come from.
@@ -101,6 +103,8 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
+        let methods = [("netem", Method::Netem), ("edt", Method::Edt)];
+        let throttle = root.choice("throttle", &methods, &mut report);
         let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
@@ -112,6 +116,7 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(findings));
         }
         Ok(Self {
+            throttle: throttle.map_or(Method::default(), |given| given.value),
             packets: packets.map_or(Packets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
@@ -272,7 +277,7 @@ mod tests {
         assert_eq!(vg0.law.target, Latency::from_millis(15));
         assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
         assert_eq!(vg0.writers, Some(WritersConfig::default()));
-        assert_eq!(config.ports, PORTS.into());
+        assert_eq!((config.throttle, &config.ports), (Method::Netem, &PORTS.into()));
         assert!(config.warnings.is_empty());
     }
 
@@ -280,6 +285,7 @@ mod tests {
     fn everything_that_can_be_said() {
         let config = parse(
             r#"
+throttle = "edt"
 packets = "responses"
 ports = ["3260"]
 metrics = "127.0.0.1:9809"
@@ -298,6 +304,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
         assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
+        assert_eq!(config.throttle, Method::Edt);
         assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
     }
 
@@ -306,6 +313,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         for (text, said) in [
             ("", "no resources"),
             ("[resource.vg0]\n", "needs `target`"),
+            ("throttle = 'fq'\n[resource.vg0]\ntarget = \"15ms\"", "agent.toml:1:12"),
             ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"", "agent.toml:3:1"),
             ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
             ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),

@@ -142,7 +142,7 @@ impl Trial {
             RelayStep::Hold(delay) => self.delay = delay,
         }
         throttle.keep_guarded(self.interval(), &mut self.complaints);
-        throttle.netem.apply(now, &self.regulator.impose(self.delay))?;
+        throttle.delay.apply(now, &self.regulator.impose(self.delay))?;
         Ok(None)
     }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::session::Target;
-use tidegate_host::throttle::{Found, Guardian, Netem, undo};
+use tidegate_host::throttle::{Found, Guardian, PacketDelay, undo};
 use tidegate_host::{ReadError, Root};
 use tidegate_units::Instant;
 
@@ -229,7 +229,7 @@ impl Agent {
         }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
-        if let Err(error) = throttle.netem.apply(now, &step.holds) {
+        if let Err(error) = throttle.delay.apply(now, &step.holds) {
             throttle.errors += 1;
             self.complaints.make(&error);
         }
@@ -270,6 +270,7 @@ impl Agent {
         let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
         let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
         let fixed = [
+            ("throttle", config.throttle != self.config.throttle),
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("metrics", config.metrics != self.config.metrics),
@@ -294,7 +295,7 @@ impl Agent {
 /// What holds, and what lets go when the agent cannot.
 #[derive(Debug)]
 struct Throttle {
-    netem: Netem,
+    delay: PacketDelay,
     guardian: Guardian,
     command: GuardianCommand,
     /// When the guardian was told last.
@@ -313,9 +314,10 @@ impl Throttle {
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
-        let netem = Netem::new(config.packets, config.ports.clone()).map_err(AgentError::Throttle)?;
+        let delay =
+            PacketDelay::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
         Ok(Self {
-            netem,
+            delay,
             guardian,
             command: command.clone(),
             beat: Clock::now(),

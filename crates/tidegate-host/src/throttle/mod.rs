@@ -3,11 +3,14 @@
 //! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing retransmitted, and
 //! nothing is in the data path of anyone while nobody is held.
 
+mod edt;
 mod guardian;
+mod interface;
 mod netem;
 mod netlink;
 mod nft;
 mod probe;
+mod resources;
 mod tc;
 mod undo;
 
@@ -16,8 +19,9 @@ use std::io;
 use std::net::IpAddr;
 
 use thiserror::Error;
-use tidegate_units::{Latency, ResourceName};
+use tidegate_units::{Instant, Latency, ResourceName};
 
+pub use edt::Edt;
 pub use guardian::{Guardian, guard};
 pub use netem::Netem;
 pub use probe::{Capability, probe};
@@ -35,6 +39,49 @@ pub enum Packets {
     /// consumers that do not both read and write through one session: of theirs, read data would overtake what is held, and
     /// TCP would take that for loss. Over iSCSI only.
     Responses,
+}
+
+/// What holds the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// Classes with a delay each, chosen by nftables rules.
+    #[default]
+    Netem,
+    /// A program gives packets their departure times, and fq holds them until then.
+    Edt,
+}
+
+/// A throttle by packet delay.
+#[derive(Debug)]
+pub enum PacketDelay {
+    /// By netem.
+    Netem(Box<Netem>),
+    /// By departure times.
+    Edt(Box<Edt>),
+}
+
+impl PacketDelay {
+    /// Delays packets that come from `ports`. Nothing is in any packet's way yet.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
+    pub fn new(method: Method, packets: Packets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+        Ok(match method {
+            Method::Netem => Self::Netem(Box::new(Netem::new(packets, ports.clone())?)),
+            Method::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
+        })
+    }
+
+    /// Puts into force what is wanted, for all resources; one that is not named is let go.
+    ///
+    /// # Errors
+    /// What could not be done, while the rest was: the next call tries it again.
+    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        match self {
+            Self::Netem(netem) => netem.apply(now, wanted),
+            Self::Edt(edt) => edt.apply(now, wanted),
+        }
+    }
 }
 
 /// What a throttle is to have in force for one resource.
@@ -80,6 +127,19 @@ pub enum ThrottleError {
         address: IpAddr,
         /// The kernel's answer.
         source: io::Error,
+    },
+    /// The program that gives departure times, or one of its maps.
+    #[error(transparent)]
+    Program(io::Error),
+    /// More members than the program's maps have room for: these are not held.
+    #[error("{first} and {others} others are not held: there is room for {most} members")]
+    NoRoom {
+        /// One of them.
+        first: IpAddr,
+        /// How many more.
+        others: usize,
+        /// How many there is room for.
+        most: usize,
     },
     /// nftables refused, or is not there.
     #[error(transparent)]

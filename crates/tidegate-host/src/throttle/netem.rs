@@ -3,31 +3,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
-use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tidegate_units::{Instant, Latency, ResourceName};
 
+use super::interface::{LOOK_AGAIN, ROOT_STAYS, Routes, claim, name_of, refused};
 use super::nft::{self, Part, Table};
+use super::resources::{Resource, Resources};
 use super::tc::{Qdisc, Tc};
 use super::{Hold, Packets, ThrottleError};
-
-/// The rule of a resource stays this long after its last delay: what the class still holds goes before what follows, and
-/// a law that begins and ends to hold several times a second does not replace the table each time.
-const RULE_STAYS: Duration = Duration::from_secs(2);
-
-/// Our root leaves an interface after this time without rules.
-const ROOT_STAYS: Duration = Duration::from_secs(60);
-
-/// What is in force is compared with the kernel this often: others may have removed it.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-
-/// Routes are asked for again after this time.
-const ROUTE_STAYS: Duration = Duration::from_secs(10);
-
-/// Classes are numbers of four hexadecimal digits; the handles of their queues must not meet other programs'.
-const MOST_RESOURCES: u16 = 4_096;
 
 /// Delays packets by traffic control.
 ///
@@ -38,40 +21,14 @@ pub struct Netem {
     tc: Tc,
     packets: Packets,
     ports: BTreeSet<u16>,
-    resources: BTreeMap<ResourceName, Resource>,
+    resources: Resources,
     interfaces: BTreeMap<u32, Interface>,
-    routes: BTreeMap<IpAddr, (u32, Instant)>,
+    routes: Routes,
     in_force: Table,
     /// When everything was compared with the kernel.
     looked: Instant,
     /// When somebody was held last.
     last_held: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Resource {
-    class: u16,
-    members: BTreeSet<IpAddr>,
-    delay: Latency,
-    /// When the delay became zero.
-    since_released: Option<Instant>,
-    ruled: bool,
-}
-
-impl Resource {
-    fn new(class: u16) -> Self {
-        Self { class, members: BTreeSet::new(), delay: Latency::ZERO, since_released: None, ruled: false }
-    }
-
-    /// Takes note of the delay that is wanted, and of whether a rule is needed for it.
-    fn want(&mut self, now: Instant, delay: Latency) {
-        if delay == Latency::ZERO && self.delay > Latency::ZERO {
-            self.since_released = Some(now);
-        }
-        self.delay = delay;
-        let released = self.since_released.is_none_or(|since| now.saturating_since(since) >= RULE_STAYS);
-        self.ruled = delay > Latency::ZERO || (self.ruled && !released);
-    }
 }
 
 /// What an interface has of ours, by class.
@@ -90,9 +47,9 @@ impl Netem {
             tc: Tc::open()?,
             packets,
             ports,
-            resources: BTreeMap::new(),
+            resources: Resources::default(),
             interfaces: BTreeMap::new(),
-            routes: BTreeMap::new(),
+            routes: Routes::default(),
             in_force: Table::default(),
             looked: Instant::ZERO,
             last_held: None,
@@ -105,9 +62,12 @@ impl Netem {
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
     pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
-        self.take(now, wanted)?;
+        self.resources.take(now, wanted)?;
+        if self.resources.iter().any(|(_, resource)| resource.ruled) {
+            self.last_held = Some(now);
+        }
         let mut first_error = None;
-        let names: Vec<_> = self.resources.keys().cloned().collect();
+        let names: Vec<_> = self.resources.iter().map(|(name, _)| name.clone()).collect();
         for name in names {
             if let Err(error) = self.delay(now, &name) {
                 first_error.get_or_insert(error);
@@ -121,40 +81,9 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Takes note of what is wanted.
-    fn take(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
-        let named: BTreeSet<_> = wanted.iter().map(|hold| &hold.resource).collect();
-        for (name, resource) in &mut self.resources {
-            if !named.contains(name) {
-                resource.want(now, Latency::ZERO);
-            }
-        }
-        // One that is not named any more stays as long as its rule: what it holds goes before what follows.
-        self.resources.retain(|name, resource| resource.ruled || named.contains(name));
-        let mut used: BTreeSet<u16> = self.resources.values().map(|resource| resource.class).collect();
-        for hold in wanted {
-            let resource = match self.resources.entry(hold.resource.clone()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => {
-                    let class = (1..=MOST_RESOURCES).find(|class| used.insert(*class));
-                    let class = class.ok_or(ThrottleError::TooMany(MOST_RESOURCES))?;
-                    new.insert(Resource::new(class))
-                }
-            };
-            if resource.members != hold.members {
-                resource.members.clone_from(&hold.members);
-            }
-            resource.want(now, if hold.members.is_empty() { Latency::ZERO } else { hold.delay });
-        }
-        if self.resources.values().any(|resource| resource.ruled) {
-            self.last_held = Some(now);
-        }
-        Ok(())
-    }
-
     /// Gives the class of a resource its delay, on every interface that leads to a member.
     fn delay(&mut self, now: Instant, name: &ResourceName) -> Result<(), ThrottleError> {
-        let resource = &self.resources[name];
+        let Some(resource) = self.resources.get(name) else { return Ok(()) };
         let (class, delay) = (resource.class, resource.delay);
         let to_reach: Vec<_> = match delay {
             Latency::ZERO => Vec::new(),
@@ -168,7 +97,7 @@ impl Netem {
             .collect();
         let mut first_error = None;
         for address in to_reach {
-            match self.route(now, address) {
+            match self.routes.towards(&mut self.tc, now, address) {
                 Ok(interface) => {
                     towards.insert(interface);
                 }
@@ -187,37 +116,10 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
-    fn route(&mut self, now: Instant, address: IpAddr) -> Result<u32, ThrottleError> {
-        if let Some((interface, asked)) = self.routes.get(&address)
-            && now.saturating_since(*asked) < ROUTE_STAYS
-        {
-            return Ok(*interface);
-        }
-        let interface = self
-            .tc
-            .interface_towards(address)
-            .map_err(|source| ThrottleError::Unreachable { address, source })?;
-        self.routes.retain(|_, (_, asked)| now.saturating_since(*asked) < ROUTE_STAYS);
-        self.routes.insert(address, (interface, now));
-        Ok(interface)
-    }
-
     fn set(&mut self, index: u32, class: u16, delay: Latency) -> Result<(), ThrottleError> {
-        let refused = |source| ThrottleError::TrafficControl { interface: name_of(index), source };
+        let refused = |source| refused(index, source);
         if !self.interfaces.contains_key(&index) {
-            let root = self.root(index).map_err(refused)?;
-            if root.as_ref().is_some_and(Qdisc::is_ours) {
-                // It lost something that it was given. The kernel does not take it twice.
-                self.tc.delete_root(index).map_err(refused)?;
-            } else if let Some(foreign) = root.filter(|root| !root.is_default()) {
-                return Err(ThrottleError::Foreign {
-                    interface: name_of(index),
-                    kind: foreign.kind,
-                    handle: foreign.handle >> 16,
-                    remedy: "remove it, or regulate these consumers by another throttle",
-                });
-            }
-            self.tc.add_root(index).map_err(refused)?;
+            claim(&mut self.tc, index)?;
             self.interfaces.insert(index, Interface::default());
         }
         let interface = self.interfaces.entry(index).or_default();
@@ -240,10 +142,6 @@ impl Netem {
             return Err(ThrottleError::ReadBack { what: format!("the delay on {}", name_of(index)) });
         }
         Ok(())
-    }
-
-    fn root(&mut self, interface: u32) -> io::Result<Option<Qdisc>> {
-        Ok(self.tc.qdiscs()?.into_iter().find(|qdisc| qdisc.interface == interface && qdisc.is_root()))
     }
 
     fn has(&mut self, interface: u32, class: u16, delay: Latency) -> io::Result<bool> {
@@ -320,9 +218,7 @@ impl Netem {
             return Ok(());
         }
         while let Some((index, _)) = self.interfaces.pop_first() {
-            self.tc
-                .delete_root(index)
-                .map_err(|source| ThrottleError::TrafficControl { interface: name_of(index), source })?;
+            self.tc.delete_root(index).map_err(|source| refused(index, source))?;
         }
         self.last_held = None;
         Ok(())
@@ -347,53 +243,4 @@ fn set_name(resource: &ResourceName, class: u16) -> String {
         .map(|character| if character.is_ascii_alphanumeric() { character } else { '_' })
         .collect();
     format!("held_{class}_{plain}")
-}
-
-/// An interface by name, or by number when it is gone.
-pub(super) fn name_of(index: u32) -> String {
-    socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .ok()
-        .and_then(|socket| netdevice::index_to_name(socket, index).ok())
-        .unwrap_or_else(|| format!("interface {index}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LONG: Latency = Latency::from_millis(20);
-
-    #[test]
-    fn a_rule_stays_until_what_is_held_has_left() {
-        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let mut resource = Resource::new(1);
-        resource.want(at(0), Latency::ZERO);
-        assert!(!resource.ruled, "who was never held has no rule");
-        resource.want(at(100), LONG);
-        assert!(resource.ruled);
-        resource.want(at(200), Latency::ZERO);
-        resource.want(at(2_100), Latency::ZERO);
-        assert!(resource.ruled, "released 1.9 s ago");
-        resource.want(at(2_200), Latency::ZERO);
-        assert!(!resource.ruled, "released 2 s ago");
-    }
-
-    #[test]
-    fn a_resource_that_is_not_named_any_more_is_let_go_first_and_then_forgotten() {
-        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let hold = |name: &str| Hold {
-            resource: ResourceName::new(name).unwrap(),
-            members: [[192, 0, 2, 1].into()].into(),
-            delay: LONG,
-        };
-        let mut netem = Netem::new(Packets::All, [3260].into()).unwrap();
-        netem.take(at(0), &[hold("a"), hold("b")]).unwrap();
-        netem.take(at(100), &[hold("b")]).unwrap();
-        let a = &netem.resources[&ResourceName::new("a").unwrap()];
-        assert_eq!((a.delay, a.ruled, a.members.len()), (Latency::ZERO, true, 1));
-        netem.take(at(2_200), &[hold("b"), hold("c")]).unwrap();
-        let classes: Vec<_> =
-            netem.resources.iter().map(|(name, resource)| (name.as_str(), resource.class)).collect();
-        assert_eq!(classes, [("b", 2), ("c", 1)], "a's class is free again");
-    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::Packets;
+use super::edt::Edt;
 use super::nft::{self, Part, Table};
 use super::tc::Tc;
 
@@ -23,7 +24,7 @@ pub struct Capability {
     pub remedy: &'static str,
 }
 
-/// Tries everything that packet delay needs, in a network namespace of its own: nothing of this machine's is touched, and
+/// Tries everything that packet delay needs, of either kind, in a network namespace of its own: nothing of this machine's is touched, and
 /// what was tried is gone with it. Kernel modules are loaded by it, as they would be by use.
 ///
 /// # Errors
@@ -53,6 +54,14 @@ fn try_all() -> Vec<Capability> {
         Ok(()) => with_tc(&|tc| tc.add_class(LOOPBACK, CLASS, Duration::from_millis(1))),
         Err(_) => Err(io::Error::other("not tried: it needs htb")),
     };
+    let fair = match &htb {
+        Ok(()) => with_tc(&|tc| tc.add_fair_class(LOOPBACK, CLASS + 1)),
+        Err(_) => Err(io::Error::other("not tried: it needs htb")),
+    };
+    let program = match &htb {
+        Ok(()) => Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(LOOPBACK)),
+        Err(_) => Err(io::Error::other("not tried: it needs htb")),
+    };
     let rules = |packets| {
         let part = Part {
             class: CLASS,
@@ -72,13 +81,13 @@ fn try_all() -> Vec<Capability> {
         },
         Capability {
             what: "queueing discipline netem",
-            purpose: "packet delay",
+            purpose: "packet delay by netem",
             works: netem,
             remedy: "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra",
         },
         Capability {
             what: "nftables",
-            purpose: "which packets are held",
+            purpose: "which packets are held by netem",
             works: rules(Packets::All),
             remedy: "the package nftables, and the kernel module nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)",
         },
@@ -87,6 +96,19 @@ fn try_all() -> Vec<Capability> {
             purpose: "packets = \"responses\"",
             works: rules(Packets::Responses),
             remedy: "nftables 0.9 or newer",
+        },
+        Capability {
+            what: "queueing discipline fq",
+            purpose: "packet delay by departure times (throttle = \"edt\")",
+            works: fair,
+            remedy: "the kernel module sch_fq (CONFIG_NET_SCH_FQ)",
+        },
+        Capability {
+            what: "eBPF filter",
+            purpose: "departure times (throttle = \"edt\")",
+            works: program,
+            remedy: "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf (CONFIG_NET_CLS_BPF), CAP_BPF and \
+                     CAP_NET_ADMIN",
         },
     ]
 }
@@ -100,7 +122,7 @@ mod tests {
         let before = Tc::open().unwrap().qdiscs().unwrap();
         match probe() {
             Ok(found) => {
-                assert_eq!(found.len(), 4);
+                assert_eq!(found.len(), 6);
                 for capability in found {
                     assert!(!capability.what.is_empty() && !capability.remedy.is_empty());
                 }

@@ -3,6 +3,9 @@
 //! What Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. That is how it is found
 //! again, by whoever has to remove it.
 
+mod filter;
+mod fq;
+
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -36,6 +39,8 @@ const UNLIMITED_BYTES_PER_SECOND: u64 = 125_000_000_000;
 /// own buffers long before. netem's default of 1 000 is 50 000 packets/s at 20 ms.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
+pub(super) use fq::Fair;
+
 /// A queueing discipline as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Qdisc {
@@ -46,6 +51,8 @@ pub(super) struct Qdisc {
     pub(super) queued: u32,
     /// Of a netem: how long it holds a packet.
     pub(super) delay: Option<Duration>,
+    /// Of an fq.
+    pub(super) fair: Option<Fair>,
 }
 
 impl Qdisc {
@@ -131,6 +138,12 @@ impl Tc {
 
     /// Adds a class to our root, whose packets are held for `delay`.
     pub(super) fn add_class(&mut self, interface: u32, class: u16, delay: Duration) -> io::Result<()> {
+        self.add_unlimited(interface, class)?;
+        self.netlink.change(NEW_QDISC, CREATE | EXCLUSIVE, &delaying(interface, class, delay))
+    }
+
+    /// Adds a class without a limit to our root. It still needs its queue.
+    fn add_unlimited(&mut self, interface: u32, class: u16) -> io::Result<()> {
         const PARAMETERS: u16 = 1;
         const RATE_64: u16 = 6;
         const CEILING_64: u16 = 7;
@@ -150,8 +163,7 @@ impl Tc {
         let body = Body::new(&header(interface, class_id(class), u32::from(HANDLE) << 16))
             .with(KIND, b"htb\0")
             .with(OPTIONS, options.as_bytes());
-        self.netlink.change(NEW_CLASS, CREATE | EXCLUSIVE, &body)?;
-        self.netlink.change(NEW_QDISC, CREATE | EXCLUSIVE, &delaying(interface, class, delay))
+        self.netlink.change(NEW_CLASS, CREATE | EXCLUSIVE, &body)
     }
 
     /// Changes for how long a class holds packets. Those that it already holds stay, and nothing overtakes them.
@@ -185,11 +197,14 @@ fn delaying(interface: u32, class: u16, delay: Duration) -> Body {
         .with(DELAY_64, &nanos.to_ne_bytes())
         .with(RATE_64, &UNLIMITED_BYTES_PER_SECOND.to_ne_bytes())
         .with(RATE, &words(&[u32::MAX, 0, 0, 0]));
-    // Our handle + 1 + class: a handle is unique on the interface, and readable in `tc`'s listing.
-    let handle = u32::from(HANDLE.wrapping_add(class)) << 16;
-    Body::new(&header(interface, handle, class_id(class)))
+    Body::new(&header(interface, queue_handle(class), class_id(class)))
         .with(KIND, b"netem\0")
         .with(OPTIONS, options.as_bytes())
+}
+
+/// Our handle and the class: a handle is unique on the interface, and readable in `tc`'s listing.
+fn queue_handle(class: u16) -> u32 {
+    u32::from(HANDLE.wrapping_add(class)) << 16
 }
 
 /// struct tcmsg.
@@ -210,6 +225,7 @@ fn qdisc(message: &[u8]) -> io::Result<Qdisc> {
         kind: String::new(),
         queued: 0,
         delay: None,
+        fair: None,
     };
     let mut options: &[u8] = &[];
     for (kind, value) in attributes(message.get(20..).unwrap_or_default()) {
@@ -225,8 +241,10 @@ fn qdisc(message: &[u8]) -> io::Result<Qdisc> {
             _ => {}
         }
     }
-    if qdisc.kind == "netem" {
-        qdisc.delay = Some(netem_delay(options)?);
+    match qdisc.kind.as_str() {
+        "netem" => qdisc.delay = Some(netem_delay(options)?),
+        "fq" => qdisc.fair = Some(Fair::read(options)),
+        _ => {}
     }
     Ok(qdisc)
 }
@@ -292,6 +310,7 @@ mod tests {
             parent: ROOT,
             queued: 0,
             delay: None,
+            fair: None,
         };
         assert!(root(u32::from(HANDLE) << 16).is_ours());
         assert!(!root(0x1_0000).is_ours());

@@ -1,10 +1,12 @@
 //! Letting go of everything, whoever put it there: found by its name and handle in the kernel, from no memory of ours.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::netem::name_of;
+use super::edt::release;
+use super::interface::name_of;
 use super::nft::{self, Table};
 use super::tc::{Qdisc, Tc};
 
@@ -45,10 +47,16 @@ pub fn undo() -> io::Result<Found> {
             failed.get_or_insert(error);
         }
     }
+    match programs(&mut tc, &ours).and_then(|programs| release(&programs)) {
+        Ok(()) => {}
+        Err(error) => {
+            failed.get_or_insert(error);
+        }
+    }
     let deadline = Instant::now() + DRAIN;
     while !ours.is_empty()
         && Instant::now() < deadline
-        && tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && qdisc.delay.is_some() && qdisc.queued > 0)
+        && tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && !qdisc.is_root() && qdisc.queued > 0)
     {
         thread::sleep(Duration::from_millis(10));
     }
@@ -67,6 +75,15 @@ pub fn undo() -> io::Result<Found> {
         }
     }
     failed.map_or(Ok(found), Err)
+}
+
+/// The programs at our roots.
+fn programs(tc: &mut Tc, ours: &[Qdisc]) -> io::Result<BTreeSet<u32>> {
+    let mut found = BTreeSet::new();
+    for root in ours.iter().filter(|qdisc| qdisc.is_root()) {
+        found.extend(tc.filters(root.interface)?.into_iter().map(|filter| filter.program));
+    }
+    Ok(found)
 }
 
 fn remove_table() -> io::Result<bool> {

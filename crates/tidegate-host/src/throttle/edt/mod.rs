@@ -1,0 +1,278 @@
+//! The throttle `edt`: a program at the root of an interface gives the packets of members an earliest departure time, and fq
+//! holds them until then.
+//!
+//! Everything hangs under the root that netem's classes hang under, so it is found, told from others' and removed the same
+//! way. A program at clsact, the usual place, would need care for somebody else's programs there, and would leave fq to be the
+//! root: all that is not held would go through it, too.
+
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+
+use tidegate_ebpf::edt::{self, RELEASED};
+use tidegate_units::{Instant, Latency};
+
+pub(super) use program::release;
+
+use self::program::Program;
+use super::interface::{LOOK_AGAIN, ROOT_STAYS, Routes, claim, name_of, refused};
+use super::resources::{RULE_STAYS, Resources};
+use super::tc::{Fair, Tc, class_id};
+use super::{Hold, Packets, ThrottleError};
+
+/// Of all that is held; how long is in the packets.
+const CLASS: u16 = 1;
+
+/// Delays packets by their departure times.
+///
+/// At rest, when nobody is held, the program is in memory and nowhere attached, and its maps are empty: nothing else of it is
+/// in the kernel. After somebody was held, its root stays on the interface for a minute.
+#[derive(Debug)]
+pub struct Edt {
+    tc: Tc,
+    program: Program,
+    resources: Resources,
+    routes: Routes,
+    /// That have all they need.
+    interfaces: BTreeSet<u32>,
+    /// What the program's maps hold.
+    members: BTreeMap<IpAddr, Member>,
+    delays: BTreeMap<u32, Latency>,
+    /// Whether `members` are what they are to be, and nothing but a change of what is wanted can change that.
+    settled: bool,
+    /// When everything was compared with the kernel.
+    looked: Instant,
+    /// When somebody was held last.
+    last_held: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    slot: u32,
+    /// When it came to its slot.
+    since: Instant,
+}
+
+/// What becomes of an address in the program's maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Put(u32),
+    Remove,
+}
+
+impl Edt {
+    /// Delays packets that come from `ports`. Loads the program; nothing is in any packet's way yet.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, or does not take the program.
+    pub fn new(packets: Packets, ports: &BTreeSet<u16>) -> io::Result<Self> {
+        Ok(Self {
+            tc: Tc::open()?,
+            program: Program::load(packets, ports, class_id(CLASS))?,
+            resources: Resources::default(),
+            routes: Routes::default(),
+            interfaces: BTreeSet::new(),
+            members: BTreeMap::new(),
+            delays: BTreeMap::new(),
+            settled: true,
+            looked: Instant::ZERO,
+            last_held: None,
+        })
+    }
+
+    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force already costs
+    /// nothing. Every change is read back.
+    ///
+    /// # Errors
+    /// What could not be done, while the rest was: the next call tries it again.
+    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        if self.resources.take(now, wanted)? {
+            self.settled = false;
+        }
+        if self.resources.iter().any(|(_, resource)| resource.ruled) {
+            self.last_held = Some(now);
+        }
+        let mut first_error = None;
+        for step in
+            [Self::write_delays, Self::write_members, Self::reach, Self::look_again, Self::leave_interfaces]
+        {
+            if let Err(error) = step(self, now) {
+                first_error.get_or_insert(error);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// One entry of a map for each resource, however many members it has.
+    fn write_delays(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        let mut wanted: BTreeMap<u32, Latency> =
+            self.delays.keys().map(|slot| (*slot, Latency::ZERO)).collect();
+        wanted.extend(self.resources.iter().map(|(_, resource)| (resource.class.into(), resource.delay)));
+        for (slot, delay) in wanted {
+            if self.delays.get(&slot).copied().unwrap_or_default() != delay {
+                self.program.set_delay(slot, delay).map_err(ThrottleError::Program)?;
+                self.delays.insert(slot, delay);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_members(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.settled {
+            return Ok(());
+        }
+        let (wanted, shared) = self.slots();
+        let changes = changes(&self.members, &wanted, now);
+        let most = edt::MOST_MEMBERS as usize;
+        let mut left_out = Vec::new();
+        for (address, change) in changes {
+            match change {
+                Change::Remove => {
+                    self.program.remove(address).map_err(ThrottleError::Program)?;
+                    self.members.remove(&address);
+                }
+                Change::Put(_) if !self.members.contains_key(&address) && self.members.len() >= most => {
+                    left_out.push(address);
+                }
+                Change::Put(slot) => {
+                    self.program.put(address, slot).map_err(ThrottleError::Program)?;
+                    self.members.insert(address, Member { slot, since: now });
+                }
+            }
+        }
+        if let Some(first) = left_out.first() {
+            return Err(ThrottleError::NoRoom { first: *first, others: left_out.len() - 1, most });
+        }
+        // Who is being let go is forgotten later; of two delays for an address another may be the longer one the next time.
+        self.settled = !shared && self.members.values().all(|member| member.slot != RELEASED);
+        Ok(())
+    }
+
+    /// The slot of each member, and whether any is a member of several resources: then the longest delay is its.
+    fn slots(&self) -> (BTreeMap<IpAddr, u32>, bool) {
+        let mut shared = false;
+        let mut longest: BTreeMap<IpAddr, (Latency, u32)> = BTreeMap::new();
+        for (_, resource) in self.resources.iter().filter(|(_, resource)| resource.ruled) {
+            let this = (resource.delay, u32::from(resource.class));
+            for address in &resource.members {
+                let known = longest.entry(*address).or_insert(this);
+                shared |= *known != this;
+                *known = this.max(*known);
+            }
+        }
+        (longest.into_iter().map(|(address, (_, slot))| (address, slot)).collect(), shared)
+    }
+
+    /// Prepares every interface that leads to somebody who is to be held.
+    fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        let mut towards = BTreeSet::new();
+        let mut first_error = None;
+        let held = self.resources.iter().filter(|(_, resource)| resource.delay > Latency::ZERO);
+        for address in held.flat_map(|(_, resource)| &resource.members) {
+            match self.routes.towards(&mut self.tc, now, *address) {
+                Ok(interface) => {
+                    towards.insert(interface);
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        for interface in towards {
+            if !self.interfaces.contains(&interface)
+                && let Err(error) = self.prepare(interface)
+            {
+                first_error.get_or_insert(error);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// The queue first, then the program that sends packets to it.
+    fn prepare(&mut self, index: u32) -> Result<(), ThrottleError> {
+        let refused = |source| refused(index, source);
+        claim(&mut self.tc, index)?;
+        self.tc.add_fair_class(index, CLASS).map_err(refused)?;
+        self.attach(index).map_err(refused)?;
+        let as_wanted = |fair: Fair| fair == Fair::WANTED;
+        if !self.is_prepared(index, as_wanted).map_err(refused)? {
+            return Err(ThrottleError::ReadBack { what: format!("the queue on {}", name_of(index)) });
+        }
+        self.interfaces.insert(index);
+        Ok(())
+    }
+
+    /// Puts the program at our root on an interface.
+    pub(super) fn attach(&mut self, index: u32) -> io::Result<()> {
+        self.tc.add_filter(index, self.program.fd()?, edt::PROGRAM)
+    }
+
+    fn is_prepared(&mut self, index: u32, as_wanted: impl Fn(Fair) -> bool) -> io::Result<bool> {
+        let queue = self.tc.qdiscs()?.into_iter().any(|qdisc| {
+            qdisc.interface == index
+                && qdisc.is_ours()
+                && qdisc.class() == CLASS
+                && qdisc.fair.is_some_and(&as_wanted)
+        });
+        Ok(queue && self.tc.filters(index)?.iter().any(|filter| filter.program == self.program.id()))
+    }
+
+    /// Whether interfaces still have what they were given: whoever removed it, it is put there anew the next time. An fq that
+    /// somebody has set otherwise since is left to them.
+    fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if now.saturating_since(self.looked) < LOOK_AGAIN {
+            return Ok(());
+        }
+        self.looked = now;
+        let mut lost = Vec::new();
+        for index in self.interfaces.clone() {
+            // Without our root the kernel says of its filters that there is no such thing.
+            if !self.is_prepared(index, |_| true).unwrap_or(false) {
+                self.interfaces.remove(&index);
+                lost.push(name_of(index));
+            }
+        }
+        match lost.as_slice() {
+            [] => Ok(()),
+            lost => Err(ThrottleError::ReadBack { what: format!("queueing on {}", lost.join(", ")) }),
+        }
+    }
+
+    /// Removes our root from interfaces when nobody was held for a while.
+    fn leave_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.last_held.is_none_or(|last| now.saturating_since(last) < ROOT_STAYS) {
+            return Ok(());
+        }
+        while let Some(index) = self.interfaces.pop_first() {
+            self.tc.delete_root(index).map_err(|source| refused(index, source))?;
+        }
+        self.last_held = None;
+        Ok(())
+    }
+}
+
+/// What makes the members that are there those that are wanted. Who is not wanted any more has no delay for a while before it
+/// is removed: what is held leaves before what follows.
+fn changes(
+    there: &BTreeMap<IpAddr, Member>,
+    wanted: &BTreeMap<IpAddr, u32>,
+    now: Instant,
+) -> Vec<(IpAddr, Change)> {
+    let mut changes = Vec::new();
+    for (address, member) in there.iter().filter(|(address, _)| !wanted.contains_key(*address)) {
+        if member.slot != RELEASED {
+            changes.push((*address, Change::Put(RELEASED)));
+        } else if now.saturating_since(member.since) >= RULE_STAYS {
+            changes.push((*address, Change::Remove));
+        }
+    }
+    // Who goes makes room first.
+    let is_new =
+        |(address, slot): &(&IpAddr, &u32)| there.get(*address).map(|member| member.slot) != Some(**slot);
+    changes.extend(wanted.iter().filter(is_new).map(|(address, slot)| (*address, Change::Put(*slot))));
+    changes
+}

@@ -1,0 +1,202 @@
+//! The program in the kernel, and its maps.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo};
+use aya::programs::{ProgramError, SchedClassifier, loaded_programs};
+use tidegate_ebpf::edt::{self, Key, Settings, key};
+use tidegate_units::Latency;
+
+use super::super::Packets;
+
+/// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it is in any file
+/// system.
+pub(super) struct Program {
+    loaded: Ebpf,
+    id: u32,
+    held: HashMap<MapData, Key, u32>,
+    last: HashMap<MapData, Key, u64>,
+    delays: Array<MapData, u64>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// Loads it, for packets of this kind from these ports to go to this class. Nobody is a member.
+    ///
+    /// # Errors
+    /// When the kernel refuses: without CAP_BPF and CAP_NET_ADMIN, or because it is too old.
+    pub(super) fn load(packets: Packets, ports: &BTreeSet<u16>, class: u32) -> io::Result<Self> {
+        let packets = match packets {
+            Packets::All => edt::Packets::All,
+            Packets::Acks => edt::Packets::Acks,
+            Packets::Responses => edt::Packets::Responses,
+        };
+        let mut loaded = Ebpf::load(edt::OBJECT).map_err(|error| failed("its maps", &error))?;
+        let mut settings: Array<_, Settings> = take(&mut loaded, edt::SETTINGS)?;
+        settings
+            .set(0, edt::settings(packets, class, ports), 0)
+            .map_err(|error| failed(edt::SETTINGS, &error))?;
+        let held = take(&mut loaded, edt::HELD)?;
+        let last = take(&mut loaded, edt::LAST)?;
+        let delays = take(&mut loaded, edt::DELAYS)?;
+        let classifier = classifier(&mut loaded)?;
+        classifier.load().map_err(|error| match error {
+            // What the kernel has to say of every instruction is for who wrote them.
+            ProgramError::LoadError { io_error, .. } => io_error,
+            other => failed(edt::PROGRAM, &other),
+        })?;
+        let id = classifier.info().map_err(|error| failed(edt::PROGRAM, &error))?.id();
+        Ok(Self { loaded, id, held, last, delays })
+    }
+
+    /// The kernel's number of it.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// To attach it by.
+    pub(super) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        let program = self.loaded.program(edt::PROGRAM);
+        let fd = program.ok_or_else(|| lacks(edt::PROGRAM))?.fd();
+        fd.map(AsFd::as_fd).map_err(|error| failed(edt::PROGRAM, &error))
+    }
+
+    /// To be run on packets that are made up.
+    #[cfg(test)]
+    pub(super) fn classifier(&self) -> &SchedClassifier {
+        self.loaded.program(edt::PROGRAM).unwrap().try_into().unwrap()
+    }
+
+    /// The delay of a slot, read back.
+    pub(super) fn set_delay(&mut self, slot: u32, delay: Latency) -> io::Result<()> {
+        let nanos = u64::try_from(delay.to_duration().as_nanos()).unwrap_or(u64::MAX);
+        let refused = |error| failed(edt::DELAYS, &error);
+        self.delays.set(slot, nanos, 0).map_err(refused)?;
+        same(edt::DELAYS, self.delays.get(&slot, 0).map_err(refused)?, nanos)
+    }
+
+    /// Makes an address a member with the delay of a slot, or gives it that of another; read back.
+    pub(super) fn put(&mut self, address: IpAddr, slot: u32) -> io::Result<()> {
+        /// What is there already stays: it keeps packets in order.
+        const NEW_ONLY: u64 = 1;
+        let key = key(address);
+        match self.last.insert(key, 0, NEW_ONLY) {
+            Ok(()) => {}
+            Err(error) if is_there(&error) => {}
+            Err(error) => return Err(failed(edt::LAST, &error)),
+        }
+        let refused = |error| failed(edt::HELD, &error);
+        self.held.insert(key, slot, 0).map_err(refused)?;
+        same(edt::HELD, self.held.get(&key, 0).map_err(refused)?, slot)
+    }
+
+    /// Makes an address nobody's. That it is so already is no failure.
+    pub(super) fn remove(&mut self, address: IpAddr) -> io::Result<()> {
+        let key = key(address);
+        for (name, removed) in [(edt::HELD, self.held.remove(&key)), (edt::LAST, self.last.remove(&key))] {
+            match removed {
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(failed(name, &error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes all delays from programs of ours, by their numbers, whoever loaded them. Packets go on leaving in order.
+///
+/// # Errors
+/// When the kernel refuses; it takes CAP_SYS_ADMIN to find what another process loaded.
+pub(in super::super) fn release(programs: &BTreeSet<u32>) -> io::Result<()> {
+    if programs.is_empty() {
+        return Ok(());
+    }
+    let refused = |error: ProgramError| failed("programs", &error);
+    for program in loaded_programs() {
+        let program = match program {
+            Ok(program) => program,
+            // One that was unloaded while we looked.
+            Err(ProgramError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
+                continue;
+            }
+            Err(error) => return Err(refused(error)),
+        };
+        if programs.contains(&program.id()) && program.name_as_str() == Some(edt::PROGRAM) {
+            for map in program.map_ids().map_err(refused)?.unwrap_or_default() {
+                release_slots(map)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn release_slots(map: u32) -> io::Result<()> {
+    let refused = |error: MapError| failed(edt::DELAYS, &error);
+    if MapInfo::from_id(map).map_err(refused)?.name_as_str() != Some(edt::DELAYS) {
+        return Ok(());
+    }
+    let map = Map::from_map_data(MapData::from_id(map).map_err(refused)?).map_err(refused)?;
+    let mut delays: Array<_, u64> = Array::try_from(map).map_err(refused)?;
+    for slot in 0..delays.len() {
+        if delays.get(&slot, 0).map_err(refused)? != 0 {
+            delays.set(slot, 0, 0).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+fn classifier(loaded: &mut Ebpf) -> io::Result<&mut SchedClassifier> {
+    let program = loaded.program_mut(edt::PROGRAM).ok_or_else(|| lacks(edt::PROGRAM))?;
+    program.try_into().map_err(|error: ProgramError| failed(edt::PROGRAM, &error))
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(loaded: &mut Ebpf, name: &str) -> io::Result<T> {
+    let map = loaded.take_map(name).ok_or_else(|| lacks(name))?;
+    T::try_from(map).map_err(|error| failed(name, &error))
+}
+
+fn same<T: PartialEq + Copy>(what: &str, found: T, wanted: T) -> io::Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{what} is not what was asked for, although nothing was refused")))
+}
+
+fn is_there(error: &MapError) -> bool {
+    matches!(error, MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::AlreadyExists)
+}
+
+fn is_gone(error: &MapError) -> bool {
+    matches!(error, MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::NotFound)
+}
+
+fn lacks(what: &str) -> io::Error {
+    io::Error::other(format!("the program lacks {what}"))
+}
+
+/// An error with what caused it. Of the kernel's answers the kind is kept.
+fn failed(what: &str, error: &(dyn Error + 'static)) -> io::Error {
+    let mut said = format!("eBPF, {what}: {error}");
+    let mut kind = io::ErrorKind::Other;
+    let mut next = error.source();
+    while let Some(cause) = next {
+        said += &format!(": {cause}");
+        if let Some(answer) = cause.downcast_ref::<io::Error>() {
+            kind = answer.kind();
+        }
+        next = cause.source();
+    }
+    io::Error::new(kind, said)
+}

@@ -1,0 +1,111 @@
+//! Interfaces: which one leads to a consumer, and whether it may be had.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use tidegate_units::Instant;
+
+use super::ThrottleError;
+use super::tc::{Qdisc, Tc};
+
+/// Our root leaves an interface after this time without anybody held.
+pub(super) const ROOT_STAYS: Duration = Duration::from_secs(60);
+
+/// What is in force is compared with the kernel this often: others may have removed it.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Routes are asked for again after this time.
+const ROUTE_STAYS: Duration = Duration::from_secs(10);
+
+/// By which interface packets to a consumer leave, and when that was asked.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    known: BTreeMap<IpAddr, (u32, Instant)>,
+    /// When those that nobody asks for any more were forgotten.
+    tidied: Instant,
+}
+
+impl Routes {
+    /// The interface that leads to an address.
+    ///
+    /// # Errors
+    /// When none does.
+    pub(super) fn towards(
+        &mut self,
+        tc: &mut Tc,
+        now: Instant,
+        address: IpAddr,
+    ) -> Result<u32, ThrottleError> {
+        if let Some((interface, asked)) = self.known.get(&address)
+            && now.saturating_since(*asked) < ROUTE_STAYS
+        {
+            return Ok(*interface);
+        }
+        let interface =
+            tc.interface_towards(address).map_err(|source| ThrottleError::Unreachable { address, source })?;
+        // Not with every answer: ten thousand members would cost their square.
+        if now.saturating_since(self.tidied) >= ROUTE_STAYS {
+            self.known.retain(|_, (_, asked)| now.saturating_since(*asked) < ROUTE_STAYS);
+            self.tidied = now;
+        }
+        self.known.insert(address, (interface, now));
+        Ok(interface)
+    }
+}
+
+/// Makes ours the root of an interface, unless that is somebody else's.
+///
+/// # Errors
+/// When it is, or the kernel refuses.
+pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
+    let refused = |source| refused(index, source);
+    let qdiscs = tc.qdiscs().map_err(refused)?;
+    let root = qdiscs.into_iter().find(|qdisc| qdisc.interface == index && qdisc.is_root());
+    if root.as_ref().is_some_and(Qdisc::is_ours) {
+        // It lost something that it was given. The kernel does not take it twice.
+        tc.delete_root(index).map_err(refused)?;
+    } else if let Some(foreign) = root.filter(|root| !root.is_default()) {
+        return Err(ThrottleError::Foreign {
+            interface: name_of(index),
+            kind: foreign.kind,
+            handle: foreign.handle >> 16,
+            remedy: "remove it, or regulate these consumers by another throttle",
+        });
+    }
+    tc.add_root(index).map_err(refused)
+}
+
+/// What traffic control of an interface refused.
+pub(super) fn refused(index: u32, source: std::io::Error) -> ThrottleError {
+    ThrottleError::TrafficControl { interface: name_of(index), source }
+}
+
+/// An interface by name, or by number when it is gone.
+pub(super) fn name_of(index: u32) -> String {
+    socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .ok()
+        .and_then(|socket| netdevice::index_to_name(socket, index).ok())
+        .unwrap_or_else(|| format!("interface {index}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_asked_for_any_more_is_forgotten() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut tc = Tc::open().unwrap();
+        let mut routes = Routes::default();
+        let mut known = |now, last| {
+            assert_eq!(routes.towards(&mut tc, at(now), [127, 0, 0, last].into()).unwrap(), 1);
+            routes.known.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(known(20, 1), ["127.0.0.1"]);
+        assert_eq!(known(25, 2), ["127.0.0.1", "127.0.0.2"]);
+        assert_eq!(known(31, 2), ["127.0.0.1", "127.0.0.2"], "it is known what leads there");
+        assert_eq!(known(36, 2), ["127.0.0.2"]);
+    }
+}
