@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""In the guest: a thousand consumers held at once. See throttle-scale, which runs this.
+
+usage: throttle-scale.py METHODxRESOURCESxCONSUMERS…
+
+The consumers are addresses of one interface in a network namespace of their own. While all are held, some of them ask a
+server at port 3260 for an answer: that tells what really is delayed. Leaves /out/measured.json.
+"""
+
+import ipaddress
+import json
+import random
+import socket
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import iscsi
+
+FIRST = ipaddress.IPv4Address("10.1.0.1")
+SERVER = ("10.0.0.1", 3260)
+ASKED = 20
+
+
+def network(consumers):
+    iscsi.run(["ip", "netns", "add", "consumers"])
+    iscsi.batch("ip", ["link add eth0 type veth peer name eth1 netns consumers", "address add 10.0.0.1/16 dev eth0",
+                       "link set eth0 up", "link set lo up", "route add 10.1.0.0/16 dev eth0"])
+    with iscsi.namespace("consumers"):
+        iscsi.batch("ip", ["link set eth1 up", "link set lo up", "route add 10.0.0.0/16 dev eth1"]
+                    + [f"address add {FIRST + number}/32 dev eth1" for number in range(consumers)])
+
+
+def serve():
+    listener = socket.create_server(SERVER, backlog=100)
+    while True:
+        connection, _ = listener.accept()
+        while connection.recv(1):
+            connection.sendall(b"!")
+        connection.close()
+
+
+def answers(consumers, count):
+    """How long some of the consumers wait for an answer over a connection that they have, in milliseconds."""
+    waits = []
+    with iscsi.namespace("consumers"):
+        for number in random.Random(1).sample(range(consumers), count):
+            with socket.create_connection(SERVER, source_address=(str(FIRST + number), 0)) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                began = time.monotonic()
+                connection.sendall(b"?")
+                connection.recv(1)
+                waits.append(1000 * (time.monotonic() - began))
+    return waits
+
+
+def measure(method, resources, consumers):
+    free = answers(resources * consumers, ASKED)
+    command = ["tidegate", method, str(resources), str(consumers)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.readline()
+    if said.strip() != "held":
+        raise iscsi.Failed(f"{' '.join(command)}: {said}{process.stderr.read()}")
+    held = answers(resources * consumers, ASKED)
+    printed, complaint = process.communicate("\n")
+    if process.returncode != 0:
+        raise iscsi.Failed(f"{' '.join(command)}: {complaint}")
+    return {**json.loads(printed), "free_ms": [min(free), max(free)], "held_ms": [min(held), max(held)],
+            "after_ms": max(answers(resources * consumers, ASKED))}
+
+
+def main(cases):
+    cases = [(method, int(resources), int(consumers)) for method, resources, consumers in (case.split("x") for case in cases)]
+    iscsi.run(["pin", "nft", "tc", "tidegate"])
+    network(max(resources * consumers for _, resources, consumers in cases))
+    server = subprocess.Popen([sys.executable, __file__, "serve"])
+    time.sleep(1)
+    try:
+        measured = [measure(*case) for case in cases]
+    finally:
+        server.kill()
+    with open("/out/measured.json", "w") as file:
+        json.dump(measured, file, indent=1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    try:
+        main(sys.argv[1:])
+    except iscsi.Failed as failure:
+        sys.exit(f"throttle-scale: {failure}")
