@@ -6,7 +6,7 @@
 
 #include "kernel.h"
 
-/* As `layout.rs` has it. */
+/* As src/edt.rs has it. */
 enum { ALL = 0, ACKS = 1, RESPONSES = 2 };
 enum { MOST_MEMBERS = 65536, SLOTS = 4097, PORT_BYTES = 8192 };
 
