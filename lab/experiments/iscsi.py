@@ -334,10 +334,10 @@ class Lab:
         self._for_both_sides("tcp_early_retrans", 3 if wanted else 0)
 
     def small_queues(self, wide):
-        """How much of a connection TCP lets wait in its own host: what it paces in a millisecond. `wide`: five times as much, or
-        more, as it thinks that it may send so much faster."""
-        for key, default in (("tcp_pacing_ss_ratio", 200), ("tcp_pacing_ca_ratio", 120)):
-            self._for_both_sides(key, 1000 if wide else default)
+        """How much of a connection TCP lets wait in its own host: what it would send in a millisecond at its pacing rate, and
+        nothing small behind something else (autocorking). `wide`: five times as much, or more, and that, too."""
+        for key, usual, much in (("tcp_pacing_ss_ratio", 200, 1000), ("tcp_pacing_ca_ratio", 120, 1000), ("tcp_autocorking", 1, 0)):
+            self._for_both_sides(key, much if wide else usual)
 
     def _for_both_sides(self, key, value):
         for where in (None, "tgt"):
