@@ -89,17 +89,11 @@ impl AgentMetric {
     /// Name, kind, unit, labels and help.
     #[must_use]
     pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Info};
+        use Kind::{Counter, Gauge};
         let seconds = || Some(Unit::Seconds);
         let (stem, unit, kind, labels, help) = match self {
-            Self::Build => ("tidegate_build", None, Info, &["version"][..], "The version that runs"),
-            Self::Reloads => (
-                "tidegate_reloads",
-                None,
-                Counter,
-                &["result"][..],
-                "Reloads of the configuration, applied and refused",
-            ),
+            Self::Build => return Spec::build(),
+            Self::Reloads => return Spec::reloads(),
             Self::Sees => {
                 ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
             }

@@ -163,17 +163,11 @@ impl Metric {
     /// Name, kind, unit, labels and help.
     #[must_use]
     pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Histogram, Info};
+        use Kind::{Counter, Gauge, Histogram};
         let requests = || Some(Unit::Other("requests".to_owned()));
         let (stem, unit, kind, labels, help) = match self {
-            Self::Build => ("tidegate_build", None, Info, &["version"][..], "The version that runs"),
-            Self::Reloads => (
-                "tidegate_reloads",
-                None,
-                Counter,
-                &["result"][..],
-                "Reloads of the configuration, applied and refused",
-            ),
+            Self::Build => return Spec::build(),
+            Self::Reloads => return Spec::reloads(),
             Self::Handshakes => {
                 ("tidegate_handshakes", None, Gauge, NONE, "Connections that have not chosen an export yet")
             }

@@ -52,6 +52,28 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Of every service: the version that runs.
+    pub(super) const fn build() -> Self {
+        Self {
+            stem: "tidegate_build",
+            unit: None,
+            help: "The version that runs",
+            kind: Kind::Info,
+            labels: &["version"],
+        }
+    }
+
+    /// Of every service: what became of changes of its configuration.
+    pub(super) const fn reloads() -> Self {
+        Self {
+            stem: "tidegate_reloads",
+            unit: None,
+            help: "Reloads of the configuration, applied and refused",
+            kind: Kind::Counter,
+            labels: &["result"],
+        }
+    }
+
     /// The name by which a query asks for it: with unit, and `_total` or `_info`. A histogram's samples add
     /// `_bucket`, `_sum` and `_count`.
     #[must_use]
