@@ -81,6 +81,7 @@ packets = "{packets}"
 target = "1ms"
 writers = false
 members = {members}
+idle_half_life = "60s"
 pid = {{ greatest = "{greatest}ms", proportional_gain = 100 }}
 """
 # It decides ten times a second.
