@@ -81,6 +81,7 @@ packets = "{packets}"
 target = "1ms"
 writers = false
 members = {members}
+idle_half_life = "60s"
 pid = {{ greatest = "{greatest}ms", proportional_gain = 100 }}
 """
 # It decides ten times a second.
@@ -378,8 +379,8 @@ class Experiment:
                 if throttle in self.options.throttle_jumps:
                     for direction in DIRECTIONS:
                         self.agent_jumps(agent, direction)
-        if "responses" in self.options.throttles_too:
-            for throttle in THROTTLES:
+        for throttle in THROTTLES:
+            if f"{throttle}-responses" in self.options.throttles_too:
                 with self.agent(throttle, "responses", 1) as agent:
                     self.agent_holds(agent, f"{throttle}, responses", 1, [(64, 1)])
         if "wide" in self.options.throttles_too:
@@ -446,7 +447,7 @@ def arguments():
     parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))
-    parser.add_argument("--throttles-too", type=names, default=["responses", "wide", "ipv6"], help="with the agent, beside all packets over IPv4")
+    parser.add_argument("--throttles-too", type=names, default=["netem-responses", "edt-responses", "wide", "ipv6"], help="with the agent, beside all packets over IPv4")
     parser.add_argument("--jump-seconds", type=int, default=2)
     return parser.parse_args()
 
