@@ -16,7 +16,7 @@ const LONGER: f64 = 1.5;
 /// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayConfig {
-    /// Around what the relay switches: what the PID is to steer to.
+    /// Around what the relay switches, as far as delays get there: what the PID is to steer to.
     pub set_point: Latency,
     /// Delays are multiples of this.
     pub step: Latency,
@@ -56,6 +56,8 @@ impl RelayConfig {
 pub struct Identified {
     /// The response time with nobody held.
     pub at_rest: Latency,
+    /// Around what the relay switched: the set point, or more where the greatest delay is only just enough for that.
+    pub around: Latency,
     /// The relay's delay: on or off.
     pub delay: Latency,
     /// By how much the response time falls per delay, between none and that one.
@@ -81,7 +83,7 @@ pub struct Identified {
 pub enum RelayError {
     /// There is nothing to regulate.
     #[error(
-        "with nobody held it takes {at_rest}, which is not above the set point, {set_point}: there is nothing to regulate now. \
+        "with nobody held it takes {at_rest}, and the set point is {set_point}: there is nothing to regulate now. \
          Repeat it under the load that is to be held back, or with a lower target"
     )]
     NoNeed {
@@ -92,8 +94,8 @@ pub enum RelayError {
     },
     /// Nothing that is allowed is enough.
     #[error(
-        "with the greatest delay, {greatest}, it still takes {measured} (with none {at_rest}): the set point, {set_point}, is out \
-         of reach. Are those who load the storage in the set? If they are, a greater `greatest` or a higher target is needed"
+        "with the greatest delay, {greatest}, it takes {measured}, and with none {at_rest}: too little of a difference to find \
+         gains for. Are those who load the storage in the set? If they are, a greater `greatest` is needed"
     )]
     OutOfReach {
         /// The longest delay that was tried.
@@ -102,8 +104,6 @@ pub enum RelayError {
         measured: Latency,
         /// The response time with nobody held.
         at_rest: Latency,
-        /// What it was compared with.
-        set_point: Latency,
     },
     /// Nothing is known.
     #[error("nothing completed for {0:?}: there must be load for the whole time")]
@@ -142,6 +142,8 @@ pub struct Relay {
     at_rest: f64,
     /// The response time with the relay's delay.
     held: f64,
+    /// What the relay switches around.
+    around: f64,
     delay: Latency,
 }
 
@@ -181,6 +183,7 @@ impl Relay {
             silent: Duration::ZERO,
             at_rest: 0.0,
             held: 0.0,
+            around: 0.0,
             delay: Latency::ZERO,
         }
     }
@@ -244,26 +247,28 @@ impl Relay {
         }
         let mean = *sum / f64::from(*count);
         let set_point = self.config.set_point.as_secs_f64();
+        // What is to be crossed has to be well within what is reached.
+        let (below, above) = (1.0 - 2.0 * self.config.hysteresis, 1.0 + 2.0 * self.config.hysteresis);
         if self.delay == Latency::ZERO {
             self.at_rest = mean;
-            // Below this the relay would never switch on.
-            if mean <= set_point * (1.0 + self.config.hysteresis) {
+            if mean <= set_point * above {
                 let at_rest = Latency::from_secs_f64(mean);
                 return Err(RelayError::NoNeed { at_rest, set_point: self.config.set_point });
             }
             // Clients that send one request after the other give back at most what they are made to wait.
             self.delay = self.rounded(mean - set_point);
-        } else if mean < set_point * (1.0 - 2.0 * self.config.hysteresis) {
+        } else if mean < set_point * below || self.delay >= self.config.greatest {
             self.held = mean;
+            self.around = set_point.max(mean / below);
+            if self.around * above > self.at_rest {
+                return Err(RelayError::OutOfReach {
+                    greatest: self.delay,
+                    measured: Latency::from_secs_f64(mean),
+                    at_rest: Latency::from_secs_f64(self.at_rest),
+                });
+            }
             self.phase = Phase::Oscillation { on: false, now: Cycle::NEW, cycles: Vec::new(), warm: false };
             return Ok(());
-        } else if self.delay >= self.config.greatest {
-            return Err(RelayError::OutOfReach {
-                greatest: self.config.greatest,
-                measured: Latency::from_secs_f64(mean),
-                at_rest: Latency::from_secs_f64(self.at_rest),
-                set_point: self.config.set_point,
-            });
         } else {
             self.delay = self.rounded(self.delay.as_secs_f64() * LONGER);
         }
@@ -284,10 +289,9 @@ impl Relay {
         now.steps += 1;
         now.least = now.least.min(estimate);
         now.most = now.most.max(estimate);
-        let set_point = self.config.set_point.as_secs_f64();
-        if *on && estimate < set_point * (1.0 - self.config.hysteresis) {
+        if *on && estimate < self.around * (1.0 - self.config.hysteresis) {
             *on = false;
-        } else if !*on && estimate > set_point * (1.0 + self.config.hysteresis) {
+        } else if !*on && estimate > self.around * (1.0 + self.config.hysteresis) {
             *on = true;
             let cycle = std::mem::replace(now, Cycle::NEW);
             // The first begins somewhere.
@@ -312,12 +316,13 @@ impl Relay {
             delay,
             period,
             amplitude,
-            hysteresis: self.config.hysteresis * self.config.set_point.as_secs_f64(),
+            hysteresis: self.config.hysteresis * self.around,
             interval: mean(|cycle| cycle.time / f64::from(cycle.steps)),
         });
         let (proportional_gain, integral_time) = process.simc();
         Identified {
             at_rest: Latency::from_secs_f64(self.at_rest),
+            around: Latency::from_secs_f64(self.around),
             delay: self.delay,
             gain,
             period: Latency::from_secs_f64(period),
@@ -499,6 +504,15 @@ mod tests {
             matches!(error, RelayError::OutOfReach { greatest: tried, .. } if tried == greatest),
             "{error}"
         );
+    }
+
+    #[test]
+    fn where_the_greatest_delay_is_only_just_enough_it_oscillates_above_the_set_point() {
+        // 40 ms, and 15.2 with the greatest delay: not far enough below 16 to switch there.
+        let mut plant = Plant::new(0.124, 0.2, 0.1);
+        let found = identify(&mut plant).unwrap();
+        assert!(found.around > SET_POINT && found.around < Latency::from_millis(20), "{found:?}");
+        assert!((found.gain - 0.124).abs() < 0.02, "{found:?}");
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(crate) struct Args {
 struct Document {
     resource: ResourceName,
     at_rest_s: f64,
+    around_s: f64,
     delay_s: f64,
     gain: f64,
     period_s: f64,
@@ -97,6 +98,7 @@ fn document(resource: ResourceName, found: &Identified) -> Document {
     Document {
         resource,
         at_rest_s: found.at_rest.as_secs_f64(),
+        around_s: found.around.as_secs_f64(),
         delay_s: found.delay.as_secs_f64(),
         gain: found.gain,
         period_s: found.period.as_secs_f64(),
@@ -110,7 +112,7 @@ fn document(resource: ResourceName, found: &Identified) -> Document {
 }
 
 fn text(resource: &ResourceName, found: &Identified) -> String {
-    let Identified { at_rest, delay, gain, period, amplitude, time_constant, dead_time, .. } = found;
+    let Identified { at_rest, around, delay, gain, period, amplitude, time_constant, dead_time, .. } = found;
     let uneven = if found.spread > UNEVEN {
         "The oscillations differ much: the load changed meanwhile, or is uneven. Repeat it before you rely on this.\n"
     } else {
@@ -118,7 +120,7 @@ fn text(resource: &ResourceName, found: &Identified) -> String {
     };
     format!(
         "{resource}: reads take {at_rest} with nobody held, and {gain:.2} ms less per ms of delay.\n\
-         Held for {delay} and let go by turns, they go up and down by {amplitude} every {period} (± {:.0} %):\n\
+         Held for {delay} and let go by turns, they go up and down around {around}, by {amplitude} every {period} (± {:.0} %):\n\
          a lag of {time_constant}, and {dead_time} until a changed delay shows.\n\
          {uneven}\n\
          Gains for that (SIMC, closed-loop time constant equal to the dead time):\n\n\
@@ -138,6 +140,7 @@ mod tests {
     fn what_it_proposes_is_a_configuration() {
         let found = Identified {
             at_rest: Latency::from_millis(50),
+            around: Latency::from_millis(16),
             delay: Latency::from_millis(40),
             gain: 0.8,
             period: Latency::from_millis(2_000),
