@@ -18,6 +18,7 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
    edt-killed, edt-ended  the same with the throttle `edt`
+   hung         the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed
    foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
 
 Leaves /out/measured.json, and the agent's log of each phase.
@@ -34,6 +35,8 @@ import iscsi
 
 WRITERS = (2, 3, 4)
 JOBS = 4
+# A guardian waits for ten seconds, and removes what is held in less than two.
+HUNG_S = 12
 CONFIGURATION = """\
 throttle = "{throttle}"
 [resource.vg0]
@@ -241,6 +244,17 @@ def main():
             agent.end(with_signal)
             time.sleep(wait)
             measured[name] = {"during": during, "after": kernel(lab)}
+            load()
+
+    if not options.short:
+        phase("hung")
+        with Agent(lab, "hung", targets[0], options.more) as agent:
+            load = hold(lab, options, "/out/hung.log", 22)
+            during = kernel(lab)
+            agent.process.send_signal(signal.SIGSTOP)
+            time.sleep(HUNG_S)
+            measured["hung"] = {"during": during, "after": kernel(lab)}
+            agent.process.send_signal(signal.SIGCONT)
             load()
 
     phase("foreign")

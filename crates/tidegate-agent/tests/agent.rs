@@ -201,3 +201,30 @@ fn a_reload_keeps_who_is_held() {
     assert_eq!(members(&hold), addresses(&[2]));
     assert!(hold.delay >= held.delay.scale(0.8), "{} after {}", hold.delay, held.delay);
 }
+
+#[test]
+fn who_shares_an_address_is_held_unless_somebody_there_is_exempt() {
+    for (more, held) in [("", vec![2]), ("exempt = 'iqn.*:initiator3'", Vec::new())] {
+        let mut machine = Machine::new(more);
+        // The third initiator logs in from where the second one is.
+        let info = machine.tree.path().join(
+            "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv3/tpgt_1/acls/iqn.2026-01.lab:initiator3/info",
+        );
+        let text = fs::read_to_string(&info).unwrap();
+        fs::write(&info, text.replace("10.0.0.13", "10.0.0.12")).unwrap();
+        machine.after(2, [SILENT; 3]);
+        let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+        assert_eq!(members(&hold), addresses(&held), "{more}");
+    }
+}
+
+#[test]
+fn without_configfs_nobody_is_known_and_nobody_held_until_it_is_back() {
+    let mut machine = Machine::new("");
+    machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    let [mounted, gone] = ["config", "gone"].map(|name| machine.tree.path().join("sys/kernel").join(name));
+    fs::rename(&mounted, &gone).unwrap();
+    assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[]));
+    fs::rename(&gone, &mounted).unwrap();
+    assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[2, 3]));
+}

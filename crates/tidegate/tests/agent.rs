@@ -2,6 +2,9 @@
 
 mod service;
 
+use std::fs;
+use std::process::Command;
+
 use service::{Service, until};
 
 const DRY: &str = "
@@ -40,4 +43,22 @@ fn a_dry_run_is_seen_reloaded_and_ended() {
     let (status, log) = agent.terminate();
     assert!(status.success(), "{log}");
     assert!(log.contains("there is no such storage here, yet"), "{log}");
+}
+
+#[test]
+fn without_the_right_to_hold_it_does_not_start_and_says_what_it_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("agent.toml");
+    fs::write(&config, "[resource.vg0]\ntarget = '15ms'\n").unwrap();
+    // Whoever runs the tests, root or not: without this capability.
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin", env!("CARGO_BIN_EXE_tidegate")])
+        .args(["agent", "-c"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("tidegate: cannot remove what was left in the kernel: "), "{said}");
+    assert!(said.contains("root or CAP_NET_ADMIN is needed"), "{said}");
 }
