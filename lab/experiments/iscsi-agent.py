@@ -120,7 +120,9 @@ def bursts(lab, options):
     for begin in begins:
         jobs += writers(lab, options, begin, options.burst)
     before, drops, volumes, began = lab.retransmissions(), lab.drops(), lab.volumes(), now_ms()
-    results = lab.fio(jobs, log_ms=1000, randseed=options.seed)
+    load = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
+    again = sent_again(lab, began, length)
+    results = load()
     after, counted = lab.retransmissions(), lab.volumes()
     written = sum(result["write"]["bytes"] for result in results if result["write"])
     return {
@@ -130,8 +132,22 @@ def bursts(lab, options):
         "written_bytes_per_s": written / (options.bursts * options.burst),
         "volumes": {name: {field: counted[name][field] - volumes[name][field] for field in counted[name]} for name in counted},
         "retransmissions": {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after},
+        "sent_again": again,
         "drops": lab.drops() - drops,
     }
+
+
+def sent_again(lab, began, length):
+    """When segments were sent again meanwhile, and by whom: [second, side, how many]."""
+    found, known = [], lab.retransmissions()
+    while now_ms() - began < 1000 * length:
+        time.sleep(0.25)
+        seen = lab.retransmissions()
+        for side, counters in seen.items():
+            if more := counters["RetransSegs"] - known[side]["RetransSegs"]:
+                found.append([(now_ms() - began) / 1000, side, more])
+        known = seen
+    return found
 
 
 def watch_sets(lab, options):
