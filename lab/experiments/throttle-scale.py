@@ -41,6 +41,11 @@ def serve():
         connection.close()
 
 
+def listens():
+    with socket.socket() as probe:
+        return probe.connect_ex(SERVER) == 0
+
+
 def answers(consumers, count):
     """How long some of the consumers wait for an answer over a connection that they have, in milliseconds."""
     waits = []
@@ -75,8 +80,8 @@ def main(cases):
     iscsi.run(["pin", "nft", "tc", "tidegate"])
     network(max(resources * consumers for _, resources, consumers in cases))
     server = subprocess.Popen([sys.executable, __file__, "serve"])
-    time.sleep(1)
     try:
+        iscsi.until(listens, "the server")
         measured = [measure(*case) for case in cases]
     finally:
         server.kill()
