@@ -143,7 +143,7 @@ impl AgentMetric {
                 seconds(),
                 Gauge,
                 RESOURCE,
-                "How long packets to members of the set are held; on a dry run, would be",
+                "How long packets to members of the set are held; always 0 on a dry run",
             ),
             Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
             Self::Throttled => (
@@ -209,7 +209,7 @@ pub struct ResourceStatus {
     pub present: bool,
     /// Whether it only says what it would do.
     pub dry_run: bool,
-    /// For how long packets to members are held.
+    /// For how long packets to members are held; zero on a dry run.
     pub delay: Latency,
     /// The last decision.
     pub decision: Option<Decision>,
