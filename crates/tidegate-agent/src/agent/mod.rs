@@ -369,6 +369,7 @@ fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
                 if Clock::now() >= deadline {
                     return Err(AgentError::AnotherAgent);
                 }
+                // Nothing tells when an address is free.
                 thread::sleep(Duration::from_millis(20));
             }
             bound => return bound.map_err(AgentError::Alone),

@@ -248,9 +248,6 @@ struct Part {
 
 impl Part {
     fn share(&self, whole: u64) -> u64 {
-        if self.to - self.from == self.of {
-            return whole;
-        }
         let up_to = |bound: u64| match whole.checked_mul(bound) {
             Some(product) => product / self.of.max(1),
             // Rare, and ten times as slow.
