@@ -19,7 +19,8 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    ended        the agent is told to end while it holds: what is left when it has
    edt-killed, edt-ended  the same with the throttle `edt`
    hung         the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed
-   foreign      the interface has a queueing discipline of somebody else's: what becomes of it, and what the agent says
+   foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
+                agent does, and says, with each throttle
 
 Leaves /out/measured.json, and the agent's log of each phase.
 """
@@ -37,6 +38,8 @@ WRITERS = (2, 3, 4)
 JOBS = 4
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
+# Of the agent, where what is held by netem waits.
+DEVICE = "tidegate"
 CONFIGURATION = """\
 throttle = "{throttle}"
 [resource.vg0]
@@ -87,16 +90,23 @@ class Agent:
 
 
 def kernel(lab):
-    """What of anybody's is in the target's kernel: rules, members of sets, queueing disciplines, filters."""
+    """What of anybody's is in the target's kernel: rules, members of sets, filters, and queueing disciplines of the interface and of
+    the agent's own device, if that is there."""
     ruleset = json.loads(lab.target_exec(["nft", "-j", "list", "ruleset"]))["nftables"]
     members = [item["set"].get("elem", []) for item in ruleset if "set" in item]
-    qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show", "dev", "eth0"]))
-    filters = json.loads(lab.target_exec(["tc", "-j", "filter", "show", "dev", "eth0"]) or "[]")
+    qdiscs = json.loads(lab.target_exec(["tc", "-j", "qdisc", "show"]))
+    links = json.loads(lab.target_exec(["ip", "-j", "link", "show"]))
+    # Those of the root, and those of a clsact.
+    filters = [line for parent in ([], ["egress"])
+               for line in lab.target_exec(["tc", "filter", "show", "dev", "eth0", *parent]).splitlines()
+               if line.startswith("filter")]
     return {
         "rules": sum("rule" in item for item in ruleset),
         "tables": [item["table"]["name"] for item in ruleset if "table" in item],
         "members": sorted({address for addresses in members for address in addresses}),
-        "qdiscs": [qdisc["kind"] for qdisc in qdiscs],
+        "qdiscs": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == "eth0"],
+        "device": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == DEVICE],
+        "has_device": any(link["ifname"] == DEVICE for link in links),
         "filters": len(filters),
     }
 
@@ -274,15 +284,26 @@ def main():
             load()
 
     phase("foreign")
-    lab.target_exec(["tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "pfifo", "limit", "5000"])
-    with Agent(lab, "foreign", targets[0], options.more):
-        load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
-        iscsi.until(lambda: "held by up to" in iscsi.read("/out/foreign.log"), "the agent to want to hold")
-        time.sleep(1)
-        during = kernel(lab)
-        load()
-    measured["foreign"] = {"during": during, "after": kernel(lab), "said": [
-        line for line in iscsi.read("/out/foreign.log").splitlines() if " ERROR " in line]}
+    lab.target_exec(["tc", "-batch", "-"], input="""\
+qdisc add dev eth0 root handle 1: pfifo limit 5000
+qdisc add dev eth0 clsact
+filter add dev eth0 egress protocol all matchall action pass
+""")
+    lab.target_exec(["nft", "-f", "-"], input="""\
+table netdev site { chain out { type filter hook egress device "eth0" priority 10; counter accept; }; }
+table inet site { chain out { type filter hook postrouting priority mangle; counter accept; }; }
+""")
+    before = kernel(lab)
+    for throttle in ("netem", "edt"):
+        with Agent(lab, f"{throttle}-foreign", targets[0], options.more) as agent:
+            log = agent.log.name
+            load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
+            iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to want to hold")
+            time.sleep(1)
+            during = kernel(lab)
+            load()
+        measured[f"foreign-{throttle}"] = {"before": before, "during": during, "after": kernel(lab), "said": [
+            line for line in iscsi.read(log).splitlines() if " ERROR " in line]}
 
     with open("/out/measured.json", "w") as file:
         json.dump(measured, file, indent=1)

@@ -52,7 +52,7 @@ pub(crate) fn release(_: &ReleaseArgs) -> Result<(), Failure> {
         writeln!(out, "nothing was held")?;
     }
     for interface in &found.interfaces {
-        writeln!(out, "{interface}: removed the queueing discipline")?;
+        writeln!(out, "{interface}: removed what held packets")?;
     }
     if found.table {
         writeln!(out, "removed the nftables table")?;

@@ -10,8 +10,8 @@ use tidegate_units::Instant;
 use super::ThrottleError;
 use super::tc::{Qdisc, Tc};
 
-/// Our root leaves an interface after this time without anybody held.
-pub(super) const ROOT_STAYS: Duration = Duration::from_secs(60);
+/// What packets would go through leaves after this time without anybody held.
+pub(super) const STAYS: Duration = Duration::from_secs(60);
 
 /// What is in force is compared with the kernel this often: others may have removed it.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -68,10 +68,10 @@ pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
         tc.delete_root(index).map_err(refused)?;
     } else if let Some(foreign) = root.filter(|root| !root.is_default()) {
         return Err(ThrottleError::Foreign {
-            interface: name_of(index),
+            interface: called(index),
             kind: foreign.kind,
             handle: foreign.handle >> 16,
-            remedy: "remove it, or regulate these consumers by another throttle",
+            remedy: "remove it, or use throttle = \"netem\", which leaves it where it is",
         });
     }
     tc.add_root(index).map_err(refused)
@@ -79,15 +79,18 @@ pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
 
 /// What traffic control of an interface refused.
 pub(super) fn refused(index: u32, source: std::io::Error) -> ThrottleError {
-    ThrottleError::TrafficControl { interface: name_of(index), source }
+    ThrottleError::TrafficControl { interface: called(index), source }
+}
+
+/// The name of an interface, unless it is gone.
+pub(super) fn name_of(index: u32) -> Option<String> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    netdevice::index_to_name(socket, index).ok()
 }
 
 /// An interface by name, or by number when it is gone.
-pub(super) fn name_of(index: u32) -> String {
-    socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .ok()
-        .and_then(|socket| netdevice::index_to_name(socket, index).ok())
-        .unwrap_or_else(|| format!("interface {index}"))
+pub(super) fn called(index: u32) -> String {
+    name_of(index).unwrap_or_else(|| format!("interface {index}"))
 }
 
 #[cfg(test)]

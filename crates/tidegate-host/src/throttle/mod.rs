@@ -44,7 +44,7 @@ pub enum Packets {
 /// What holds the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// Classes with a delay each, chosen by nftables rules.
+    /// Classes with a delay each, in a device of their own that nftables rules send packets through.
     #[default]
     Netem,
     /// A program gives packets their departure times, and fq holds them until then.
@@ -120,6 +120,9 @@ pub enum ThrottleError {
         /// What can be done.
         remedy: &'static str,
     },
+    /// Something else has the name of the device that packets wait in.
+    #[error("there is an interface {0} that Tidegate did not put there: rename it")]
+    Taken(&'static str),
     /// No route leads to a consumer.
     #[error("no way to {address}: {source}")]
     Unreachable {

@@ -1,4 +1,4 @@
-//! The throttle `netem`: a class with a delay per resource, chosen by an nftables rule per resource.
+//! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send packets through.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,23 +6,25 @@ use std::io;
 
 use tidegate_units::{Instant, Latency, ResourceName};
 
-use super::interface::{LOOK_AGAIN, ROOT_STAYS, Routes, claim, name_of, refused};
+use super::interface::{LOOK_AGAIN, Routes, STAYS, name_of, refused};
 use super::nft::{self, Part, Table};
 use super::resources::{Resource, Resources};
-use super::tc::{Qdisc, Tc};
+use super::tc::{DEVICE, Qdisc, Tc};
 use super::{Hold, Packets, ThrottleError};
 
 /// Delays packets by traffic control.
 ///
-/// At rest, when nobody is held, there are no rules and, after a minute, no queueing disciplines; the sets of members are
-/// always in the kernel, for people to see.
+/// At rest, when nobody is held, there are no rules and, after a minute, no device; the sets of members are always in the
+/// kernel, for people to see. No interface's own queueing is ever touched.
 #[derive(Debug)]
 pub struct Netem {
     tc: Tc,
     packets: Packets,
     ports: BTreeSet<u16>,
     resources: Resources,
-    interfaces: BTreeMap<u32, Interface>,
+    device: Option<Holding>,
+    /// Those that lead to members who are held: their names, by their numbers.
+    interfaces: BTreeMap<u32, String>,
     routes: Routes,
     in_force: Table,
     /// When everything was compared with the kernel.
@@ -31,9 +33,10 @@ pub struct Netem {
     last_held: Option<Instant>,
 }
 
-/// What an interface has of ours, by class.
-#[derive(Debug, Default)]
-struct Interface {
+/// Our device, and for how long its classes hold packets.
+#[derive(Debug)]
+struct Holding {
+    index: u32,
     delays: BTreeMap<u16, Latency>,
 }
 
@@ -48,6 +51,7 @@ impl Netem {
             packets,
             ports,
             resources: Resources::default(),
+            device: None,
             interfaces: BTreeMap::new(),
             routes: Routes::default(),
             in_force: Table::default(),
@@ -57,7 +61,7 @@ impl Netem {
     }
 
     /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force already costs
-    /// nothing. Every change is read back.
+    /// next to nothing. Every change is read back.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -67,13 +71,14 @@ impl Netem {
             self.last_held = Some(now);
         }
         let mut first_error = None;
-        let names: Vec<_> = self.resources.iter().map(|(name, _)| name.clone()).collect();
-        for name in names {
-            if let Err(error) = self.delay(now, &name) {
-                first_error.get_or_insert(error);
-            }
-        }
-        for step in [Self::write_table, Self::look_again, Self::leave_interfaces] {
+        for step in [
+            Self::see_device,
+            Self::write_delays,
+            Self::reach,
+            Self::write_table,
+            Self::look_again,
+            Self::leave,
+        ] {
             if let Err(error) = step(self, now) {
                 first_error.get_or_insert(error);
             }
@@ -81,34 +86,33 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Gives the class of a resource its delay, on every interface that leads to a member.
-    fn delay(&mut self, now: Instant, name: &ResourceName) -> Result<(), ThrottleError> {
-        let Some(resource) = self.resources.get(name) else { return Ok(()) };
-        let (class, delay) = (resource.class, resource.delay);
-        let to_reach: Vec<_> = match delay {
-            Latency::ZERO => Vec::new(),
-            _ => resource.members.iter().copied().collect(),
-        };
-        let mut towards: BTreeSet<u32> = self
-            .interfaces
-            .iter()
-            .filter(|(_, interface)| interface.delays.contains_key(&class))
-            .map(|(index, _)| *index)
-            .collect();
-        let mut first_error = None;
-        for address in to_reach {
-            match self.routes.towards(&mut self.tc, now, address) {
-                Ok(interface) => {
-                    towards.insert(interface);
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
-            }
+    /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this cannot wait until
+    /// everything is looked at again.
+    fn see_device(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        let Some(known) = &self.device else { return Ok(()) };
+        let found = self.tc.device().map_err(|source| refused(known.index, source))?;
+        if found.is_some_and(|found| found.index == known.index && found.is_up) {
+            return Ok(());
         }
-        for interface in towards {
-            if self.interfaces.get(&interface).and_then(|known| known.delays.get(&class)) != Some(&delay)
-                && let Err(error) = self.set(interface, class, delay)
+        self.forget_device();
+        Err(ThrottleError::ReadBack { what: format!("the device {DEVICE}") })
+    }
+
+    /// It is put there anew with the next delay, and the rules with it, which know it by its number.
+    fn forget_device(&mut self) {
+        self.device = None;
+        self.in_force = Table::default();
+    }
+
+    /// Gives the class of each resource its delay.
+    fn write_delays(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        let wanted: Vec<_> =
+            self.resources.iter().map(|(_, resource)| (resource.class, resource.delay)).collect();
+        let mut first_error = None;
+        for (class, delay) in wanted {
+            let known = self.device.as_ref().and_then(|device| device.delays.get(&class));
+            if known.copied().unwrap_or_default() != delay
+                && let Err(error) = self.set(class, delay)
             {
                 first_error.get_or_insert(error);
             }
@@ -116,36 +120,53 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
-    fn set(&mut self, index: u32, class: u16, delay: Latency) -> Result<(), ThrottleError> {
-        let refused = |source| refused(index, source);
-        if !self.interfaces.contains_key(&index) {
-            claim(&mut self.tc, index)?;
-            self.interfaces.insert(index, Interface::default());
-        }
-        let interface = self.interfaces.entry(index).or_default();
-        let changed = match interface.delays.entry(class) {
-            Entry::Vacant(new) => {
-                self.tc.add_class(index, class, delay.to_duration()).map_err(refused).map(|()| {
-                    new.insert(delay);
-                })
-            }
-            Entry::Occupied(mut known) => {
-                self.tc.set_delay(index, class, delay.to_duration()).map_err(refused).map(|()| {
-                    known.insert(delay);
-                })
-            }
+    fn set(&mut self, class: u16, delay: Latency) -> Result<(), ThrottleError> {
+        let Self { tc, device, .. } = self;
+        let device = match device {
+            Some(device) => device,
+            None => device.insert(Holding { index: claim(tc)?, delays: BTreeMap::new() }),
         };
-        if changed.is_err() || !self.has(index, class, delay).map_err(refused)? {
-            // Whatever happened to it: it is put there anew the next time.
-            self.interfaces.remove(&index);
-            changed?;
-            return Err(ThrottleError::ReadBack { what: format!("the delay on {}", name_of(index)) });
+        let index = device.index;
+        let changed = match device.delays.entry(class) {
+            Entry::Vacant(new) => tc.add_class(index, class, delay.to_duration()).map(|()| {
+                new.insert(delay);
+            }),
+            Entry::Occupied(mut known) => tc.set_delay(index, class, delay.to_duration()).map(|()| {
+                known.insert(delay);
+            }),
+        };
+        let is_there =
+            changed.and_then(|()| Ok(tc.qdiscs()?.iter().any(|qdisc| is_class(qdisc, index, class, delay))));
+        match is_there {
+            Ok(true) => Ok(()),
+            failed => {
+                // Whatever happened to it: it is put there anew the next time.
+                self.forget_device();
+                failed.map_err(|source| refused(index, source))?;
+                Err(ThrottleError::ReadBack { what: format!("a delay of the device {DEVICE}") })
+            }
         }
-        Ok(())
     }
 
-    fn has(&mut self, interface: u32, class: u16, delay: Latency) -> io::Result<bool> {
-        Ok(self.tc.qdiscs()?.iter().any(|qdisc| is_class(qdisc, interface, class, delay)))
+    /// Finds the interfaces that lead to those who are held.
+    fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        let mut interfaces = BTreeMap::new();
+        let mut first_error = None;
+        let ruled = self.resources.iter().filter(|(_, resource)| resource.ruled);
+        for address in ruled.flat_map(|(_, resource)| &resource.members) {
+            match self.routes.towards(&mut self.tc, now, *address) {
+                Ok(index) if interfaces.contains_key(&index) => {}
+                Ok(index) => {
+                    let known = self.interfaces.get(&index).cloned();
+                    interfaces.extend(known.or_else(|| name_of(index)).map(|name| (index, name)));
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        self.interfaces = interfaces;
+        first_error.map_or(Ok(()), Err)
     }
 
     fn write_table(&mut self, _: Instant) -> Result<(), ThrottleError> {
@@ -153,16 +174,26 @@ impl Netem {
             .resources
             .iter()
             .map(|(name, resource)| {
-                let Resource { class, ruled, delay, .. } = *resource;
-                let part = Part { class, members: resource.members.clone(), ruled, delay };
+                let Resource { class, delay, .. } = *resource;
+                // What is redirected to a class that is not there would not be held.
+                let has_class = self.device.as_ref().is_some_and(|device| device.delays.contains_key(&class));
+                let part = Part {
+                    class,
+                    members: resource.members.clone(),
+                    ruled: resource.ruled && has_class,
+                    delay,
+                };
                 (set_name(name, resource.class), part)
             })
             .collect();
-        let table = Table { parts, packets: self.packets, ports: self.ports.clone() };
+        let interfaces = self.interfaces.clone();
+        let table = Table { parts, packets: self.packets, ports: self.ports.clone(), interfaces };
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
-                // Perhaps because somebody else changed it: then all of it is put there anew.
+                // Perhaps because somebody else changed it, or an interface is gone: then all of it is put there anew.
                 self.in_force = Table::default();
+                self.interfaces.clear();
+                self.routes = Routes::default();
                 return Err(ThrottleError::Rules(error));
             }
             self.in_force = table;
@@ -180,7 +211,7 @@ impl Netem {
         if !self.in_force.parts.is_empty() {
             self.check_table()?;
         }
-        self.check_interfaces()
+        self.check_delays()
     }
 
     fn check_table(&mut self) -> Result<(), ThrottleError> {
@@ -192,37 +223,47 @@ impl Netem {
         Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() })
     }
 
-    fn check_interfaces(&mut self) -> Result<(), ThrottleError> {
-        if self.interfaces.is_empty() {
+    fn check_delays(&mut self) -> Result<(), ThrottleError> {
+        let Some(Holding { index, delays }) = &self.device else { return Ok(()) };
+        let qdiscs = self.tc.qdiscs().map_err(|source| refused(*index, source))?;
+        let is_there = |(class, delay): (&u16, &Latency)| {
+            qdiscs.iter().any(|qdisc| is_class(qdisc, *index, *class, *delay))
+        };
+        if delays.iter().all(is_there) {
             return Ok(());
         }
-        let ask = |source| ThrottleError::TrafficControl { interface: "any interface".to_owned(), source };
-        let qdiscs = self.tc.qdiscs().map_err(ask)?;
-        let is_there = |index: u32, class: u16, delay: Latency| {
-            qdiscs.iter().any(|qdisc| is_class(qdisc, index, class, delay))
-        };
-        let gone = |index: &u32, known: &Interface| {
-            known.delays.iter().any(|(class, delay)| !is_there(*index, *class, *delay))
-        };
-        let before = self.interfaces.len();
-        self.interfaces.retain(|index, known| !gone(index, known));
-        match before - self.interfaces.len() {
-            0 => Ok(()),
-            lost => Err(ThrottleError::ReadBack { what: format!("queueing on {lost} interfaces") }),
-        }
+        self.forget_device();
+        Err(ThrottleError::ReadBack { what: format!("what the device {DEVICE} holds packets with") })
     }
 
-    /// Removes our root from interfaces when nobody was held for a while.
-    fn leave_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
-        if self.last_held.is_none_or(|last| now.saturating_since(last) < ROOT_STAYS) {
+    /// Removes the device when nobody was held for a while.
+    fn leave(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS) {
             return Ok(());
         }
-        while let Some((index, _)) = self.interfaces.pop_first() {
-            self.tc.delete_root(index).map_err(|source| refused(index, source))?;
+        if let Some(Holding { index, .. }) = &self.device {
+            self.tc.delete_device(*index).map_err(|source| refused(*index, source))?;
         }
+        self.device = None;
         self.last_held = None;
         Ok(())
     }
+}
+
+/// Puts our device there, with a root for classes. One that is there already is of no use: it lost something that it was given.
+///
+/// # Errors
+/// When something else has its name, or the kernel refuses.
+fn claim(tc: &mut Tc) -> Result<u32, ThrottleError> {
+    let refused = |source| ThrottleError::TrafficControl { interface: DEVICE.to_owned(), source };
+    match tc.device().map_err(refused)? {
+        Some(found) if found.is_ours() => tc.delete_device(found.index).map_err(refused)?,
+        Some(_) => return Err(ThrottleError::Taken(DEVICE)),
+        None => {}
+    }
+    let index = tc.add_device().map_err(refused)?;
+    tc.add_root(index).map_err(refused)?;
+    Ok(index)
 }
 
 /// Whether this is the queue of a class of ours, with that delay.

@@ -1,8 +1,12 @@
-//! The nftables table that tells packets to be held from all others.
+//! The nftables table that tells packets to be held from all others, and sends them through our device.
+//!
+//! It is of the family netdev: its chains are at the egress of interfaces, where alone a packet can be redirected. What is to be done is
+//! in one chain; each interface that leads to somebody has one more, which only sends packets there.
 //!
 //! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no sequence of changes that
 //! could end halfway.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write as _};
@@ -13,10 +17,13 @@ use serde_json::Value;
 use tidegate_units::Latency;
 
 use super::Packets;
-use super::tc::class_id;
+use super::tc::{DEVICE, class_id};
 
-/// Of family `inet`: IPv4 and IPv6 at once.
-pub(super) const TABLE: &str = "tidegate";
+/// With its family.
+const TABLE: &str = "netdev tidegate";
+
+/// The chain that tells packets from each other.
+const HOLD: &str = "hold";
 
 /// One resource's part of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +44,8 @@ pub(super) struct Table {
     pub(super) parts: BTreeMap<String, Part>,
     pub(super) packets: Packets,
     pub(super) ports: BTreeSet<u16>,
+    /// By which interfaces packets leave that may be ruled: their names, by their numbers.
+    pub(super) interfaces: BTreeMap<u32, String>,
 }
 
 impl Table {
@@ -48,13 +57,14 @@ impl Table {
         self.parts.len() == other.parts.len()
             && self.parts.iter().zip(&other.parts).all(same)
             && self.rules() == other.rules()
+            && self.hooks() == other.hooks()
     }
 
     /// What `nft -f` is given to put this into force whatever is there. Without parts: nothing but the removal.
     fn render(&self) -> String {
-        let mut text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
+        let mut text = format!("add table {TABLE}\ndelete table {TABLE}\n");
         if !self.parts.is_empty() {
-            text += &format!("add table inet {TABLE}\n");
+            text += &format!("add table {TABLE}\n");
             text += &self.changes(&Self::default());
         }
         text
@@ -67,7 +77,7 @@ impl Table {
         let (old_sets, sets) = (before.sets(), self.sets());
         let (old_rules, rules) = (before.rules(), self.rules());
         for (name, (kind, _)) in sets.iter().filter(|(name, _)| !old_sets.contains_key(*name)) {
-            text += &format!("add set inet {TABLE} {name} {{ type {kind}; }}\n");
+            text += &format!("add set {TABLE} {name} {{ type {kind}; }}\n");
         }
         for (name, (_, members)) in &sets {
             let old = old_sets.get(name).map(|(_, members)| members);
@@ -79,23 +89,29 @@ impl Table {
                 old.into_iter().flatten().filter(|address| !members.contains(*address)),
             );
         }
+        let (old_hooks, hooks) = (before.hooks(), self.hooks());
+        for chain in old_hooks.keys().filter(|chain| !hooks.contains_key(*chain)) {
+            text += &format!("delete chain {TABLE} {chain}\n");
+        }
         if rules != old_rules {
-            if !old_rules.is_empty() {
-                text += &format!("flush chain inet {TABLE} hold\n");
-            } else {
-                text += &format!(
-                    "add chain inet {TABLE} hold {{ type filter hook postrouting priority mangle; policy accept; }}\n"
-                );
-            }
+            let change = match (old_rules.as_slice(), rules.as_slice()) {
+                ([], _) => "add",
+                (_, []) => "delete",
+                _ => "flush",
+            };
+            text += &format!("{change} chain {TABLE} {HOLD}\n");
             for rule in &rules {
-                text += &format!("add rule inet {TABLE} hold {rule}\n");
-            }
-            if rules.is_empty() {
-                text += &format!("delete chain inet {TABLE} hold\n");
+                text += &format!("add rule {TABLE} {HOLD} {rule}\n");
             }
         }
+        for (chain, interface) in hooks.iter().filter(|(chain, _)| !old_hooks.contains_key(*chain)) {
+            text += &format!(
+                "add chain {TABLE} {chain} {{ type filter hook egress device \"{interface}\" priority filter; policy accept; }}\n\
+                 add rule {TABLE} {chain} jump {HOLD}\n"
+            );
+        }
         for name in old_sets.keys().filter(|name| !sets.contains_key(*name)) {
-            text += &format!("delete set inet {TABLE} {name}\n");
+            text += &format!("delete set {TABLE} {name}\n");
         }
         text
     }
@@ -109,10 +125,17 @@ impl Table {
         self.parts.iter().flat_map(of).collect()
     }
 
-    /// The rules in their order: the last one that matches decides.
+    /// The chain of each interface that has one: none at rest.
+    fn hooks(&self) -> BTreeMap<String, &str> {
+        let ruled = self.parts.values().any(|part| part.ruled);
+        let of = |(index, name)| (format!("on_{index}"), String::as_str(name));
+        self.interfaces.iter().filter(|_| ruled).map(of).collect()
+    }
+
+    /// The rules in their order: the first one that matches decides.
     fn rules(&self) -> Vec<String> {
         let mut ruled: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
-        ruled.sort_by_key(|(name, part)| (part.delay, name.as_str()));
+        ruled.sort_by_key(|(name, part)| (Reverse(part.delay), name.as_str()));
         let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
         let ports = ports.join(", ");
         let mut rules = Vec::new();
@@ -121,7 +144,7 @@ impl Table {
             for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
                 for packets in self.packets.matches(family) {
                     rules.push(format!(
-                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {:x}:{:x}",
+                        "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {:x}:{:x} fwd to \"{DEVICE}\"",
                         id >> 16,
                         id & 0xffff
                     ));
@@ -138,7 +161,7 @@ fn elements<'a>(what: &str, set: &str, members: impl Iterator<Item = &'a IpAddr>
     if members.is_empty() {
         return String::new();
     }
-    format!("{what} element inet {TABLE} {set} {{ {} }}\n", members.join(", "))
+    format!("{what} element {TABLE} {set} {{ {} }}\n", members.join(", "))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,10 +206,11 @@ impl Packets {
     }
 }
 
-/// The sets in the kernel and their members, and how many rules there are.
+/// The sets in the kernel and their members, the chains of interfaces, and how many rules there are for what goes through them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seen {
     pub(super) sets: BTreeMap<String, BTreeSet<IpAddr>>,
+    pub(super) hooks: BTreeSet<String>,
     pub(super) rules: usize,
 }
 
@@ -194,7 +218,8 @@ impl Seen {
     /// Whether the kernel holds what is wanted.
     pub(super) fn agrees_with(&self, table: &Table) -> bool {
         let sets = table.sets().into_iter().map(|(name, (_, members))| (name, members)).collect();
-        self.sets == sets && self.rules == table.rules().len()
+        let hooks: BTreeSet<_> = table.hooks().into_keys().collect();
+        self.sets == sets && self.hooks == hooks && self.rules == table.rules().len()
     }
 }
 
@@ -215,13 +240,18 @@ pub(super) fn change(before: &Table, table: &Table) -> io::Result<()> {
 pub(super) fn read() -> io::Result<Option<Seen>> {
     let listing = run(&["-j", "list", "tables"], "")?;
     let tables: Value = serde_json::from_slice(&listing)?;
-    let exists = objects(&tables, "table").any(|table| table["family"] == "inet" && table["name"] == TABLE);
+    let exists = objects(&tables, "table").any(is_ours);
     if !exists {
         return Ok(None);
     }
-    let listing = run(&["-j", "list", "table", "inet", TABLE], "")?;
+    let listing = run(&["-j", &format!("list table {TABLE}")], "")?;
     let document: Value = serde_json::from_slice(&listing)?;
-    let mut seen = Seen { rules: objects(&document, "rule").count(), ..Seen::default() };
+    let hooks = objects(&document, "chain").filter(|chain| chain.get("hook").is_some());
+    let mut seen = Seen {
+        hooks: hooks.filter_map(|chain| chain["name"].as_str().map(str::to_owned)).collect(),
+        rules: objects(&document, "rule").filter(|rule| rule["chain"] == HOLD).count(),
+        ..Seen::default()
+    };
     for set in objects(&document, "set") {
         let name = set["name"].as_str().unwrap_or_default().to_owned();
         let elements = set["elem"].as_array().map_or(&[][..], Vec::as_slice);
@@ -229,6 +259,11 @@ pub(super) fn read() -> io::Result<Option<Seen>> {
         seen.sets.insert(name, members);
     }
     Ok(Some(seen))
+}
+
+fn is_ours(table: &Value) -> bool {
+    let name = |key: &str| table[key].as_str().unwrap_or_default().to_owned();
+    format!("{} {}", name("family"), name("name")) == TABLE
 }
 
 fn objects<'a>(document: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -258,6 +293,7 @@ fn run(arguments: &[&str], input: &str) -> io::Result<Vec<u8>> {
 mod tests {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+    use super::super::tc::Tc;
     use super::*;
 
     fn part(class: u16, members: &[&str], ruled: bool, millis: u64) -> Part {
@@ -267,30 +303,34 @@ mod tests {
 
     fn table(parts: &[(&str, Part)]) -> Table {
         let parts = parts.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
-        Table { parts, packets: Packets::All, ports: [3260].into() }
+        let interfaces = [(1, "lo".to_owned())].into();
+        Table { parts, packets: Packets::All, ports: [3260].into(), interfaces }
     }
 
     #[test]
     fn nothing_wanted_is_nothing_left() {
-        assert_eq!(Table::default().render(), "add table inet tidegate\ndelete table inet tidegate\n");
+        assert_eq!(Table::default().render(), "add table netdev tidegate\ndelete table netdev tidegate\n");
     }
 
     #[test]
     fn at_rest_there_are_sets_and_no_chain() {
         let text = table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]).render();
-        assert!(text.contains("add element inet tidegate vg0_v4 { 10.0.0.12 }"), "{text}");
+        assert!(text.contains("add element netdev tidegate vg0_v4 { 10.0.0.12 }"), "{text}");
         assert!(!text.contains("chain"), "{text}");
     }
 
     #[test]
-    fn the_longest_delay_is_ruled_last() {
+    fn the_longest_delay_is_ruled_first() {
         let text = table(&[
             ("vg0", part(1, &["10.0.0.12"], true, 20)),
             ("vg1", part(2, &["10.0.0.12", "fd00::12"], true, 5)),
         ])
         .render();
         let place = |rule: &str| text.find(rule).unwrap_or_else(|| panic!("no `{rule}` in {text}"));
-        assert!(place("daddr @vg1_v4 meta priority set 71de:2") < place("@vg0_v4 meta priority set 71de:1"));
+        assert!(
+            place("@vg0_v4 meta priority set 71de:1 fwd to")
+                < place("@vg1_v4 meta priority set 71de:2 fwd to")
+        );
         assert!(text.contains("ip6 daddr @vg1_v6"), "{text}");
     }
 
@@ -315,16 +355,18 @@ mod tests {
     fn who_joins_while_others_are_held_changes_nothing_for_them() {
         let before = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
         let after = table(&[("vg0", part(1, &["10.0.0.12", "10.0.0.13"], true, 25))]);
-        assert_eq!(after.changes(&before), "add element inet tidegate vg0_v4 { 10.0.0.13 }\n");
-        assert_eq!(before.changes(&after), "delete element inet tidegate vg0_v4 { 10.0.0.13 }\n");
+        assert_eq!(after.changes(&before), "add element netdev tidegate vg0_v4 { 10.0.0.13 }\n");
+        assert_eq!(before.changes(&after), "delete element netdev tidegate vg0_v4 { 10.0.0.13 }\n");
         assert_eq!(after.changes(&after), "");
     }
 
     /// In a network namespace of its own, as root.
     #[test]
     fn the_kernel_takes_every_change() {
+        let nowhere = |table: Table| Table { interfaces: BTreeMap::new(), ..table };
         let steps = [
             table(&[("vg0", part(1, &["10.0.0.12"], false, 0))]),
+            nowhere(table(&[("vg0", part(1, &["10.0.0.12"], true, 5))])),
             table(&[("vg0", part(1, &["10.0.0.12", "fd00::12"], true, 5))]),
             table(&[
                 ("vg0", part(1, &["fd00::12"], true, 5)),
@@ -340,6 +382,7 @@ mod tests {
                 assert_eq!(error, rustix::io::Errno::PERM);
                 return;
             }
+            Tc::open().unwrap().add_device().unwrap();
             let mut before = Table::default();
             for (number, step) in steps.into_iter().enumerate() {
                 match change(&before, &step) {
@@ -363,10 +406,14 @@ mod tests {
                 ("vg0_v6".to_owned(), ["fd00::12".parse().unwrap()].into()),
             ]
             .into(),
+            hooks: ["on_1".to_owned()].into(),
             rules: 2,
         };
         assert!(seen.agrees_with(&wanted));
+        let whole = seen.clone();
         seen.rules = 0;
         assert!(!seen.agrees_with(&wanted));
+        let without_interface = Seen { hooks: BTreeSet::new(), ..whole };
+        assert!(!without_interface.agrees_with(&wanted));
     }
 }

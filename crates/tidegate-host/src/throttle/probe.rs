@@ -48,6 +48,7 @@ fn try_all() -> Vec<Capability> {
         Ok(tc) => step(tc),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     };
+    let device = with_tc(&|tc| tc.add_device().map(drop));
     let htb = with_tc(&|tc| tc.add_root(LOOPBACK));
     // Without htb there is nothing to put it under, and it is not tried.
     let netem = match &htb {
@@ -70,9 +71,22 @@ fn try_all() -> Vec<Capability> {
             delay: tidegate_units::Latency::from_millis(1),
         };
         let parts = [("trial".to_owned(), part)].into();
-        nft::replace(&Table { parts, packets, ports: [3260].into() })
+        let interfaces = [(LOOPBACK, "lo".to_owned())].into();
+        nft::replace(&Table { parts, packets, ports: [3260].into(), interfaces })
     };
+    // Rules name the device that they send packets through.
+    let rules = |packets| match &device {
+        Ok(()) => rules(packets),
+        Err(_) => Err(io::Error::other("not tried: it needs the device ifb")),
+    };
+    let (rules_for_all, rules_for_responses) = (rules(Packets::All), rules(Packets::Responses));
     vec![
+        Capability {
+            what: "device ifb",
+            purpose: "where packets wait that are held by netem",
+            works: device,
+            remedy: "the kernel module ifb (CONFIG_IFB)",
+        },
         Capability {
             what: "queueing discipline htb",
             purpose: "classes for what is held",
@@ -88,13 +102,14 @@ fn try_all() -> Vec<Capability> {
         Capability {
             what: "nftables",
             purpose: "which packets are held by netem",
-            works: rules(Packets::All),
-            remedy: "the package nftables, and the kernel module nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)",
+            works: rules_for_all,
+            remedy: "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and nft_fwd_netdev \
+                     (CONFIG_NF_TABLES_NETDEV, CONFIG_NETFILTER_EGRESS, CONFIG_NFT_FWD_NETDEV)",
         },
         Capability {
             what: "nftables, payload",
             purpose: "packets = \"responses\"",
-            works: rules(Packets::Responses),
+            works: rules_for_responses,
             remedy: "nftables 0.9 or newer",
         },
         Capability {
@@ -122,7 +137,7 @@ mod tests {
         let before = Tc::open().unwrap().qdiscs().unwrap();
         match probe() {
             Ok(found) => {
-                assert_eq!(found.len(), 6);
+                assert_eq!(found.len(), 7);
                 for capability in found {
                     assert!(!capability.what.is_empty() && !capability.remedy.is_empty());
                 }

@@ -75,10 +75,6 @@ impl Resources {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceName, &Resource)> {
         self.known.iter()
     }
-
-    pub(super) fn get(&self, name: &ResourceName) -> Option<&Resource> {
-        self.known.get(name)
-    }
 }
 
 impl Resource {
@@ -136,7 +132,7 @@ mod tests {
         let mut resources = Resources::default();
         resources.take(at(0), &[hold("a"), hold("b")]).unwrap();
         resources.take(at(100), &[hold("b")]).unwrap();
-        let a = resources.get(&ResourceName::new("a").unwrap()).unwrap();
+        let a = resources.known.get(&ResourceName::new("a").unwrap()).unwrap();
         assert_eq!((a.delay, a.ruled, a.members.len()), (Latency::ZERO, true, 1));
         resources.take(at(2_200), &[hold("b"), hold("c")]).unwrap();
         let classes: Vec<_> =

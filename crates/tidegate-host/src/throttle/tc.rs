@@ -3,6 +3,7 @@
 //! What Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. That is how it is found
 //! again, by whoever has to remove it.
 
+mod device;
 mod filter;
 mod fq;
 
@@ -39,6 +40,7 @@ const UNLIMITED_BYTES_PER_SECOND: u64 = 125_000_000_000;
 /// own buffers long before. netem's default of 1 000 is 50 000 packets/s at 20 ms.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
+pub(super) use device::{DEVICE, Device};
 pub(super) use fq::Fair;
 
 /// A queueing discipline as the kernel reports it.

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::edt::release;
-use super::interface::name_of;
+use super::interface::called;
 use super::nft::{self, Table};
-use super::tc::{Qdisc, Tc};
+use super::tc::{DEVICE, Device, Qdisc, Tc};
 
 /// How long packets that are held may take to leave before what holds them is removed. The guardian has to be done within
 /// two seconds.
@@ -17,7 +17,7 @@ const DRAIN: Duration = Duration::from_millis(1_200);
 /// What was found and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Interfaces that had our queueing discipline.
+    /// Interfaces that had our queueing discipline, and our own device.
     pub interfaces: Vec<String>,
     /// Whether the nftables table was there.
     pub table: bool,
@@ -54,27 +54,44 @@ pub fn undo() -> io::Result<Found> {
         }
     }
     let deadline = Instant::now() + DRAIN;
-    while !ours.is_empty()
-        && Instant::now() < deadline
-        && tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && !qdisc.is_root() && qdisc.queued > 0)
-    {
-        thread::sleep(Duration::from_millis(10));
-    }
+    drain(&mut tc, deadline)?;
     match remove_table() {
         Ok(removed) => found.table = removed,
         Err(error) => {
             failed.get_or_insert(error);
         }
     }
-    for root in ours.iter().filter(|qdisc| qdisc.is_root()) {
+    // What came between was on its way when the rules went.
+    drain(&mut tc, deadline)?;
+    let device = tc.device()?.filter(Device::is_ours);
+    if let Some(device) = &device {
+        match tc.delete_device(device.index) {
+            Ok(()) => found.interfaces.push(DEVICE.to_owned()),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    let is_elsewhere = |root: &&Qdisc| device.as_ref().is_none_or(|device| device.index != root.interface);
+    for root in ours.iter().filter(|qdisc| qdisc.is_root()).filter(is_elsewhere) {
         match tc.delete_root(root.interface) {
-            Ok(()) => found.interfaces.push(name_of(root.interface)),
+            Ok(()) => found.interfaces.push(called(root.interface)),
             Err(error) => {
                 failed.get_or_insert(error);
             }
         }
     }
     failed.map_or(Ok(found), Err)
+}
+
+/// Waits until nothing is held any more, but not for ever.
+fn drain(tc: &mut Tc, deadline: Instant) -> io::Result<()> {
+    while tc.qdiscs()?.iter().any(|qdisc| qdisc.is_ours() && !qdisc.is_root() && qdisc.queued > 0)
+        && Instant::now() < deadline
+    {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// The programs at our roots.

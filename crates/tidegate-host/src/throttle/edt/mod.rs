@@ -19,7 +19,7 @@ use tidegate_units::{Instant, Latency};
 pub(super) use program::release;
 
 use self::program::Program;
-use super::interface::{LOOK_AGAIN, ROOT_STAYS, Routes, claim, name_of, refused};
+use super::interface::{LOOK_AGAIN, Routes, STAYS, called, claim, refused};
 use super::resources::{RULE_STAYS, Resources};
 use super::tc::{Fair, Tc, class_id};
 use super::{Hold, Packets, ThrottleError};
@@ -200,7 +200,7 @@ impl Edt {
         self.attach(index).map_err(refused)?;
         let as_wanted = |fair: Fair| fair == Fair::WANTED;
         if !self.is_prepared(index, as_wanted).map_err(refused)? {
-            return Err(ThrottleError::ReadBack { what: format!("the queue on {}", name_of(index)) });
+            return Err(ThrottleError::ReadBack { what: format!("the queue on {}", called(index)) });
         }
         self.interfaces.insert(index);
         Ok(())
@@ -233,7 +233,7 @@ impl Edt {
             // Without our root the kernel says of its filters that there is no such thing.
             if !self.is_prepared(index, |_| true).unwrap_or(false) {
                 self.interfaces.remove(&index);
-                lost.push(name_of(index));
+                lost.push(called(index));
             }
         }
         match lost.as_slice() {
@@ -244,7 +244,7 @@ impl Edt {
 
     /// Removes our root from interfaces when nobody was held for a while.
     fn leave_interfaces(&mut self, now: Instant) -> Result<(), ThrottleError> {
-        if self.last_held.is_none_or(|last| now.saturating_since(last) < ROOT_STAYS) {
+        if self.last_held.is_none_or(|last| now.saturating_since(last) < STAYS) {
             return Ok(());
         }
         while let Some(index) = self.interfaces.pop_first() {

@@ -1,0 +1,168 @@
+//! A device of our own, for packets to wait in on their way to an interface.
+//!
+//! It is an ifb: what is redirected to it goes through its queueing disciplines and then on to the interface that it was on the
+//! way to. So no interface gets another root. While the kernel exchanges one, what is sent through it in that moment is lost
+//! uncounted, and on an interface with many queues one root would replace all of theirs.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::{Body, CREATE, EXCLUSIVE, Tc, array, attributes, words};
+
+/// How it is called, and found again.
+pub(in super::super) const DEVICE: &str = "tidegate";
+
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+
+/// The length of struct ifinfomsg.
+const HEADER: usize = 16;
+const UP: u32 = 1;
+
+const NAME: u16 = 3;
+const QUEUE_LENGTH: u16 = 13;
+const INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+const FAMILIES: u16 = 26;
+
+const IFB: &str = "ifb";
+
+/// What has our device's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Device {
+    pub(in super::super) index: u32,
+    pub(in super::super) is_up: bool,
+    /// What kind of device it is; nothing for a physical one.
+    pub(in super::super) kind: String,
+}
+
+impl Device {
+    /// Whether it can be ours: somebody may have given our name to something else.
+    pub(in super::super) fn is_ours(&self) -> bool {
+        self.kind == IFB
+    }
+}
+
+impl Tc {
+    /// The device, whoever put it there.
+    pub(in super::super) fn device(&mut self) -> io::Result<Option<Device>> {
+        let mut found = None;
+        let wanted = Body::new(&link(0, 0)).with(NAME, &with_end(DEVICE));
+        match self.netlink.get(GET_LINK, &wanted, |message| found = device(message)) {
+            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
+            answer => answer.map(|()| found),
+        }
+    }
+
+    /// Adds the device, up and with nothing in it.
+    ///
+    /// # Errors
+    /// When the kernel refuses, also because something of its name is there; nothing is left then.
+    pub(in super::super) fn add_device(&mut self) -> io::Result<u32> {
+        /// A queue behind our own disciplines. When it is full they are told to wait.
+        const PACKETS: u32 = 1_000;
+        let body = Body::new(&link(0, 0))
+            .with(NAME, &with_end(DEVICE))
+            .with(QUEUE_LENGTH, &words(&[PACKETS]))
+            .with(INFO, Body::new(&[]).with(INFO_KIND, &with_end(IFB)).as_bytes());
+        self.netlink.change(NEW_LINK, CREATE | EXCLUSIVE, &body)?;
+        let index = match self.device()? {
+            Some(device) => device.index,
+            None => return Err(Errno::NODEV.into()),
+        };
+        let up = self
+            .without_addresses(index)
+            .and_then(|()| self.netlink.change(NEW_LINK, 0, &Body::new(&link(index, UP))));
+        if up.is_err() {
+            self.delete_device(index)?;
+        }
+        up.map(|()| index)
+    }
+
+    /// Nobody is to be reached by it: IPv6 would give it an address, and announce it.
+    fn without_addresses(&mut self, index: u32) -> io::Result<()> {
+        const IPV6: u16 = 10;
+        const GENERATED: u16 = 8;
+        const NONE: u8 = 1;
+        let none = Body::new(&[]).with(GENERATED, &[NONE]);
+        let families = Body::new(&[]).with(IPV6, none.as_bytes());
+        let body = Body::new(&link(index, 0)).with(FAMILIES, families.as_bytes());
+        match self.netlink.change(NEW_LINK, 0, &body) {
+            // A kernel without IPv6.
+            Err(error) if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => Ok(()),
+            changed => changed,
+        }
+    }
+
+    /// Removes the device. What it still holds is dropped: empty it first.
+    pub(in super::super) fn delete_device(&mut self, index: u32) -> io::Result<()> {
+        self.netlink.change(DELETE_LINK, 0, &Body::new(&link(index, 0)))
+    }
+}
+
+/// struct ifinfomsg, which changes the flags that it sets.
+fn link(index: u32, flags: u32) -> Vec<u8> {
+    words(&[0, index, flags, flags])
+}
+
+fn with_end(name: &str) -> Vec<u8> {
+    format!("{name}\0").into_bytes()
+}
+
+fn device(message: &[u8]) -> Option<Device> {
+    let word = |at| array(message, at).map(u32::from_ne_bytes).ok();
+    let info = attributes(message.get(HEADER..)?).find(|(kind, _)| *kind == INFO);
+    let kind = info.and_then(|(_, info)| attributes(info).find(|(kind, _)| *kind == INFO_KIND));
+    let kind = kind.map_or(&[][..], |(_, kind)| kind);
+    Some(Device {
+        index: word(4)?,
+        is_up: word(8)? & UP != 0,
+        kind: String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::*;
+
+    #[test]
+    fn a_device_of_another_kind_is_not_ours() {
+        let told = |kind: Option<&[u8]>| {
+            let info = kind.map_or(Body::new(&[]), |kind| Body::new(&[]).with(INFO_KIND, kind));
+            device(Body::new(&link(7, UP)).with(INFO, info.as_bytes()).as_bytes()).unwrap()
+        };
+        let ours = told(Some(b"ifb\0"));
+        assert!(ours.is_ours() && ours.is_up);
+        assert_eq!(ours.index, 7);
+        assert!(!told(Some(b"dummy\0")).is_ours());
+        assert!(!told(None).is_ours(), "a physical one");
+        assert_eq!(device(&[0; 7]), None);
+    }
+
+    /// In a network namespace of its own, as root.
+    #[test]
+    fn it_is_there_once_up_and_goes_with_all_that_is_in_it() {
+        let trial = std::thread::spawn(|| {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let mut tc = Tc::open().unwrap();
+            assert_eq!(tc.device().unwrap(), None);
+            let index = tc.add_device().unwrap();
+            let found = tc.device().unwrap().unwrap();
+            assert!(found.is_ours() && found.is_up && found.index == index, "{found:?}");
+            assert!(tc.add_device().is_err());
+            tc.add_root(index).unwrap();
+            tc.delete_device(index).unwrap();
+            assert_eq!(tc.device().unwrap(), None);
+            assert!(tc.qdiscs().unwrap().iter().all(|qdisc| !qdisc.is_ours()));
+        });
+        trial.join().unwrap();
+    }
+}
