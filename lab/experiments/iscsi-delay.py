@@ -389,8 +389,9 @@ class Experiment:
                 self.agent_holds(agent, "edt, wide", 1, [(64, 1), (64, 8)])
             self.lab.small_queues(wide=False)
         if "ipv6" in self.options.throttles_too:
-            with self.agent("edt", "all", 2) as agent:
-                self.agent_holds(agent, "edt, IPv6", 2, [(64, 1)])
+            for throttle in THROTTLES:
+                with self.agent(throttle, "all", 2) as agent:
+                    self.agent_holds(agent, f"{throttle}, IPv6", 2, [(64, 1)])
 
     @contextlib.contextmanager
     def agent(self, throttle, packets, initiator):

@@ -22,6 +22,9 @@ use super::tc::{DEVICE, class_id};
 /// With its family.
 const TABLE: &str = "netdev tidegate";
 
+/// The priority of our chains: behind everybody else's, which what is redirected would not meet any more.
+const LAST: u32 = 1_000_000;
+
 /// The chain that tells packets from each other.
 const HOLD: &str = "hold";
 
@@ -106,7 +109,7 @@ impl Table {
         }
         for (chain, interface) in hooks.iter().filter(|(chain, _)| !old_hooks.contains_key(*chain)) {
             text += &format!(
-                "add chain {TABLE} {chain} {{ type filter hook egress device \"{interface}\" priority filter; policy accept; }}\n\
+                "add chain {TABLE} {chain} {{ type filter hook egress device \"{interface}\" priority {LAST}; policy accept; }}\n\
                  add rule {TABLE} {chain} jump {HOLD}\n"
             );
         }

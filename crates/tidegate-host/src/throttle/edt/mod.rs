@@ -1,9 +1,9 @@
 //! The throttle `edt`: a program at the root of an interface gives the packets of members an earliest departure time, and fq
 //! holds them until then.
 //!
-//! Everything hangs under the root that netem's classes hang under, so it is found, told from others' and removed the same
-//! way. A program at clsact, the usual place, would need care for somebody else's programs there, and would leave fq to be the
-//! root: all that is not held would go through it, too.
+//! Everything hangs under a root like that of netem's device, so it is found, told from others' and removed the same way. A
+//! program at clsact, the usual place, would need care for somebody else's programs there, and would leave fq to be the root: all
+//! that is not held would go through it, too.
 
 mod program;
 #[cfg(test)]
