@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on an iSCSI target, a small reader, and writers on other initiators.
 
-usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
+usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N] [--beside-static]
 
 Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
 bursts with pauses between them (the paper's figs. 12 to 16). In order:
@@ -22,12 +22,20 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
 
+With --beside-static it is these instead, for the first target:
+
+   unregulated, agent  with the bursts
+   static       with the bursts and a delay that never changes: found by search, the least one of whole steps that keeps the target
+   writers      without a reader: what writers get by themselves, beside the agent, and with that delay
+
 Leaves /out/measured.json, and the agent's log of each phase.
 """
 
 import argparse
+import contextlib
 import json
 import signal
+import statistics
 import sys
 import time
 
@@ -38,6 +46,11 @@ WRITERS = (2, 3, 4)
 JOBS = 4
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
+# See iscsi-agent-judge.
+KEPT = 0.95
+LEFT_OUT_S = 3
+# Twice the agent's.
+GREATEST_STATIC_MS = 200
 # Of the agent, where what is held by netem waits.
 DEVICE = "tidegate"
 CONFIGURATION = """\
@@ -160,6 +173,67 @@ def sent_again(lab, began, length):
     return found
 
 
+@contextlib.contextmanager
+def static(lab, delay):
+    """What an administrator would set by hand: all packets to the writers wait for that long, always."""
+    lab.target_exec(["tc", "-batch", "-"], input=f"""\
+qdisc add dev eth0 root handle 1: htb
+class add dev eth0 parent 1: classid 1:1 htb rate 100gbit quantum 60000
+qdisc add dev eth0 parent 1:1 netem delay {delay}ms rate 100gbit limit 1000000
+""")
+    writers = ", ".join(f"10.0.0.1{n}" for n in WRITERS)
+    lab.target_exec(["nft", "-f", "-"], input=f"""\
+table inet static {{ chain hold {{ type filter hook postrouting priority mangle;
+    tcp sport 3260 ip daddr {{ {writers} }} meta priority set 1:1; }}; }}
+""")
+    time.sleep(1)
+    yield
+    lab.target_exec(["nft", "delete", "table", "inet", "static"])
+    time.sleep(1)
+    lab.target_exec(["tc", "qdisc", "del", "dev", "eth0", "root"])
+
+
+def judged(phase, target):
+    """What a burst came to, without its beginning: see iscsi-agent-judge."""
+    seconds = [value for at, value in phase["seconds"]
+               if any(begin + LEFT_OUT_S < at <= end for begin, end in phase["bursts"])]
+    return {"kept": sum(value <= target for value in seconds) / len(seconds), "mean_ms": statistics.mean(seconds),
+            "written_bytes_per_s": phase["written_bytes_per_s"], "sent_again": phase["sent_again"]}
+
+
+def best_static(lab, options, target):
+    """The least delay that keeps the target as the agent must keep it, by halving: every one that was tried."""
+    tried, least, most = [], 0, round(GREATEST_STATIC_MS / options.static_step)
+    while least + 1 < most:
+        step = (least + most) // 2
+        delay = step * options.static_step
+        with static(lab, delay):
+            tried.append({"delay_ms": delay, **judged(bursts(lab, options), target)})
+        print(tried[-1], flush=True)
+        least, most = (least, step) if tried[-1]["kept"] >= KEPT else (step, most)
+    return tried
+
+
+def beside_static(lab, options, target):
+    def written():
+        return sum(result["write"]["bytes_per_s"] for result in lab.fio(writers(lab, options, 0, 8), randseed=options.seed))
+
+    measured = {"options": vars(options), "unregulated": judged(bursts(lab, options), target)}
+    print("unregulated", measured["unregulated"], flush=True)
+    with Agent(lab, "agent", target, options.more):
+        measured["agent"] = judged(bursts(lab, options), target)
+    print("agent", measured["agent"], flush=True)
+    measured["static"] = best_static(lab, options, target)
+    keep = [tried["delay_ms"] for tried in measured["static"] if tried["kept"] >= KEPT]
+    measured["writers"] = {"alone": written()}
+    with Agent(lab, "writers", target, options.more):
+        measured["writers"]["agent"] = written()
+    if keep:
+        with static(lab, min(keep)):
+            measured["writers"]["static"] = written()
+    return measured
+
+
 def watch_sets(lab, options):
     """When the writers came into the set, and when they left it. The kernel is asked as an administrator would."""
     seen, load = [], lab.start_fio([reader(lab, 22)] + writers(lab, options, 2, 8))
@@ -216,6 +290,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
+    parser.add_argument("--beside-static", action="store_true", help="the agent beside the best delay that never changes")
+    parser.add_argument("--static-step", type=float, default=2.5, metavar="MS", help="how finely that is searched (default: %(default)s)")
     parser.add_argument("--more", default="", help="more lines of the resource's configuration")
     options = parser.parse_args()
     targets = [float(target) for target in options.targets.split(",")]
@@ -223,6 +299,11 @@ def main():
     # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
     lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
     iscsi.run(["pin", "nft", "tc", "tidegate"])
+    if options.beside_static:
+        measured = beside_static(lab, options, targets[0])
+        with open("/out/measured.json", "w") as file:
+            json.dump(measured, file, indent=1)
+        return
     measured = {"options": vars(options), "before": kernel(lab)}
 
     def phase(name):
