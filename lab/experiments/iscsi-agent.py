@@ -183,8 +183,12 @@ qdisc add dev eth0 parent 1:1 netem delay {delay}ms rate 100gbit limit 1000000
 """)
     writers = ", ".join(f"10.0.0.1{n}" for n in WRITERS)
     lab.target_exec(["nft", "-f", "-"], input=f"""\
-table inet static {{ chain hold {{ type filter hook postrouting priority mangle;
-    tcp sport 3260 ip daddr {{ {writers} }} meta priority set 1:1; }}; }}
+table inet static {{
+    chain hold {{
+        type filter hook postrouting priority mangle
+        tcp sport 3260 ip daddr {{ {writers} }} meta priority set 1:1
+    }}
+}}
 """)
     time.sleep(1)
     yield
