@@ -19,6 +19,7 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    ended        the agent is told to end while it holds: what is left when it has
    edt-killed, edt-ended  the same with the throttle `edt`
    hung         the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed
+   removed      the agent's device is removed by somebody while it holds: whether it is there again, and what the agent says
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
 
@@ -284,6 +285,20 @@ def hold(lab, options, log, seconds=14):
     return load
 
 
+def removed(lab, options, target):
+    """Somebody removes the device that packets wait in, while they do."""
+    with Agent(lab, "removed", target, options.more) as agent:
+        load = hold(lab, options, agent.log.name, 14)
+        during = kernel(lab)
+        lab.target_exec(["ip", "link", "delete", DEVICE])
+        iscsi.until(lambda: kernel(lab)["has_device"], "the device to come back")
+        time.sleep(1)
+        again = kernel(lab)
+        load()
+    return {"during": during, "again": again, "after": kernel(lab), "said": [
+        line for line in iscsi.read(agent.log.name).splitlines() if " ERROR " in line]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default="15,20,30")
@@ -367,6 +382,9 @@ def main():
             measured["hung"] = {"during": during, "after": kernel(lab)}
             agent.process.send_signal(signal.SIGCONT)
             load()
+
+        phase("removed")
+        measured["removed"] = removed(lab, options, targets[0])
 
     phase("foreign")
     lab.target_exec(["tc", "-batch", "-"], input="""\

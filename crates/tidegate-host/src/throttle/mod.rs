@@ -120,6 +120,9 @@ pub enum ThrottleError {
         /// What can be done.
         remedy: &'static str,
     },
+    /// The device that packets wait in is not as it was left.
+    #[error("somebody has removed the device {0}, or set it down: it is put there anew")]
+    Removed(&'static str),
     /// Something else has the name of the device that packets wait in.
     #[error("there is an interface {0} that Tidegate did not put there: rename it")]
     Taken(&'static str),

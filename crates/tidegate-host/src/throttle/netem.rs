@@ -95,7 +95,7 @@ impl Netem {
             return Ok(());
         }
         self.forget_device();
-        Err(ThrottleError::ReadBack { what: format!("the device {DEVICE}") })
+        Err(ThrottleError::Removed(DEVICE))
     }
 
     /// It is put there anew with the next delay, and the rules with it, which know it by its number.
