@@ -17,7 +17,7 @@ pub(super) const STAYS: Duration = Duration::from_secs(60);
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Routes are asked for again after this time.
-const ROUTE_STAYS: Duration = Duration::from_secs(10);
+pub(super) const ROUTE_STAYS: Duration = Duration::from_secs(10);
 
 /// By which interface packets to a consumer leave, and when that was asked.
 #[derive(Debug, Default)]

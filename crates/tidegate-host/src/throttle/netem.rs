@@ -1,12 +1,13 @@
 //! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send packets through.
 
+use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use tidegate_units::{Instant, Latency, ResourceName};
 
-use super::interface::{LOOK_AGAIN, Routes, STAYS, name_of, refused};
+use super::interface::{LOOK_AGAIN, ROUTE_STAYS, Routes, STAYS, name_of, refused};
 use super::nft::{self, Part, Table};
 use super::resources::{Resource, Resources};
 use super::tc::{DEVICE, Qdisc, Tc};
@@ -25,8 +26,12 @@ pub struct Netem {
     device: Option<Holding>,
     /// Those that lead to members who are held: their names, by their numbers.
     interfaces: BTreeMap<u32, String>,
+    /// When they were found; `None` if members have changed since.
+    reached: Option<Instant>,
     routes: Routes,
     in_force: Table,
+    /// The classes of its rules, in their order; `None` if anything else may be different from what is wanted.
+    ordered: Option<Vec<u16>>,
     /// When everything was compared with the kernel.
     looked: Instant,
     /// When somebody was held last.
@@ -53,8 +58,10 @@ impl Netem {
             resources: Resources::default(),
             device: None,
             interfaces: BTreeMap::new(),
+            reached: None,
             routes: Routes::default(),
             in_force: Table::default(),
+            ordered: None,
             looked: Instant::ZERO,
             last_held: None,
         })
@@ -66,7 +73,10 @@ impl Netem {
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
     pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
-        self.resources.take(now, wanted)?;
+        if self.resources.take(now, wanted)? {
+            self.reached = None;
+            self.ordered = None;
+        }
         if self.resources.iter().any(|(_, resource)| resource.ruled) {
             self.last_held = Some(now);
         }
@@ -101,7 +111,12 @@ impl Netem {
     /// It is put there anew with the next delay, and the rules with it, which know it by its number.
     fn forget_device(&mut self) {
         self.device = None;
+        self.forget_table();
+    }
+
+    fn forget_table(&mut self) {
         self.in_force = Table::default();
+        self.ordered = None;
     }
 
     /// Gives the class of each resource its delay.
@@ -150,6 +165,9 @@ impl Netem {
 
     /// Finds the interfaces that lead to those who are held.
     fn reach(&mut self, now: Instant) -> Result<(), ThrottleError> {
+        if self.reached.is_some_and(|at| now.saturating_since(at) < ROUTE_STAYS) {
+            return Ok(());
+        }
         let mut interfaces = BTreeMap::new();
         let mut first_error = None;
         let ruled = self.resources.iter().filter(|(_, resource)| resource.ruled);
@@ -165,25 +183,26 @@ impl Netem {
                 }
             }
         }
-        self.interfaces = interfaces;
+        if self.interfaces != interfaces {
+            self.interfaces = interfaces;
+            self.ordered = None;
+        }
+        self.reached = first_error.is_none().then_some(now);
         first_error.map_or(Ok(()), Err)
     }
 
     fn write_table(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        let ruled = self.ruled();
+        if self.ordered.as_ref() == Some(&ruled) {
+            return Ok(());
+        }
         let parts = self
             .resources
             .iter()
             .map(|(name, resource)| {
                 let Resource { class, delay, .. } = *resource;
-                // What is redirected to a class that is not there would not be held.
-                let has_class = self.device.as_ref().is_some_and(|device| device.delays.contains_key(&class));
-                let part = Part {
-                    class,
-                    members: resource.members.clone(),
-                    ruled: resource.ruled && has_class,
-                    delay,
-                };
-                (set_name(name, resource.class), part)
+                let members = resource.members.clone();
+                (set_name(name, class), Part { class, members, ruled: ruled.contains(&class), delay })
             })
             .collect();
         let interfaces = self.interfaces.clone();
@@ -191,15 +210,29 @@ impl Netem {
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
                 // Perhaps because somebody else changed it, or an interface is gone: then all of it is put there anew.
-                self.in_force = Table::default();
+                self.forget_table();
                 self.interfaces.clear();
+                self.reached = None;
                 self.routes = Routes::default();
                 return Err(ThrottleError::Rules(error));
             }
             self.in_force = table;
-            return self.check_table();
+            self.check_table()?;
         }
+        self.ordered = Some(ruled);
         Ok(())
+    }
+
+    /// The classes that packets are to be sent to, in the order of their rules. To one that is not there they would go in vain.
+    fn ruled(&self) -> Vec<u16> {
+        let has_class = |class| self.device.as_ref().is_some_and(|device| device.delays.contains_key(&class));
+        let mut ruled: Vec<_> = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| resource.ruled && has_class(resource.class))
+            .collect();
+        ruled.sort_by_key(|(_, resource)| (Reverse(resource.delay), resource.class));
+        ruled.into_iter().map(|(_, resource)| resource.class).collect()
     }
 
     /// Whether the kernel still has what it was given: whoever removed it, it is put there anew the next time.
@@ -219,7 +252,7 @@ impl Netem {
         if seen.agrees_with(&self.in_force) {
             return Ok(());
         }
-        self.in_force = Table::default();
+        self.forget_table();
         Err(ThrottleError::ReadBack { what: "the nftables table `tidegate`".to_owned() })
     }
 

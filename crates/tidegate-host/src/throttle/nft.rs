@@ -138,7 +138,7 @@ impl Table {
     /// The rules in their order: the first one that matches decides.
     fn rules(&self) -> Vec<String> {
         let mut ruled: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
-        ruled.sort_by_key(|(name, part)| (Reverse(part.delay), name.as_str()));
+        ruled.sort_by_key(|(_, part)| (Reverse(part.delay), part.class));
         let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
         let ports = ports.join(", ");
         let mut rules = Vec::new();
