@@ -1,7 +1,6 @@
 //! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send packets through.
 
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -10,7 +9,7 @@ use tidegate_units::{Instant, Latency, ResourceName};
 use super::interface::{LOOK_AGAIN, ROUTE_STAYS, Routes, STAYS, name_of, refused};
 use super::nft::{self, Part, Table};
 use super::resources::{Resource, Resources};
-use super::tc::{DEVICE, Qdisc, Tc};
+use super::tc::{DEVICE, Tc};
 use super::{Hold, Packets, ThrottleError};
 
 /// Delays packets by traffic control.
@@ -121,18 +120,24 @@ impl Netem {
 
     /// Gives the class of each resource its delay.
     fn write_delays(&mut self, _: Instant) -> Result<(), ThrottleError> {
-        let wanted: Vec<_> =
-            self.resources.iter().map(|(_, resource)| (resource.class, resource.delay)).collect();
-        let mut first_error = None;
-        for (class, delay) in wanted {
-            let known = self.device.as_ref().and_then(|device| device.delays.get(&class));
-            if known.copied().unwrap_or_default() != delay
-                && let Err(error) = self.set(class, delay)
-            {
-                first_error.get_or_insert(error);
+        let known = |class| self.device.as_ref().and_then(|device| device.delays.get(&class));
+        let changed: Vec<_> = self
+            .resources
+            .iter()
+            .map(|(_, resource)| (resource.class, resource.delay))
+            .filter(|(class, delay)| known(*class).copied().unwrap_or_default() != *delay)
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        for (class, delay) in changed {
+            if let Err(error) = self.set(class, delay) {
+                // Whatever happened to it: it is put there anew the next time.
+                self.forget_device();
+                return Err(error);
             }
         }
-        first_error.map_or(Ok(()), Err)
+        self.check_delays()
     }
 
     fn set(&mut self, class: u16, delay: Latency) -> Result<(), ThrottleError> {
@@ -142,25 +147,11 @@ impl Netem {
             None => device.insert(Holding { index: claim(tc)?, delays: BTreeMap::new() }),
         };
         let index = device.index;
-        let changed = match device.delays.entry(class) {
-            Entry::Vacant(new) => tc.add_class(index, class, delay.to_duration()).map(|()| {
-                new.insert(delay);
-            }),
-            Entry::Occupied(mut known) => tc.set_delay(index, class, delay.to_duration()).map(|()| {
-                known.insert(delay);
-            }),
+        let changed = match device.delays.insert(class, delay) {
+            None => tc.add_class(index, class, delay.to_duration()),
+            Some(_) => tc.set_delay(index, class, delay.to_duration()),
         };
-        let is_there =
-            changed.and_then(|()| Ok(tc.qdiscs()?.iter().any(|qdisc| is_class(qdisc, index, class, delay))));
-        match is_there {
-            Ok(true) => Ok(()),
-            failed => {
-                // Whatever happened to it: it is put there anew the next time.
-                self.forget_device();
-                failed.map_err(|source| refused(index, source))?;
-                Err(ThrottleError::ReadBack { what: format!("a delay of the device {DEVICE}") })
-            }
-        }
+        changed.map_err(|source| refused(index, source))
     }
 
     /// Finds the interfaces that lead to those who are held.
@@ -258,11 +249,14 @@ impl Netem {
 
     fn check_delays(&mut self) -> Result<(), ThrottleError> {
         let Some(Holding { index, delays }) = &self.device else { return Ok(()) };
-        let qdiscs = self.tc.qdiscs().map_err(|source| refused(*index, source))?;
-        let is_there = |(class, delay): (&u16, &Latency)| {
-            qdiscs.iter().any(|qdisc| is_class(qdisc, *index, *class, *delay))
-        };
-        if delays.iter().all(is_there) {
+        let index = *index;
+        let qdiscs = self.tc.qdiscs().map_err(|source| refused(index, source))?;
+        let found: BTreeMap<_, _> = qdiscs
+            .iter()
+            .filter(|qdisc| qdisc.interface == index && qdisc.is_ours() && !qdisc.is_root())
+            .filter_map(|qdisc| Some((qdisc.class(), Latency::from(qdisc.delay?))))
+            .collect();
+        if delays.iter().all(|(class, delay)| found.get(class) == Some(delay)) {
             return Ok(());
         }
         self.forget_device();
@@ -297,15 +291,6 @@ fn claim(tc: &mut Tc) -> Result<u32, ThrottleError> {
     let index = tc.add_device().map_err(refused)?;
     tc.add_root(index).map_err(refused)?;
     Ok(index)
-}
-
-/// Whether this is the queue of a class of ours, with that delay.
-fn is_class(qdisc: &Qdisc, interface: u32, class: u16, delay: Latency) -> bool {
-    qdisc.interface == interface
-        && qdisc.is_ours()
-        && !qdisc.is_root()
-        && qdisc.class() == class
-        && qdisc.delay == Some(delay.to_duration())
 }
 
 /// The name of a resource as nftables allows it, and told apart from others that become the same.
