@@ -6,7 +6,7 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, exit};
 
-const PROGRAMS: &[&str] = &["edt"];
+const PROGRAMS: &[&str] = &["edt", "latency"];
 
 /// Of instructions: atomics that give back what was there (Linux 5.12).
 const PROCESSOR: &str = "v3";

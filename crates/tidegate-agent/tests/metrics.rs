@@ -17,6 +17,7 @@ use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, ReservedSnapshot,
     UpstreamSnapshot,
 };
+use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -160,7 +161,8 @@ fn agents_exposition() -> AgentExposition {
                 .map(|name| ConsumerName::new(name).unwrap())
                 .into(),
         }],
-        decisions: BTreeMap::from([(name, counts)]),
+        decisions: BTreeMap::from([(name.clone(), counts)]),
+        request_times: BTreeMap::from([(name, ReadsAndWrites::default())]),
     }
 }
 

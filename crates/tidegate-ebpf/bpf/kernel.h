@@ -13,10 +13,12 @@ typedef unsigned long long u64;
 #define NUMBER(name, value) int (*name)[value]
 #define TYPE(name, type) type *name
 
-enum { MAP_HASH = 1, MAP_ARRAY = 2 };
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_HASH = 5, MAP_LRU_HASH = 9 };
 enum { NO_PREALLOC = 1 };
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const ktime_get_ns)(void) = (void *)5;
 static long (*const skb_load_bytes)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
 /* Of what is in the packet's first piece only: headers are, payload may not be. */

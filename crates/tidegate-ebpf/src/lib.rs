@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod edt;
+pub mod latency;
 
 /// Bytes where a loader may read words.
 #[repr(C, align(8))]

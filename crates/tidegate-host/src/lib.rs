@@ -4,6 +4,7 @@
 //! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo it.
 
 mod device;
+mod ebpf;
 mod root;
 pub mod sense;
 pub mod throttle;

@@ -13,7 +13,7 @@ use tidegate_units::{ByteRate, Latency, ResourceName};
 use super::pattern::Pattern;
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &["throttle", "packets", "ports", "metrics", "resource"];
+pub(super) const ROOT_KEYS: &[&str] = &["throttle", "packets", "ports", "metrics", "histograms", "resource"];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -52,6 +52,8 @@ pub struct AgentConfig {
     pub ports: BTreeSet<u16>,
     /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Whether the metrics have histograms of response times, which a program in the kernel counts.
+    pub histograms: bool,
     /// What is regulated.
     pub resources: Vec<ResourceConfig>,
     /// What is allowed and probably not meant.
@@ -109,6 +111,17 @@ impl AgentConfig {
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
+        let histograms = root.flag("histograms", &mut report);
+        if histograms
+            && metrics.is_none()
+            && let Some(value) = root.value("histograms")
+        {
+            report.warning(
+                &value.span(),
+                "nobody sees histograms without `metrics`",
+                "add `metrics`, or leave `histograms` out",
+            );
+        }
         let resources = resources(&root, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
@@ -120,6 +133,7 @@ impl AgentConfig {
             packets: packets.map_or(Packets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
+            histograms,
             resources,
             warnings: findings,
         })
@@ -278,6 +292,7 @@ mod tests {
         assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
         assert_eq!(vg0.writers, Some(WritersConfig::default()));
         assert_eq!((config.throttle, &config.ports), (Method::Netem, &PORTS.into()));
+        assert!(!config.histograms);
         assert!(config.warnings.is_empty());
     }
 
@@ -289,6 +304,7 @@ throttle = "edt"
 packets = "responses"
 ports = ["3260"]
 metrics = "127.0.0.1:9809"
+histograms = true
 [resource.fast]
 device = "nvme0n1"
 target = "5ms"
@@ -304,6 +320,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
         assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
         assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
+        assert!(config.histograms && config.warnings.is_empty());
         assert_eq!(config.throttle, Method::Edt);
         assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
     }
@@ -323,6 +340,16 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn histograms_that_nobody_sees_are_a_warning() {
+        let config = parse("histograms = true\n[resource.vg0]\ntarget = \"15ms\"").unwrap();
+        assert!(
+            config.warnings[0].to_string().starts_with("agent.toml:1:14: warning: nobody sees"),
+            "{}",
+            config.warnings[0]
+        );
     }
 
     #[test]

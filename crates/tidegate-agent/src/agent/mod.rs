@@ -5,6 +5,7 @@
 
 mod addresses;
 mod config;
+mod histograms;
 mod identify;
 mod pattern;
 mod regulator;
@@ -21,6 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
+use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::Target;
 use tidegate_host::throttle::{Found, Guardian, PacketDelay, undo};
 use tidegate_host::{ReadError, Root};
@@ -33,6 +35,7 @@ pub use regulator::{Regulator, Step};
 pub use resource::SetUpError;
 pub use survey::{Finding, ResourceFinding, Survey};
 
+use self::histograms::Histograms;
 use crate::config::ConfigError;
 use crate::journal::Journal;
 use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
@@ -98,6 +101,9 @@ pub enum AgentError {
     /// Without one nobody would let go when the agent dies.
     #[error("cannot start the guardian: {0}")]
     Guardian(io::Error),
+    /// Response times cannot be counted, although the configuration asks for it.
+    #[error("cannot count response times: {0}; `histograms = true` takes {REMEDY}")]
+    Histograms(io::Error),
     /// Traffic control cannot be used.
     #[error("cannot use traffic control: {0}")]
     Throttle(io::Error),
@@ -121,6 +127,8 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
     let regulator = Regulator::new(Root::default(), &config)?;
+    let histograms = config.histograms.then(|| Histograms::new(&regulator.devices())).transpose();
+    let histograms = histograms.map_err(AgentError::Histograms)?;
     let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
     let throttle = if acts { Some(Throttle::start(&config, guardian)?) } else { None };
     let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
@@ -132,6 +140,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         regulator,
         config,
         throttle,
+        histograms,
         journal: Journal::default(),
         complaints: Complaints::default(),
         reloads: ReloadCounts::default(),
@@ -151,6 +160,7 @@ struct Agent {
     regulator: Regulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
     throttle: Option<Throttle>,
+    histograms: Option<Histograms>,
     journal: Journal,
     complaints: Complaints,
     reloads: ReloadCounts,
@@ -227,6 +237,12 @@ impl Agent {
         if let Some(error) = &step.blind {
             self.complaints.make(error);
         }
+        if let Some(histograms) = &mut self.histograms
+            && histograms.is_due(now)
+            && let Err(error) = histograms.watch(now, self.regulator.devices())
+        {
+            self.complaints.make(&error);
+        }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
         if let Err(error) = throttle.delay.apply(now, &step.holds) {
@@ -235,7 +251,12 @@ impl Agent {
         }
     }
 
-    fn answer(&self, scrape: Scrape) {
+    fn answer(&mut self, scrape: Scrape) {
+        let request_times = self.histograms.as_mut().map(Histograms::totals).transpose();
+        let request_times = request_times.unwrap_or_else(|error| {
+            self.complaints.make(&error);
+            None
+        });
         let sessions = self.regulator.sessions();
         let of = |via| sessions.sessions.iter().filter(|session| session.via == via).count();
         let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, Target::Absent(_)));
@@ -247,6 +268,7 @@ impl Agent {
             guardian_starts: self.throttle.as_ref().map_or(0, |throttle| throttle.guardians),
             resources: self.regulator.status(),
             decisions: self.journal.counts(),
+            request_times: request_times.unwrap_or_default(),
         };
         // Nobody waits any more when the client has gone away.
         let _ = scrape.send(exposition.to_text());
@@ -274,6 +296,7 @@ impl Agent {
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("metrics", config.metrics != self.config.metrics),
+            ("histograms", config.histograms != self.config.histograms),
             ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();

@@ -10,6 +10,7 @@ use tidegate_units::{Instant, Latency};
 
 use super::AgentError;
 use super::config::{AgentConfig, Storage};
+use super::histograms::DevicesOf;
 use super::resource::{Resource, SetUpError};
 use super::watch::Watch;
 use crate::metrics::ResourceStatus;
@@ -118,6 +119,15 @@ impl Regulator {
     pub(super) fn status(&self) -> Vec<ResourceStatus> {
         let present = |resource: &Resource| self.watch.has(&resource.config().storage);
         self.resources.iter().map(|resource| resource.status(present(resource))).collect()
+    }
+
+    /// The devices of each resource that consumers load.
+    pub(super) fn devices(&self) -> DevicesOf {
+        let devices = |resource: &Resource| self.watch.devices_of(&resource.config().storage);
+        self.resources
+            .iter()
+            .map(|resource| (resource.name().clone(), devices(resource).into_iter().collect()))
+            .collect()
     }
 
     /// What the targets said last.

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_host::Root;
-use tidegate_host::sense::Sessions;
 use tidegate_host::sense::session::{Session, Target};
+use tidegate_host::sense::{Sessions, latency};
 use tidegate_host::throttle::probe;
 
 use super::config::{AgentConfig, ResourceConfig};
@@ -79,10 +79,21 @@ impl Survey {
             };
             sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
         }
+        sensors.push(request_times());
         let resources = config.map_or(&[][..], |config| &config.resources);
         let resources = resources.iter().map(|resource| resource_finding(resource, &watch)).collect();
         Self { sensors, throttles, resources }
     }
+}
+
+fn request_times() -> Finding {
+    const PURPOSE: &str = "percentiles of devices' response times (histograms = true)";
+    let works = latency::probe();
+    let detail = match &works {
+        Ok(()) => PURPOSE.to_owned(),
+        Err(error) => format!("{PURPOSE}: {error}; it takes {}", latency::REMEDY),
+    };
+    Finding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
 }
 
 fn throttles() -> Vec<Finding> {

@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use tidegate_control::{Decision, Operations};
+use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
@@ -53,6 +54,8 @@ pub enum AgentMetric {
     Payload,
     /// How long requests took.
     ResponseTime,
+    /// How long each request took.
+    RequestTime,
     /// Who is in the set.
     Member,
 }
@@ -64,7 +67,7 @@ const OPERATION: &[&str] = &["resource", "op"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Build,
         Self::Reloads,
         Self::Sees,
@@ -83,13 +86,14 @@ impl AgentMetric {
         Self::Requests,
         Self::Payload,
         Self::ResponseTime,
+        Self::RequestTime,
         Self::Member,
     ];
 
     /// Name, kind, unit, labels and help.
     #[must_use]
     pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge};
+        use Kind::{Counter, Gauge, Histogram};
         let seconds = || Some(Unit::Seconds);
         let (stem, unit, kind, labels, help) = match self {
             Self::Build => return Spec::build(),
@@ -188,6 +192,13 @@ impl AgentMetric {
                 OPERATION,
                 "The sum of the response times of those requests",
             ),
+            Self::RequestTime => (
+                "tidegate_resource_request_time",
+                seconds(),
+                Histogram,
+                OPERATION,
+                "How long requests took at the resource's devices; absent without `histograms = true`",
+            ),
             Self::Member => (
                 "tidegate_resource_member",
                 None,
@@ -238,6 +249,8 @@ pub struct AgentExposition {
     pub resources: Vec<ResourceStatus>,
     /// Their decisions.
     pub decisions: BTreeMap<ResourceName, InputCounts>,
+    /// How long each of their requests took; nothing where that is not counted.
+    pub request_times: BTreeMap<ResourceName, ReadsAndWrites>,
 }
 
 impl AgentExposition {
@@ -298,6 +311,13 @@ impl AgentExposition {
                 let counts = self.decisions.get(&resource.name).copied().unwrap_or_default();
                 for (input, count) in counts.named() {
                     samples.add(&[name, input], Value::Count(count));
+                }
+                None
+            }
+            AgentMetric::RequestTime => {
+                if let Some(times) = self.request_times.get(&resource.name) {
+                    samples.add(&[name, "read"], Value::DeviceTimes(&times.reads));
+                    samples.add(&[name, "write"], Value::DeviceTimes(&times.writes));
                 }
                 None
             }

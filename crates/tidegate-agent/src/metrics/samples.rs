@@ -6,6 +6,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
 use tidegate_gateway::Histogram;
+use tidegate_host::sense::latency::Latencies;
 use tidegate_units::Latency;
 
 use super::spec::{Kind, Spec};
@@ -26,6 +27,8 @@ pub(super) enum Value<'a> {
     /// A counter of what is no whole number.
     Amount(f64),
     Times(&'a Histogram),
+    /// The same, as a program in the kernel counted them.
+    DeviceTimes(&'a Latencies),
     Info,
 }
 
@@ -71,14 +74,19 @@ fn write_value(encoder: &mut MetricEncoder<'_>, value: Value<'_>) -> fmt::Result
         Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
         Value::Number(number) => encoder.encode_gauge(&number),
         Value::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(&amount, None),
-        Value::Times(histogram) => encoder.encode_histogram::<NoLabelSet>(
-            histogram.sum().as_secs_f64(),
-            histogram.count(),
-            &buckets(histogram),
-            None,
-        ),
+        Value::Times(times) => write_times(encoder, times.sum(), times.cumulative()),
+        Value::DeviceTimes(times) => write_times(encoder, times.sum(), times.cumulative()),
         Value::Info => Err(fmt::Error),
     }
+}
+
+fn write_times(
+    encoder: &mut MetricEncoder<'_>,
+    sum: Latency,
+    cumulative: impl Iterator<Item = (Latency, u64)>,
+) -> fmt::Result {
+    let (buckets, count) = buckets(cumulative);
+    encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), count, &buckets, None)
 }
 
 /// Exposed bounds begin at 2^15 ns (33 µs)…
@@ -86,17 +94,20 @@ const FIRST_BOUND: u64 = 1 << 15;
 /// …and end at 2^34 ns (17 s): longer is counted in the last bucket.
 const LAST_BOUND: u64 = 1 << 34;
 
-/// Two buckets per octave of the gateway's eight: 39 series per histogram instead of 210, and a percentile is still
-/// known to within a third.
-fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
-    let mut below = 0;
+/// Two buckets per octave of eight: 39 series per histogram instead of 210, and a percentile is still known to within a third.
+/// And how many samples there are.
+fn buckets(cumulative: impl Iterator<Item = (Latency, u64)>) -> (Vec<(f64, u64)>, u64) {
+    let (mut below, mut all) = (0, 0);
     let mut buckets = Vec::new();
-    for (bound, count) in histogram.cumulative().filter(|(bound, _)| is_exposed(bound.as_nanos())) {
-        buckets.push((bound.as_secs_f64(), count - below));
-        below = count;
+    for (bound, within) in cumulative {
+        all = within;
+        if is_exposed(bound.as_nanos()) {
+            buckets.push((bound.as_secs_f64(), within - below));
+            below = within;
+        }
     }
-    buckets.push((f64::INFINITY, histogram.count() - below));
-    buckets
+    buckets.push((f64::INFINITY, all - below));
+    (buckets, all)
 }
 
 fn is_exposed(bound: u64) -> bool {
@@ -115,8 +126,8 @@ mod tests {
         for micros in [1, 33, 34, 15_000, 20_000_000, 100_000_000] {
             histogram.record(Latency::from_micros(micros));
         }
-        let buckets = buckets(&histogram);
-        assert_eq!(buckets.len(), 40);
+        let (buckets, count) = buckets(histogram.cumulative());
+        assert_eq!((buckets.len(), count), (40, 6));
         assert!(buckets.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), 6);
         let above_17_s = buckets[39];

@@ -4,16 +4,20 @@
 //! |---|---|---|
 //! | [`DiskStats`] | `/proc/diskstats` | what every block device has done, and what is outstanding there |
 //! | [`Volumes`] | `/sys/block` | which device is which volume, of which group, on which disks |
+//! | [`BlockLatency`] | an eBPF program's map | how long the requests of chosen devices took, each by each |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | who loads which device, from which address |
 //!
-//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it works on a captured tree, too.
+//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but [`BlockLatency`] works on a
+//! captured tree, too.
 
 pub mod diskstats;
+pub mod latency;
 mod mounts;
 pub mod session;
 mod tree;
 pub mod volume;
 
 pub use diskstats::{Change, DiskDelta, DiskStats};
+pub use latency::BlockLatency;
 pub use session::{Session, SessionReader, Sessions, sessions};
 pub use volume::{Group, Volumes};

@@ -1,7 +1,6 @@
 //! The program in the kernel, and its maps.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -14,6 +13,7 @@ use tidegate_ebpf::edt::{self, Key, Settings, key};
 use tidegate_units::Latency;
 
 use super::super::Packets;
+use crate::ebpf::{failed, lacks, not_loaded, take};
 
 /// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it is in any file
 /// system.
@@ -51,11 +51,7 @@ impl Program {
         let last = take(&mut loaded, edt::LAST)?;
         let delays = take(&mut loaded, edt::DELAYS)?;
         let classifier = classifier(&mut loaded)?;
-        classifier.load().map_err(|error| match error {
-            // What the kernel has to say of every instruction is for who wrote them.
-            ProgramError::LoadError { io_error, .. } => io_error,
-            other => failed(edt::PROGRAM, &other),
-        })?;
+        classifier.load().map_err(|error| not_loaded(edt::PROGRAM, error))?;
         let id = classifier.info().map_err(|error| failed(edt::PROGRAM, &error))?.id();
         Ok(Self { loaded, id, held, last, delays })
     }
@@ -162,11 +158,6 @@ fn classifier(loaded: &mut Ebpf) -> io::Result<&mut SchedClassifier> {
     program.try_into().map_err(|error: ProgramError| failed(edt::PROGRAM, &error))
 }
 
-fn take<T: TryFrom<Map, Error = MapError>>(loaded: &mut Ebpf, name: &str) -> io::Result<T> {
-    let map = loaded.take_map(name).ok_or_else(|| lacks(name))?;
-    T::try_from(map).map_err(|error| failed(name, &error))
-}
-
 fn same<T: PartialEq + Copy>(what: &str, found: T, wanted: T) -> io::Result<()> {
     if found == wanted {
         return Ok(());
@@ -180,23 +171,4 @@ fn is_there(error: &MapError) -> bool {
 
 fn is_gone(error: &MapError) -> bool {
     matches!(error, MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::NotFound)
-}
-
-fn lacks(what: &str) -> io::Error {
-    io::Error::other(format!("the program lacks {what}"))
-}
-
-/// An error with what caused it. Of the kernel's answers the kind is kept.
-fn failed(what: &str, error: &(dyn Error + 'static)) -> io::Error {
-    let mut said = format!("eBPF, {what}: {error}");
-    let mut kind = io::ErrorKind::Other;
-    let mut next = error.source();
-    while let Some(cause) = next {
-        said += &format!(": {cause}");
-        if let Some(answer) = cause.downcast_ref::<io::Error>() {
-            kind = answer.kind();
-        }
-        next = cause.source();
-    }
-    io::Error::new(kind, said)
 }

@@ -1,0 +1,170 @@
+//! Response times of every request to the resources' devices, for `histograms = true`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
+
+use tidegate_host::DeviceNumber;
+use tidegate_host::sense::BlockLatency;
+use tidegate_host::sense::latency::{ReadsAndWrites, WatchError};
+use tidegate_units::{Instant, ResourceName};
+
+/// Devices come and go: this often is looked, as often as who uses them.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Room for devices at least…
+const LEAST_ROOM: usize = 64;
+
+/// …and for so many times those that are there at the start.
+const ROOM_TO_GROW: usize = 2;
+
+/// The devices of each resource.
+pub(super) type DevicesOf = BTreeMap<ResourceName, BTreeSet<DeviceNumber>>;
+
+/// The sensor, and what it counted for each resource since the start.
+#[derive(Debug)]
+pub(super) struct Histograms {
+    sensor: BlockLatency,
+    looked: Option<Instant>,
+    devices: DevicesOf,
+    /// What was read of each device last.
+    read: BTreeMap<DeviceNumber, ReadsAndWrites>,
+    totals: BTreeMap<ResourceName, ReadsAndWrites>,
+}
+
+impl Histograms {
+    /// With room for twice as many devices as there are now, and 64 at least.
+    pub(super) fn new(devices: &DevicesOf) -> io::Result<Self> {
+        let room = LEAST_ROOM.max(ROOM_TO_GROW * all(devices).len());
+        Ok(Self {
+            sensor: BlockLatency::new(u32::try_from(room).unwrap_or(u32::MAX))?,
+            looked: None,
+            devices: BTreeMap::new(),
+            read: BTreeMap::new(),
+            totals: BTreeMap::new(),
+        })
+    }
+
+    /// Whether it is time to [`watch`](Self::watch).
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK)
+    }
+
+    /// Counts at these devices from now on. What is as it was costs nothing.
+    pub(super) fn watch(&mut self, now: Instant, devices: DevicesOf) -> Result<(), WatchError> {
+        self.looked = Some(now);
+        let wanted = all(&devices);
+        if devices != self.devices {
+            // What a device did so far was its resource's.
+            self.collect()?;
+            self.devices = devices;
+            self.read.retain(|device, _| wanted.contains(device));
+            let resources: BTreeSet<_> = self.devices.keys().collect();
+            self.totals.retain(|resource, _| resources.contains(resource));
+        }
+        self.sensor.watch(&wanted)
+    }
+
+    /// What was counted for each resource since the agent started. It only grows, whatever devices come and go.
+    pub(super) fn totals(&mut self) -> io::Result<BTreeMap<ResourceName, ReadsAndWrites>> {
+        self.collect()?;
+        Ok(self.totals.clone())
+    }
+
+    /// Reads every device once, and gives what is new to its resources.
+    fn collect(&mut self) -> io::Result<()> {
+        let mut new = BTreeMap::new();
+        for device in all(&self.devices) {
+            let Some(now) = self.sensor.read(device)? else { continue };
+            let before = self.read.entry(device).or_default();
+            new.insert(device, now.since(before));
+            *before = now;
+        }
+        for (resource, devices) in &self.devices {
+            let total = self.totals.entry(resource.clone()).or_default();
+            devices.iter().filter_map(|device| new.get(device)).for_each(|new| total.merge(new));
+        }
+        Ok(())
+    }
+}
+
+fn all(devices: &DevicesOf) -> BTreeSet<DeviceNumber> {
+    devices.values().flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::{ErrorKind, Write};
+    use std::process::Command;
+
+    use super::*;
+
+    /// A file as a block device; gone when it is not needed any more.
+    struct Loop {
+        path: String,
+        _file: tempfile::NamedTempFile,
+    }
+
+    impl Loop {
+        const SIZE: usize = 1 << 20;
+
+        fn new() -> Option<Self> {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&vec![1; Self::SIZE]).unwrap();
+            let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
+            let path = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
+            made.status.success().then_some(Self { path, _file: file })
+        }
+
+        fn number(&self) -> DeviceNumber {
+            let file = self.path.replace("/dev/", "/sys/block/") + "/dev";
+            fs::read_to_string(file).unwrap().trim_end().parse().unwrap()
+        }
+
+        fn write(&self) {
+            let mut device = OpenOptions::new().write(true).open(&self.path).unwrap();
+            device.write_all(&vec![2; Self::SIZE]).unwrap();
+            device.sync_all().unwrap();
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            assert!(Command::new("losetup").arg("--detach").arg(&self.path).status().unwrap().success());
+        }
+    }
+
+    /// On the kernel that runs here. It takes root, and loop devices.
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    fn what_was_counted_stays_the_resources_when_its_devices_go() {
+        let mut histograms = match Histograms::new(&DevicesOf::new()) {
+            Ok(histograms) => histograms,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+                return eprintln!("not tried: {error}; it takes root");
+            }
+        };
+        let Some(device) = Loop::new() else { return eprintln!("not tried: losetup makes no device") };
+        let name = ResourceName::new("vg0").unwrap();
+        let with: DevicesOf = [(name.clone(), [device.number()].into())].into();
+        let without: DevicesOf = [(name.clone(), BTreeSet::new())].into();
+        let mut written = |devices: &DevicesOf| {
+            histograms.watch(Instant::ZERO, devices.clone()).unwrap();
+            device.write();
+            let total = histograms.totals().unwrap()[&name].writes.count();
+            // Read again it is the same.
+            assert_eq!(histograms.totals().unwrap()[&name].writes.count(), total);
+            total
+        };
+        let first = written(&with);
+        assert!(first > 0);
+        assert_eq!(written(&without), first);
+        let second = written(&with);
+        assert!(second > first);
+        // A resource that the configuration has no more is forgotten.
+        histograms.watch(Instant::ZERO, DevicesOf::new()).unwrap();
+        assert!(histograms.totals().unwrap().is_empty());
+    }
+}

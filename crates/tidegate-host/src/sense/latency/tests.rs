@@ -1,0 +1,238 @@
+//! The programs themselves, on the kernel that runs here, at devices that are made for it. It takes root.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::NamedTempFile;
+use tidegate_units::Latency;
+
+use super::*;
+use crate::Root;
+use crate::sense::DiskStats;
+use crate::sense::diskstats::{DiskDelta, Done};
+
+const BLOCK: usize = 4_096;
+const SIZE: u64 = 16 << 20;
+const READS: u64 = 3_000;
+const WRITES: u64 = 2_000;
+const ROOM: u32 = 40;
+
+#[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+fn not_tried<T>(why: &str) -> Option<T> {
+    eprintln!("not tried: {why}");
+    None
+}
+
+/// `None`, and why: without the right to load programs there is nothing to be tried.
+fn loaded() -> Option<BlockLatency> {
+    match BlockLatency::new(ROOM) {
+        Ok(sensor) => Some(sensor),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            not_tried(&format!("{error}; it takes root"))
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A device that nobody else uses.
+struct Device {
+    path: PathBuf,
+    /// What is to be done when it is not needed any more.
+    remove: Box<dyn Fn()>,
+    _backing: Option<NamedTempFile>,
+}
+
+impl Device {
+    /// With a request queue: a file in memory.
+    fn looped() -> Option<Self> {
+        let memory = PathBuf::from("/dev/shm");
+        let directory = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let backing = NamedTempFile::new_in(directory).unwrap();
+        backing.as_file().write_all_at(&vec![1; SIZE as usize], 0).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(backing.path()).output();
+        let made = match made {
+            Ok(made) if made.status.success() => made,
+            Ok(made) => return not_tried(&String::from_utf8_lossy(&made.stderr)),
+            Err(error) => return not_tried(&format!("losetup: {error}")),
+        };
+        let path = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end());
+        let name = path.clone();
+        let remove = move || {
+            assert!(Command::new("losetup").arg("--detach").arg(&name).status().unwrap().success());
+        };
+        Some(Self { path, remove: Box::new(remove), _backing: Some(backing) })
+    }
+
+    /// Without one: compressed memory.
+    fn zram() -> Option<Self> {
+        const CONTROL: &str = "/sys/class/zram-control";
+        let number = match fs::read_to_string(format!("{CONTROL}/hot_add")) {
+            Ok(number) => number.trim_end().to_owned(),
+            Err(error) => return not_tried(&format!("zram: {error}")),
+        };
+        let path = PathBuf::from(format!("/dev/zram{number}"));
+        let sized = fs::write(format!("/sys/block/zram{number}/disksize"), SIZE.to_string());
+        let remove = move || {
+            fs::write(format!("/sys/block/zram{number}/reset"), "1").unwrap();
+            fs::write(format!("{CONTROL}/hot_remove"), &number).unwrap();
+        };
+        let device = Self { path, remove: Box::new(remove), _backing: None };
+        if let Err(error) = sized {
+            return not_tried(&format!("zram, for which nothing may be there that compresses: {error}"));
+        }
+        device.open().write_all_at(&vec![1; SIZE as usize], 0).unwrap();
+        Some(device)
+    }
+
+    /// Past the page cache: each read and write of the file is one of the device's.
+    fn open(&self) -> File {
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        OpenOptions::new().read(true).write(true).custom_flags(direct).open(&self.path).unwrap()
+    }
+
+    fn number(&self) -> DeviceNumber {
+        let name = self.path.file_name().unwrap().to_str().unwrap();
+        fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap().trim_end().parse().unwrap()
+    }
+
+    fn read_and_write(&self, reads: u64, writes: u64) {
+        let file = self.open();
+        let mut memory = vec![2; 2 * BLOCK];
+        let aligned = memory.as_ptr().align_offset(BLOCK);
+        let block = &mut memory[aligned..aligned + BLOCK];
+        // From anywhere: neighbours would be merged.
+        let place = |number: u64| number * 7_919 % (SIZE / BLOCK as u64) * BLOCK as u64;
+        (0..reads).for_each(|number| file.read_exact_at(block, place(number)).unwrap());
+        (0..writes).for_each(|number| file.write_all_at(block, place(number)).unwrap());
+    }
+
+    /// What `/proc/diskstats` says of the device's work, once it says that it is done.
+    fn counters_over(&self, reads: u64, writes: u64, work: impl FnOnce()) -> DiskDelta {
+        let before = DiskStats::read(&Root::default()).unwrap();
+        work();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let after = DiskStats::read(&Root::default()).unwrap();
+            let delta = after.change(&before, self.number()).unwrap().delta().unwrap();
+            // The kernel answers first and counts then.
+            if (delta.reads.ios, delta.writes.ios) == (reads, writes) || Instant::now() > deadline {
+                return delta;
+            }
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        (self.remove)();
+    }
+}
+
+/// Whether the buckets can be of requests that took so long together: each is as wide as is said, and where it is said.
+fn is_consistent(latencies: &Latencies) -> bool {
+    let (mut least, mut most, mut below, mut bound_before) = (0, 0, 0, 0);
+    for (bound, within) in latencies.cumulative() {
+        let count = within - below;
+        if count > 0 {
+            least += count * bound_before;
+            most += count * bound.as_nanos();
+        }
+        (below, bound_before) = (within, bound.as_nanos());
+    }
+    (least..=most).contains(&latencies.sum().as_nanos())
+}
+
+fn agree(latencies: &Latencies, kernels: &Done) {
+    assert_eq!(latencies.count(), kernels.ios);
+    assert!(is_consistent(latencies), "{latencies:?}");
+    let [ours, kernels] = [latencies.sum(), kernels.response_time].map(Latency::as_millis_f64);
+    // The kernel's sum is of whole milliseconds, and ends a little later, after who waits was woken.
+    assert!(
+        ours < kernels + 2.0 && ours > 0.5 * kernels - 2.0,
+        "{ours} ms, by the kernel's counters {kernels} ms"
+    );
+    let median = latencies.quantile(0.5).unwrap();
+    assert!(median <= latencies.quantile(0.99).unwrap());
+}
+
+fn counts_what_the_kernel_counts(device: &Device) {
+    let Some(mut sensor) = loaded() else { return };
+    let number = device.number();
+    sensor.watch(&[number].into()).unwrap();
+    let counters = device.counters_over(READS, WRITES, || device.read_and_write(READS, WRITES));
+    let first = sensor.read(number).unwrap().unwrap();
+    agree(&first.reads, &counters.reads);
+    agree(&first.writes, &counters.writes);
+    // And of an interval.
+    device.read_and_write(10, 0);
+    let then = sensor.read(number).unwrap().unwrap().since(&first);
+    assert_eq!((then.reads.count(), then.writes.count()), (10, 0));
+    assert!(is_consistent(&then.reads), "{then:?}");
+}
+
+#[test]
+fn requests_are_counted_as_the_kernel_counts_them() {
+    if let Some(device) = Device::looped() {
+        counts_what_the_kernel_counts(&device);
+    }
+}
+
+#[test]
+fn bios_of_a_device_without_requests_are_counted_as_the_kernel_counts_them() {
+    if let Some(device) = Device::zram() {
+        counts_what_the_kernel_counts(&device);
+    }
+}
+
+#[test]
+fn only_what_is_watched_is_counted_and_from_the_beginning() {
+    let (Some(watched), Some(other)) = (Device::looped(), Device::looped()) else { return };
+    let Some(mut sensor) = loaded() else { return };
+    watched.read_and_write(5, 0);
+    sensor.watch(&[watched.number()].into()).unwrap();
+    watched.read_and_write(7, 3);
+    other.read_and_write(7, 3);
+    let counted = |sensor: &BlockLatency, device: &Device| {
+        let read = sensor.read(device.number()).unwrap();
+        read.map(|read| (read.reads.count(), read.writes.count()))
+    };
+    assert_eq!((counted(&sensor, &watched), counted(&sensor, &other)), (Some((7, 3)), None));
+    // Another one beside it changes nothing; without it, it is forgotten.
+    sensor.watch(&[watched.number(), other.number()].into()).unwrap();
+    assert_eq!((counted(&sensor, &watched), counted(&sensor, &other)), (Some((7, 3)), Some((0, 0))));
+    sensor.watch(&[other.number()].into()).unwrap();
+    sensor.watch(&[watched.number()].into()).unwrap();
+    assert_eq!((counted(&sensor, &watched), counted(&sensor, &other)), (Some((0, 0)), None));
+}
+
+#[test]
+fn without_a_device_nothing_is_attached() {
+    let Some(mut sensor) = loaded() else { return };
+    assert!(sensor.attached.is_empty());
+    sensor.watch(&[DeviceNumber::new(8, 0)].into()).unwrap();
+    assert_eq!(sensor.attached.len(), PROGRAMS.len());
+    sensor.watch(&BTreeSet::new()).unwrap();
+    assert!(sensor.attached.is_empty());
+    probe().unwrap();
+}
+
+#[test]
+fn who_finds_no_room_is_named_and_the_others_are_watched() {
+    let Some(mut sensor) = loaded() else { return };
+    let first = |count| (0..count).map(|minor| DeviceNumber::new(4_000, minor)).collect();
+    let too_many: BTreeSet<_> = first(ROOM + 2);
+    for _ in 0..2 {
+        let error = sensor.watch(&too_many).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the response times of 4000:40 and 1 other devices are not counted: there is room for 40 devices"
+        );
+    }
+    assert!(sensor.read(DeviceNumber::new(4_000, 39)).unwrap().is_some());
+    assert!(sensor.read(DeviceNumber::new(4_000, 40)).unwrap().is_none());
+    sensor.watch(&first(ROOM)).unwrap();
+}
