@@ -44,7 +44,8 @@ impl Busy {
         machine.write(tree.path()).expect("the machine's files can be written");
         let mut text = String::new();
         for group in 0..machine.groups {
-            writeln!(text, "[resource.vg{group}]\ntarget = \"15ms\"").expect("writing to a String does not fail");
+            writeln!(text, "[resource.vg{group}]\ntarget = \"15ms\"")
+                .expect("writing to a String does not fail");
         }
         let config = AgentConfig::parse("bench", &text).expect("the configuration is right");
         let regulator = Regulator::new(Root::at(tree.path()), &config).expect("the machine can be seen");
