@@ -15,5 +15,5 @@ mod tree;
 pub mod volume;
 
 pub use diskstats::{Change, DiskDelta, DiskStats};
-pub use session::{Session, SessionReader, Sessions, sessions};
+pub use session::{Activity, Session, SessionReader, Sessions, sessions};
 pub use volume::{Group, Volumes};
