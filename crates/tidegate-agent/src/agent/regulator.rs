@@ -86,7 +86,7 @@ impl Regulator {
                 self.seen = now;
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
-                    self.stale |= sample.changed || self.resources.iter().any(Resource::others_are_members);
+                    self.stale |= sample.changed || self.resources.iter().any(Resource::members_changed);
                 }
             }
             Err(error) => {

@@ -29,7 +29,7 @@ pub(super) struct Resource {
     /// Whether devices and members have to be found anew: they are of another configuration, or not found yet.
     stale: bool,
     /// Whether members came or went at the last step.
-    others_are_members: bool,
+    members_changed: bool,
     /// Since the last decision, of all who are no members.
     others: Load,
     /// What these are called together.
@@ -69,7 +69,7 @@ impl Resource {
             devices: Vec::new(),
             members: Vec::new(),
             stale: true,
-            others_are_members: false,
+            members_changed: false,
             others: Load::default(),
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             since_decision: Duration::ZERO,
@@ -100,8 +100,8 @@ impl Resource {
     }
 
     /// Whether members came or went at the last step.
-    pub(super) fn others_are_members(&self) -> bool {
-        self.others_are_members
+    pub(super) fn members_changed(&self) -> bool {
+        self.members_changed
     }
 
     /// For how long members are held.
@@ -111,7 +111,7 @@ impl Resource {
 
     /// Takes what its consumers did, and decides when its interval is over.
     pub(super) fn observe(&mut self, now: Instant, sample: Sample, watch: &Watch) -> Option<Decision> {
-        self.others_are_members = false;
+        self.members_changed = false;
         if self.stale || sample.looked.is_some() {
             self.look(sample, watch);
         }
@@ -137,8 +137,8 @@ impl Resource {
             writers.observe(elapsed, self.delay > Latency::ZERO, written);
         }
         let eligible = self.eligible(&places, watch);
-        self.others_are_members = !self.members.iter().map(|member| &member.name).eq(&eligible);
-        if !self.others_are_members && !self.stale && !sample.changed {
+        self.members_changed = !self.members.iter().map(|member| &member.name).eq(&eligible);
+        if !self.members_changed && !self.stale && !sample.changed {
             return;
         }
         for member in std::mem::take(&mut self.members) {
