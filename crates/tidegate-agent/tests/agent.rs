@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 use tidegate_agent::agent::{AgentConfig, Regulator, Step};
@@ -75,11 +76,10 @@ impl Machine {
 
     /// The hold after some seconds of that.
     fn after(&mut self, seconds: u32, loads: [Load; 3]) -> Hold {
-        let mut last = None;
         for _ in 0..seconds * 10 {
-            last = self.step(loads).holds.pop();
+            self.step(loads);
         }
-        last.unwrap()
+        self.regulator.holds()[0].clone()
     }
 }
 
@@ -155,8 +155,8 @@ fn exempt_members_and_names() {
 fn a_dry_run_decides_and_holds_nobody() {
     let mut machine = Machine::new("dry_run = true");
     for _ in 0..30 {
-        let step = machine.step([READS_SLOWLY, WRITES, WRITES]);
-        assert!(step.holds.is_empty());
+        machine.step([READS_SLOWLY, WRITES, WRITES]);
+        assert!(machine.regulator.holds().is_empty());
     }
     let step = machine.step([READS_SLOWLY, WRITES, WRITES]);
     assert!(step.decisions[0].to_string().contains("would be held"), "{}", step.decisions[0]);
@@ -171,7 +171,7 @@ fn counters_that_cannot_be_read_let_everybody_go_after_two_seconds() {
         machine.now = machine.now + STEP;
         let step = machine.regulator.step(machine.now);
         assert!(step.blind.unwrap().to_string().contains("diskstats"));
-        step.holds[0].delay
+        machine.regulator.holds()[0].delay
     };
     assert_eq!(blind(&mut machine), held, "one reading that fails is not the end");
     let delays: Vec<_> = (0..20).map(|_| blind(&mut machine)).collect();
@@ -197,8 +197,9 @@ fn a_reload_keeps_who_is_held() {
     let config =
         AgentConfig::parse("agent.toml", "[resource.vg0]\ntarget = '16ms'\nexempt = '10.0.0.13'").unwrap();
     machine.regulator.reconfigure(&config).unwrap();
-    let hold = machine.step([READS_SLOWLY, WRITES, WRITES]).holds.remove(0);
-    assert_eq!(members(&hold), addresses(&[2]));
+    machine.step([READS_SLOWLY, WRITES, WRITES]);
+    let hold = &machine.regulator.holds()[0];
+    assert_eq!(members(hold), addresses(&[2]));
     assert!(hold.delay >= held.delay.scale(0.8), "{} after {}", hold.delay, held.delay);
 }
 
@@ -227,4 +228,87 @@ fn without_configfs_nobody_is_known_and_nobody_held_until_it_is_back() {
     assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[]));
     fs::rename(&gone, &mounted).unwrap();
     assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[2, 3]));
+}
+
+const TARGET: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";
+
+/// A machine whose first volume a second initiator uses, too, from 10.0.0.14, and what the target has counted of both in MiB.
+struct Shared {
+    machine: Machine,
+    counted: [(u64, u64); 2],
+    ticks: u64,
+}
+
+impl Shared {
+    const USERS: [&str; 2] = ["iqn.2026-01.lab:initiator1", "iqn.2026-01.lab:other"];
+    /// What the volume does in a tenth of a second: 0.5 MiB of reads, and 2.5 MiB of writes.
+    const BUSY: Load = Load { reads: 128, read_ms: 1_024, writes: 40, in_flight: 4 };
+
+    fn new() -> Self {
+        let machine = Machine::new("");
+        let at = machine.tree.path().join(TARGET);
+        let [first, other] = Self::USERS.map(|name| at.join("acls").join(name));
+        let info = fs::read_to_string(first.join("info")).unwrap().replace("10.0.0.11", "10.0.0.14");
+        fs::create_dir_all(other.join("lun_0/statistics/scsi_auth_intr")).unwrap();
+        fs::write(other.join("info"), info).unwrap();
+        symlink("../../../../../../../target/iscsi/iqn/tpgt_1/lun/lun_0", other.join("lun_0/link")).unwrap();
+        fs::write(at.join("../fabric_statistics/iscsi_instance/sessions"), "2\n").unwrap();
+        // As they were captured, of the first.
+        let shared = Self { machine, counted: [(0, 6); 2], ticks: 0 };
+        shared.write_counted();
+        shared
+    }
+
+    fn write_counted(&self) {
+        for ((read, written), name) in self.counted.iter().zip(Self::USERS) {
+            let at = self.machine.tree.path().join(TARGET).join("acls").join(name);
+            let at = at.join("lun_0/statistics/scsi_auth_intr");
+            fs::write(at.join("read_mbytes"), format!("{read}\n")).unwrap();
+            fs::write(at.join("write_mbytes"), format!("{written}\n")).unwrap();
+        }
+    }
+
+    /// A tenth of a second in which the two read and write a part of what the volume does.
+    fn step(&mut self, reads: [bool; 2], writes: [bool; 2]) -> Vec<IpAddr> {
+        self.ticks += 1;
+        // The target counts whole MiB: half a second's reads and writes.
+        if self.ticks.is_multiple_of(5) {
+            let writers = writes.iter().filter(|writes| **writes).count() as u64;
+            for (user, (read, written)) in self.counted.iter_mut().enumerate() {
+                *read += if reads[user] { 2 } else { 0 };
+                *written += if writes[user] { 12 / writers } else { 0 };
+            }
+            self.write_counted();
+        }
+        self.machine.step([Self::BUSY, SILENT, SILENT]);
+        members(&self.machine.regulator.holds()[0])
+    }
+}
+
+#[test]
+fn of_two_who_share_a_volume_who_only_reads_is_never_a_member() {
+    let mut shared = Shared::new();
+    for _ in 0..30 {
+        shared.step([true, false], [false, true]);
+    }
+    // At first nobody can know, and both are.
+    for tick in 0..100 {
+        let members = shared.step([true, false], [false, true]);
+        assert!(tick < 50 || members == addresses(&[4]), "{members:?} after {tick} ticks");
+    }
+}
+
+#[test]
+fn who_begins_to_write_a_shared_volume_is_found_at_whatever_time_and_lost_when_it_stops() {
+    for phase in (0..20).step_by(3) {
+        let mut shared = Shared::new();
+        for _ in 0..60 + phase {
+            shared.step([true; 2], [true, false]);
+        }
+        assert_eq!(shared.step([true; 2], [true, false]), addresses(&[1]), "{phase}");
+        let joined = (1..40).find(|_| shared.step([true; 2], [true; 2]) == addresses(&[1, 4])).unwrap();
+        assert!(joined <= 30, "begun {phase} ticks after a look, found after {joined}");
+        let left = (1..80).find(|_| shared.step([true; 2], [true, false]) == addresses(&[1])).unwrap();
+        assert!(left <= 60, "stopped {phase} ticks after a look, lost after {left}");
+    }
 }

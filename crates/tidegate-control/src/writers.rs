@@ -108,8 +108,9 @@ impl Writers {
         Ok(())
     }
 
-    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is not named wrote
-    /// nothing, and is forgotten when that has gone on for long. `held`: the members are being held now.
+    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is named several times wrote
+    /// all of that; who is not named wrote nothing, and is forgotten when that has gone on for long. `held`: the members are being
+    /// held now.
     pub fn observe<'a>(
         &mut self,
         elapsed: Duration,
@@ -129,7 +130,7 @@ impl Writers {
                 self.consumers.insert(name.clone(), Writer::default());
             }
             if let Some(writer) = self.consumers.get_mut(name) {
-                writer.written = bytes;
+                writer.written = Bytes::new(writer.written.get().saturating_add(bytes.get()));
             }
         }
         let forgotten = FORGOTTEN * self.config.above.per_second();
@@ -143,7 +144,8 @@ impl Writers {
             writer.member || writer.rate > forgotten
         });
         self.since_update = self.since_update.saturating_add(elapsed);
-        if self.since_update >= self.config.interval {
+        // What comes a little early is this interval's all the same.
+        if self.since_update.saturating_add(elapsed / 2) >= self.config.interval {
             self.since_update = Duration::ZERO;
             self.update(held);
         }
@@ -237,6 +239,30 @@ mod tests {
         assert_eq!(until(&mut set, 0.01, true, false, 60), None);
         let left = until(&mut set, 0.0, true, false, 10).unwrap();
         assert!(left <= 3.0, "left after {left} s");
+    }
+
+    #[test]
+    fn once_a_second_is_often_enough_and_a_little_early_no_reason_to_wait() {
+        for second in [970, 1_000, 1_030].map(Duration::from_millis) {
+            let (mut set, writer) = (set(), name("w"));
+            let mut after = |rate: f64, held: bool, wanted: bool| {
+                (1..=10).find(|_| {
+                    set.observe(second, held, [(&writer, mib(rate))]);
+                    set.contains(&writer) == wanted
+                })
+            };
+            assert_eq!(after(2.0, false, true), Some(1), "{second:?}");
+            assert_eq!(after(0.0, true, false), Some(if second < STEP * 10 { 3 } else { 2 }), "{second:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_named_several_times_wrote_all_of_that() {
+        let (mut set, writer) = (set(), name("w"));
+        for _ in 0..30 {
+            set.observe(STEP, false, [(&writer, mib(0.06)), (&writer, mib(0.06))]);
+        }
+        assert!(set.contains(&writer), "1.2 MiB/s by two volumes");
     }
 
     #[test]

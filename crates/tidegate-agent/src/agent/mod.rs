@@ -245,7 +245,7 @@ impl Agent {
         }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
-        if let Err(error) = throttle.delay.apply(now, &step.holds) {
+        if let Err(error) = throttle.delay.apply(now, self.regulator.holds()) {
             throttle.errors += 1;
             self.complaints.make(&error);
         }

@@ -12,7 +12,7 @@ use super::AgentError;
 use super::config::{AgentConfig, Storage};
 use super::histograms::DevicesOf;
 use super::resource::{Resource, SetUpError};
-use super::watch::Watch;
+use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
 /// After this time without counters nothing is known any more, and everybody is let go.
@@ -23,6 +23,10 @@ const BLIND: Duration = Duration::from_secs(2);
 pub struct Regulator {
     watch: Watch,
     resources: Vec<Resource>,
+    /// What the throttle is to have in force.
+    holds: Vec<Hold>,
+    /// Whether who is to be held has to be found anew.
+    stale: bool,
     /// When counters were read last.
     seen: Instant,
 }
@@ -32,8 +36,6 @@ pub struct Regulator {
 pub struct Step {
     /// What was decided, of the resources whose interval was over.
     pub decisions: Vec<Decision>,
-    /// What the throttle is to have in force now; nothing about resources on a dry run.
-    pub holds: Vec<Hold>,
     /// Why the machine could not be seen.
     pub blind: Option<ReadError>,
 }
@@ -45,7 +47,9 @@ impl Regulator {
     /// When the machine cannot be seen, or a resource cannot be set up.
     pub fn new(root: Root, config: &AgentConfig) -> Result<Self, AgentError> {
         let resources = resources(config)?;
-        Ok(Self { watch: Watch::new(root)?, resources, seen: Instant::ZERO })
+        let mut watch = Watch::new(root)?;
+        watch.look_every(between_looks(config));
+        Ok(Self { watch, resources, holds: Vec::new(), stale: true, seen: Instant::ZERO })
     }
 
     /// Changes the configuration while running, without letting go of anybody in between.
@@ -63,6 +67,8 @@ impl Regulator {
             }
         }
         self.resources = fresh;
+        self.stale = true;
+        self.watch.look_every(between_looks(config));
         Ok(())
     }
 
@@ -77,10 +83,11 @@ impl Regulator {
         let mut decisions = Vec::new();
         let mut blind = None;
         match self.watch.sample(now) {
-            Ok(elapsed) => {
+            Ok(sample) => {
                 self.seen = now;
-                if let Some(elapsed) = elapsed {
-                    decisions = self.decide(now, elapsed);
+                if let Some(sample) = sample {
+                    decisions = self.decide(now, sample);
+                    self.stale |= sample.changed || self.resources.iter().any(Resource::members_changed);
                 }
             }
             Err(error) => {
@@ -90,9 +97,27 @@ impl Regulator {
                 }
             }
         }
-        let addresses = self.watch.addresses();
+        self.renew_holds();
+        Step { decisions, blind }
+    }
+
+    /// What the throttle is to have in force now; nothing about resources on a dry run.
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Delays may be others at each step, members and their addresses seldom are.
+    fn renew_holds(&mut self) {
         let acting = self.resources.iter().filter(|resource| !resource.config().law.dry_run);
-        Step { decisions, holds: acting.map(|resource| resource.hold(addresses)).collect(), blind }
+        if std::mem::take(&mut self.stale) {
+            let addresses = self.watch.addresses();
+            self.holds = acting.map(|resource| resource.hold(addresses)).collect();
+        } else {
+            for (hold, resource) in self.holds.iter_mut().zip(acting) {
+                hold.delay = resource.delay();
+            }
+        }
     }
 
     /// What the throttle is to have in force when all members of every resource are held for `delay`, whatever the law decided.
@@ -105,9 +130,12 @@ impl Regulator {
         self.resources.iter_mut().map(held).collect()
     }
 
-    fn decide(&mut self, now: Instant, elapsed: Duration) -> Vec<Decision> {
+    fn decide(&mut self, now: Instant, sample: Sample) -> Vec<Decision> {
         let watch = &self.watch;
-        self.resources.iter_mut().filter_map(|resource| resource.observe(now, elapsed, watch)).collect()
+        let mut decisions = Vec::with_capacity(self.resources.len());
+        decisions
+            .extend(self.resources.iter_mut().filter_map(|resource| resource.observe(now, sample, watch)));
+        decisions
     }
 
     /// Whether this machine has the storage.
@@ -134,6 +162,12 @@ impl Regulator {
     pub(super) fn sessions(&self) -> &Sessions {
         self.watch.sessions()
     }
+}
+
+/// How often it has to be looked who writes: as often as the set of any resource is to be brought up to date.
+fn between_looks(config: &AgentConfig) -> Duration {
+    let intervals = config.resources.iter().filter_map(|resource| Some(resource.writers?.interval));
+    intervals.min().unwrap_or(Duration::MAX)
 }
 
 fn resources(config: &AgentConfig) -> Result<Vec<Resource>, SetUpError> {

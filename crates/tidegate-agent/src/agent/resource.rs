@@ -1,6 +1,6 @@
 //! One resource: its loop, its set of writers, and what the throttle is to do for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tidegate_control::{
     ConsumerObservation, ControlLoop, Decision, LoopConfigError, Observation, Writers, WritersConfigError,
 };
 use tidegate_host::throttle::Hold;
-use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
 use super::addresses::Addresses;
 use super::config::ResourceConfig;
 use super::pattern::Pattern;
-use super::watch::{Load, Watch};
+use super::watch::{Load, Sample, Watch};
 use crate::metrics::ResourceStatus;
 
 /// A resource that is being regulated.
@@ -22,16 +22,42 @@ pub(super) struct Resource {
     config: ResourceConfig,
     control: ControlLoop,
     writers: Option<Writers>,
-    /// Since the last decision.
-    pending: BTreeMap<ConsumerName, Load>,
+    /// Of which devices it is made up, as of the last look.
+    devices: Vec<Part>,
+    /// In the order of their names.
+    members: Vec<Member>,
+    /// Whether devices and members have to be found anew: they are of another configuration, or not found yet.
+    stale: bool,
+    /// Whether members came or went at the last step.
+    members_changed: bool,
+    /// Since the last decision, of all who are no members.
+    others: Load,
+    /// What these are called together.
+    all_others: ConsumerName,
     since_decision: Duration,
     /// In force for all members.
     delay: Latency,
-    members: BTreeSet<ConsumerName>,
     /// The last decision.
     decision: Option<Decision>,
     /// All that its consumers ever did.
     done: Load,
+}
+
+/// A device of a resource.
+#[derive(Debug)]
+struct Part {
+    /// Its place in the watch.
+    place: usize,
+    /// Of each of its consumers the place in the resource's members; empty if none is a member.
+    members: Vec<Option<usize>>,
+}
+
+/// Somebody who may be held.
+#[derive(Debug)]
+struct Member {
+    name: ConsumerName,
+    /// Since the last decision.
+    load: Load,
 }
 
 impl Resource {
@@ -40,10 +66,14 @@ impl Resource {
             control: ControlLoop::new(config.law.clone())?,
             writers: config.writers.map(Writers::new).transpose()?,
             config,
-            pending: BTreeMap::new(),
+            devices: Vec::new(),
+            members: Vec::new(),
+            stale: true,
+            members_changed: false,
+            others: Load::default(),
+            all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             since_decision: Duration::ZERO,
             delay: Latency::ZERO,
-            members: BTreeSet::new(),
             decision: None,
             done: Load::default(),
         })
@@ -57,6 +87,7 @@ impl Resource {
             (writers, new) => *writers = new.map(Writers::new).transpose()?,
         }
         self.config = config;
+        self.stale = true;
         Ok(())
     }
 
@@ -68,49 +99,109 @@ impl Resource {
         &self.config.law.resource
     }
 
-    /// Takes what its consumers did in `elapsed`, and decides when its interval is over.
-    pub(super) fn observe(&mut self, now: Instant, elapsed: Duration, watch: &Watch) -> Option<Decision> {
-        let loads = watch.loads(&self.config.storage, now);
-        if let Some(writers) = &mut self.writers {
-            let written = loads.iter().map(|(name, load)| (name, load.writes.bytes));
-            writers.observe(elapsed, self.delay > Latency::ZERO, written);
+    /// Whether members came or went at the last step.
+    pub(super) fn members_changed(&self) -> bool {
+        self.members_changed
+    }
+
+    /// For how long members are held.
+    pub(super) fn delay(&self) -> Latency {
+        self.delay
+    }
+
+    /// Takes what its consumers did, and decides when its interval is over.
+    pub(super) fn observe(&mut self, now: Instant, sample: Sample, watch: &Watch) -> Option<Decision> {
+        self.members_changed = false;
+        if self.stale || sample.looked.is_some() {
+            self.look(sample, watch);
         }
-        for (name, load) in loads {
-            self.done.plus(&load);
-            self.pending.entry(name).or_default().plus(&load);
-        }
-        self.since_decision = self.since_decision.saturating_add(elapsed);
+        self.take(watch);
+        self.since_decision = self.since_decision.saturating_add(sample.elapsed);
         // A tick that comes a little early is this interval's all the same.
-        if self.since_decision + elapsed / 2 < self.config.law.interval {
+        if self.since_decision + sample.elapsed / 2 < self.config.law.interval {
             return None;
         }
-        let since = std::mem::take(&mut self.since_decision);
-        self.members = self.eligible(watch);
-        let mut pending = std::mem::take(&mut self.pending);
-        for member in &self.members {
-            // A member that did nothing is held all the same.
-            if !pending.contains_key(member) {
-                pending.insert(member.clone(), Load::default());
-            }
-        }
-        let consumers = pending
-            .into_iter()
-            .map(|(name, load)| ConsumerObservation {
-                mean_outstanding: load.outstanding_with(
-                    if self.members.contains(&name) { self.delay } else { Latency::ZERO },
-                    since,
-                ),
-                protected: !self.members.contains(&name),
-                reads: load.reads,
-                writes: load.writes,
-                ..ConsumerObservation::idle(name, Shares::DEFAULT, false)
-            })
-            .collect();
-        let observation = Observation::new(self.name().clone(), now, consumers);
+        let observation = self.observation(now, watch);
         let (commands, decision) = self.control.step(now, &observation);
         self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
         self.decision = Some(decision.clone());
         Some(decision)
+    }
+
+    /// Finds out who writes, if it was looked who does, and who of its consumers may be held.
+    fn look(&mut self, sample: Sample, watch: &Watch) {
+        let places = watch.devices_of(&self.config.storage);
+        if let (Some(elapsed), Some(writers)) = (sample.looked, &mut self.writers) {
+            let written = places.iter().flat_map(|place| watch.device(*place).written());
+            let written = written.filter(|(_, bytes)| *bytes > Bytes::ZERO);
+            writers.observe(elapsed, self.delay > Latency::ZERO, written);
+        }
+        let eligible = self.eligible(&places, watch);
+        self.members_changed = !self.members.iter().map(|member| &member.name).eq(&eligible);
+        if !self.members_changed && !self.stale && !sample.changed {
+            return;
+        }
+        for member in std::mem::take(&mut self.members) {
+            self.others.plus(&member.load);
+        }
+        self.members = eligible.into_iter().map(|name| Member { name, load: Load::default() }).collect();
+        let members = &self.members;
+        let place_among =
+            |name: &ConsumerName| members.binary_search_by_key(&name, |member| &member.name).ok();
+        let part = |place| {
+            let all: Vec<_> = watch.device(place).consumers().map(place_among).collect();
+            let members = if all.iter().any(Option::is_some) { all } else { Vec::new() };
+            Part { place, members }
+        };
+        self.devices = places.into_iter().map(part).collect();
+        self.stale = false;
+    }
+
+    /// Adds what was done since the sample before.
+    fn take(&mut self, watch: &Watch) {
+        for part in &self.devices {
+            let device = watch.device(part.place);
+            let load = device.load();
+            self.done.plus(&load);
+            if part.members.is_empty() {
+                self.others.plus(&load);
+                continue;
+            }
+            for (load, member) in device.loads().zip(&part.members) {
+                match member {
+                    Some(member) => self.members[*member].load.plus(&load),
+                    None => self.others.plus(&load),
+                }
+            }
+        }
+    }
+
+    /// What was done since the last decision: by each member, since that bounds how long it may be held, and by all others together.
+    fn observation(&mut self, now: Instant, watch: &Watch) -> Observation {
+        let since = std::mem::take(&mut self.since_decision);
+        let mut consumers = Vec::with_capacity(self.members.len() + 1);
+        let mut entry = |name: ConsumerName, load: &mut Load, protected: bool, delay: Latency| {
+            let load = std::mem::take(load);
+            consumers.push(ConsumerObservation {
+                mean_outstanding: load.outstanding_with(delay, since),
+                reads: load.reads,
+                writes: load.writes,
+                ..ConsumerObservation::idle(name, Shares::DEFAULT, protected)
+            });
+        };
+        // Whose reads wait is not known. They are everybody's signal, and here they are nobody's load.
+        for part in &self.devices {
+            if let Some(waited) = watch.device(part.place).reads_wait(now) {
+                self.others.reads.in_flight = self.others.reads.in_flight.saturating_add(1);
+                self.others.reads.oldest_in_flight = self.others.reads.oldest_in_flight.max(Some(waited));
+            }
+        }
+        entry(self.all_others.clone(), &mut self.others, true, Latency::ZERO);
+        // A member that did nothing is held all the same.
+        for member in &mut self.members {
+            entry(member.name.clone(), &mut member.load, false, self.delay);
+        }
+        Observation::new(self.name().clone(), now, consumers)
     }
 
     /// What the throttle is to do.
@@ -118,7 +209,7 @@ impl Resource {
         // Who shares an address with somebody exempt is not held either.
         let exempt =
             |address: &IpAddr| addresses.at(*address).any(|name| meant(&self.config.exempt, name, addresses));
-        let members = self.members.iter().flat_map(|name| addresses.of(name));
+        let members = self.members.iter().flat_map(|member| addresses.of(&member.name));
         Hold {
             resource: self.name().clone(),
             members: members.filter(|address| !exempt(address)).collect(),
@@ -136,7 +227,7 @@ impl Resource {
             decision: self.decision.clone(),
             reads: self.done.reads,
             writes: self.done.writes,
-            members: self.members.clone(),
+            members: self.members.iter().map(|member| member.name.clone()).collect(),
         }
     }
 
@@ -146,15 +237,16 @@ impl Resource {
     }
 
     /// Who of the resource's consumers may be held.
-    fn eligible(&self, watch: &Watch) -> BTreeSet<ConsumerName> {
+    fn eligible(&self, places: &[usize], watch: &Watch) -> BTreeSet<ConsumerName> {
         let nobody = self.config.members.is_empty()
             && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
         if nobody {
             return BTreeSet::new();
         }
         let addresses = watch.addresses();
-        watch
-            .consumers(&self.config.storage)
+        places
+            .iter()
+            .flat_map(|place| watch.device(*place).consumers())
             .filter(|name| {
                 let writes = self.writers.as_ref().is_some_and(|writers| writers.contains(name));
                 (writes || meant(&self.config.members, name, addresses))

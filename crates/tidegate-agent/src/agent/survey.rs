@@ -117,7 +117,8 @@ fn throttles() -> Vec<Finding> {
 }
 
 fn resource_finding(config: &ResourceConfig, watch: &Watch) -> ResourceFinding {
-    let devices = watch.devices_of(&config.storage);
+    let places = watch.devices_of(&config.storage);
+    let devices: Vec<_> = places.into_iter().map(|place| watch.device(place).number()).collect();
     let loads = |session: &&Session| session.device.is_some_and(|number| devices.contains(&number));
     let of = || watch.sessions().sessions.iter().filter(loads);
     ResourceFinding {

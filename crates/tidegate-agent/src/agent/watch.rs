@@ -1,19 +1,25 @@
 //! Who loads which resource, and how: counters of devices, brought together with sessions and volumes.
+//!
+//! What devices do is known at each sample. Who does it is asked once a second, at a *look*, since that takes a file for each session:
+//! what a device did from one look to the next is divided by what its sessions did meanwhile, and what it does until the next look by
+//! the same measure.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use tidegate_control::{Operations, Outstanding};
-use tidegate_host::sense::session::{SessionReader, Via};
-use tidegate_host::sense::{Change, DiskDelta, DiskStats, Group, Session, Sessions, Volumes};
+use tidegate_host::sense::session::{Counters, SessionReader, Via};
+use tidegate_host::sense::{
+    Activity, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, diskstats::Done,
+};
 use tidegate_host::{DeviceNumber, ReadError, Root};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::addresses::Addresses;
 use super::config::Storage;
 
-/// Initiators log in and out: this often is looked.
+/// Initiators log in and out: this often is looked, if nobody wants it more often.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or grow.
@@ -31,19 +37,39 @@ pub(super) struct Watch {
     devices_then: DiskStats,
     volumes_looked: Instant,
     reader: SessionReader,
-    sessions: Sessions,
-    looked: Instant,
-    devices: BTreeMap<DeviceNumber, Device>,
-    /// Those of `devices` that share a fate.
-    groups: BTreeMap<Storage, Vec<DeviceNumber>>,
+    /// Of each session whose load it is, and what was counted at the look before.
+    places: Vec<Place>,
+    look_every: Duration,
+    since_look: Duration,
+    /// The devices that sessions load, in the order of their numbers.
+    devices: Vec<Device>,
+    /// Places of those of `devices` that share a fate.
+    groups: BTreeMap<Storage, Vec<usize>>,
     addresses: Addresses,
 }
 
+/// What a sample is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// The time since the sample before.
+    pub(super) elapsed: Duration,
+    /// The time since the look before, if this was one.
+    pub(super) looked: Option<Duration>,
+    /// Whether that found other sessions or volumes: then devices, their places and their users are others, and so may be addresses.
+    pub(super) changed: bool,
+}
+
 /// A device that consumers load.
-#[derive(Debug, Default)]
-struct Device {
+#[derive(Debug)]
+pub(super) struct Device {
+    number: DeviceNumber,
     /// Who, and which part of the load is whose.
     users: Vec<User>,
+    /// Since the sample before.
+    delta: DiskDelta,
+    /// Since the look before.
+    written: Bytes,
+    has_read: bool,
     /// Since when reads are in flight without one having completed.
     reads_wait_since: Option<Instant>,
 }
@@ -51,11 +77,29 @@ struct Device {
 #[derive(Debug)]
 struct User {
     consumer: ConsumerName,
-    /// What it did to the device lately, in the target's units; one for each where nobody did anything.
-    weight: u64,
+    /// What it did to the device lately, in the target's units; one for each where nobody was seen to do anything.
+    weights: Weights,
+    /// What the target counted since the look before.
+    counted: Weights,
+    /// From the look before the last one to the last.
+    written: Bytes,
 }
 
-/// What one consumer did to one resource since the sample before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weights {
+    reads: u64,
+    writes: u64,
+}
+
+/// A session's place among devices and their users.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// `None` if it is of no device.
+    user: Option<(usize, usize)>,
+    counters: Option<Counters>,
+}
+
+/// What one consumer did to one resource, or several together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Load {
     pub(super) reads: Operations,
@@ -68,6 +112,7 @@ impl Watch {
     pub(super) fn new(root: Root) -> Result<Self, ReadError> {
         let stats = DiskStats::read(&root)?;
         let mut reader = SessionReader::new(root.clone());
+        reader.read(|_| Activity::ANY);
         let mut watch = Self {
             volumes: Volumes::read(&root)?,
             devices_then: stats.clone(),
@@ -75,109 +120,168 @@ impl Watch {
             stats,
             previous: DiskStats::default(),
             sampled: None,
-            sessions: reader.read(|_| true),
             reader,
-            looked: Instant::ZERO,
-            devices: BTreeMap::new(),
+            places: Vec::new(),
+            look_every: LOOK,
+            since_look: Duration::ZERO,
+            devices: Vec::new(),
             groups: BTreeMap::new(),
             addresses: Addresses::default(),
             root,
         };
-        watch.attribute(&BTreeMap::new());
+        watch.attribute(&[]);
+        watch.group();
+        watch.divide();
         Ok(watch)
     }
 
-    /// Reads the counters, and now and then who is there. Gives the time since the sample before; `None` at the first.
-    pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Duration>, ReadError> {
+    /// Looks who is there each second, and more often if that is asked for.
+    pub(super) fn look_every(&mut self, interval: Duration) {
+        self.look_every = interval.min(LOOK);
+    }
+
+    /// Reads the counters, and now and then who is there. `None` at the first time: nothing is known of the time before.
+    pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Sample>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
         if let Err(error) = self.stats.read_again(&self.root) {
             // The counters before are still good to count from.
             std::mem::swap(&mut self.stats, &mut self.previous);
             return Err(error);
         }
-        if now.saturating_since(self.looked) >= LOOK {
-            self.look(now)?;
+        self.follow_devices(now);
+        let Some(before) = self.sampled.replace(now) else { return Ok(None) };
+        let elapsed = now.saturating_since(before);
+        self.since_look = self.since_look.saturating_add(elapsed);
+        // A sample that comes a little early is this look's all the same.
+        if self.since_look + elapsed / 2 < self.look_every {
+            return Ok(Some(Sample { elapsed, looked: None, changed: false }));
         }
-        let elapsed = self.sampled.map(|sampled| now.saturating_since(sampled));
-        self.sampled = Some(now);
-        self.watch_silence(now);
-        Ok(elapsed)
+        let changed = self.look(now)?;
+        Ok(Some(Sample { elapsed, looked: Some(std::mem::take(&mut self.since_look)), changed }))
     }
 
-    fn look(&mut self, now: Instant) -> Result<(), ReadError> {
-        let due = now.saturating_since(self.volumes_looked) >= LOOK_AT_VOLUMES;
-        if due || !self.stats.same_devices(&self.devices_then) {
-            self.volumes = Volumes::read(&self.root)?;
-            self.devices_then.clone_from(&self.stats);
-            self.volumes_looked = now;
-        }
-        let (stats, previous) = (&self.stats, &self.previous);
-        let is_active = |number| {
-            let change = stats.change(previous, number).and_then(Change::delta);
-            change.is_none_or(|delta| delta.reads.ios + delta.writes.ios > 0)
-        };
-        let before = std::mem::replace(&mut self.sessions, self.reader.read(is_active));
-        self.looked = now;
-        self.attribute(&before.sessions.iter().map(|session| (identity(session), session)).collect());
-        Ok(())
-    }
-
-    /// Says whose each device's load is, by what the sessions did since `before`.
-    fn attribute(&mut self, before: &BTreeMap<Identity<'_>, &Session>) {
-        let mut devices: BTreeMap<DeviceNumber, Device> = BTreeMap::new();
-        for session in &self.sessions.sessions {
-            let Some(number) = session.device else { continue };
-            let device = devices.entry(number).or_default();
-            let weight = before.get(&identity(session)).map_or(0, |old| work_since(session, old));
-            match device.users.iter_mut().find(|user| user.consumer == session.consumer) {
-                Some(user) => user.weight += weight,
-                None => device.users.push(User { consumer: session.consumer.clone(), weight }),
-            }
-        }
-        for (number, device) in &mut devices {
-            if device.users.iter().all(|user| user.weight == 0) {
-                device.users.iter_mut().for_each(|user| user.weight = 1);
-            }
-            device.reads_wait_since = self.devices.get(number).and_then(|known| known.reads_wait_since);
-        }
-        self.devices = devices;
-        self.groups.clear();
-        for number in self.devices.keys() {
-            let storage = match self.volumes.group(*number) {
-                Some(Group::VolumeGroup(name)) => Storage::VolumeGroup(name.to_owned()),
-                Some(Group::Device(name)) => Storage::Device(name.to_owned()),
-                None => continue,
-            };
-            self.groups.entry(storage).or_default().push(*number);
-        }
-        self.addresses = Addresses::new(&self.sessions.sessions);
-    }
-
-    /// Follows since when each device's reads have waited: counters say how many are in flight, and not how old they are.
-    fn watch_silence(&mut self, now: Instant) {
-        for (number, device) in &mut self.devices {
-            let delta = self.stats.change(&self.previous, *number).and_then(Change::delta);
-            let disk = self.stats.get(*number);
-            device.reads_wait_since = match (disk, delta) {
-                (Some(disk), Some(delta)) if delta.in_flight > 0 => {
+    /// Takes what each device did, and follows since when its reads have waited: counters say how many are in flight, and not how old
+    /// they are.
+    fn follow_devices(&mut self, now: Instant) {
+        let mut changes = self.stats.since(&self.previous).peekable();
+        for device in &mut self.devices {
+            while changes.next_if(|(disk, _)| disk.number < device.number).is_some() {}
+            let change = changes.next_if(|(disk, _)| disk.number == device.number);
+            let delta = change.and_then(|(_, change)| change.delta());
+            device.reads_wait_since = match (change, delta) {
+                (Some((disk, _)), Some(delta)) if delta.in_flight > 0 => {
                     let waiting = delta.reads.ios > 0 || reads_in_flight(&self.root, disk.name.as_str()) > 0;
                     let since = device.reads_wait_since.filter(|_| delta.reads.ios == 0);
                     waiting.then(|| since.unwrap_or(now))
                 }
                 _ => None,
             };
+            device.delta = delta.unwrap_or_default();
+            if self.sampled.is_some() {
+                device.written = Bytes::new(device.written.get() + device.delta.writes.bytes().get());
+                device.has_read |= device.delta.reads.ios > 0;
+            }
         }
     }
 
-    /// The devices of a resource that sessions load. A device by itself may be a volume of a group, or have partitions.
-    pub(super) fn devices_of(&self, storage: &Storage) -> Vec<DeviceNumber> {
+    /// Looks who is there, and who did what. Whether anybody came or went.
+    fn look(&mut self, now: Instant) -> Result<bool, ReadError> {
+        let due = now.saturating_since(self.volumes_looked) >= LOOK_AT_VOLUMES;
+        let volumes_changed = due || !self.stats.same_devices(&self.devices_then);
+        if volumes_changed {
+            self.volumes = Volumes::read(&self.root)?;
+            self.devices_then.clone_from(&self.stats);
+            self.volumes_looked = now;
+        }
+        let devices = &self.devices;
+        let did = |number| match place_of(devices, number) {
+            Some(place) => {
+                Activity { reads: devices[place].has_read, writes: devices[place].written > Bytes::ZERO }
+            }
+            None => Activity::ANY,
+        };
+        let before = self.reader.read(did);
+        if let Some(before) = &before {
+            self.attribute(&before.sessions);
+        }
+        let changed = before.is_some() || volumes_changed;
+        if changed {
+            self.group();
+        }
+        self.divide();
+        Ok(changed)
+    }
+
+    /// Finds the devices and users of sessions that are others than those `before`.
+    fn attribute(&mut self, before: &[Session]) {
+        let mut users: BTreeMap<DeviceNumber, Vec<User>> = BTreeMap::new();
+        let sessions = &self.reader.sessions().sessions;
+        for session in sessions {
+            let Some(number) = session.device else { continue };
+            let users = users.entry(number).or_default();
+            if users.iter().all(|user| user.consumer != session.consumer) {
+                users.push(User::new(session.consumer.clone()));
+            }
+        }
+        let known = std::mem::take(&mut self.devices);
+        let device = |(number, users)| match place_of(&known, number) {
+            Some(place) => known[place].with(users),
+            None => Device::new(number, users),
+        };
+        self.devices = users.into_iter().map(device).collect();
+        let counted: BTreeMap<_, _> = before.iter().map(|old| (identity(old), old.counters)).collect();
+        let place = |session: &Session| Place {
+            user: session.device.and_then(|number| {
+                let device = place_of(&self.devices, number)?;
+                let is_it = |user: &User| user.consumer == session.consumer;
+                Some((device, self.devices[device].users.iter().position(is_it)?))
+            }),
+            counters: counted.get(&identity(session)).copied().flatten(),
+        };
+        self.places = sessions.iter().map(place).collect();
+        self.addresses = Addresses::new(sessions);
+    }
+
+    /// Finds the devices of each storage.
+    fn group(&mut self) {
+        self.groups.clear();
+        for (place, device) in self.devices.iter().enumerate() {
+            let storage = match self.volumes.group(device.number) {
+                Some(Group::VolumeGroup(name)) => Storage::VolumeGroup(name.to_owned()),
+                Some(Group::Device(name)) => Storage::Device(name.to_owned()),
+                None => continue,
+            };
+            self.groups.entry(storage).or_default().push(place);
+        }
+    }
+
+    /// Divides what devices did since the look before by what sessions did.
+    fn divide(&mut self) {
+        for (session, place) in self.reader.sessions().sessions.iter().zip(&mut self.places) {
+            let then = std::mem::replace(&mut place.counters, session.counters);
+            if let (Some((device, user)), Some(then), Some(now)) = (place.user, then, session.counters) {
+                self.devices[device].users[user].counted.add(then, now);
+            }
+        }
+        self.devices.iter_mut().for_each(Device::divide);
+    }
+
+    /// The places of the devices of a resource that sessions load. A device by itself may be a volume of a group, or have partitions.
+    pub(super) fn devices_of(&self, storage: &Storage) -> Vec<usize> {
         let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
         let itself = match storage {
             Storage::VolumeGroup(_) => None,
-            Storage::Device(name) => self.volumes.find(name).map(|device| device.number),
+            Storage::Device(name) => {
+                self.volumes.find(name).and_then(|device| place_of(&self.devices, device.number))
+            }
         };
-        let itself = itself.filter(|number| self.devices.contains_key(number) && !group.contains(number));
+        let itself = itself.filter(|place| !group.contains(place));
         group.iter().copied().chain(itself).collect()
+    }
+
+    /// A device, by its place of [`devices_of`](Self::devices_of): good until the next look.
+    pub(super) fn device(&self, place: usize) -> &Device {
+        &self.devices[place]
     }
 
     /// Whether this machine has the storage at all.
@@ -186,30 +290,6 @@ impl Watch {
             Storage::VolumeGroup(name) => !self.volumes.members(Group::VolumeGroup(name)).is_empty(),
             Storage::Device(name) => self.volumes.find(name).is_some(),
         }
-    }
-
-    /// The consumers of a resource; one that has several of its volumes may come several times.
-    pub(super) fn consumers(&self, storage: &Storage) -> impl Iterator<Item = &ConsumerName> {
-        let users = |number| &self.devices[&number].users;
-        self.devices_of(storage).into_iter().flat_map(users).map(|user| &user.consumer)
-    }
-
-    /// What the consumers of a resource did since the sample before. Those that did nothing, and wait for nothing, are left out.
-    pub(super) fn loads(&self, storage: &Storage, now: Instant) -> BTreeMap<ConsumerName, Load> {
-        let mut loads: BTreeMap<ConsumerName, Load> = BTreeMap::new();
-        for number in self.devices_of(storage) {
-            let device = &self.devices[&number];
-            let delta = self.stats.change(&self.previous, number).and_then(Change::delta);
-            let delta = delta.unwrap_or_default();
-            if delta == DiskDelta::default() && device.reads_wait_since.is_none() {
-                continue;
-            }
-            for (user, part) in device.parts() {
-                let load = loads.entry(user.consumer.clone()).or_default();
-                load.add(&delta, &part, device.reads_wait_since.map(|since| now.latency_since(since)));
-            }
-        }
-        loads
     }
 
     pub(super) fn addresses(&self) -> &Addresses {
@@ -223,64 +303,201 @@ impl Watch {
 
     /// What the targets said, and what they are silent about.
     pub(super) fn sessions(&self) -> &Sessions {
-        &self.sessions
+        self.reader.sessions()
+    }
+}
+
+/// Where a device is among devices in the order of their numbers.
+fn place_of(devices: &[Device], number: DeviceNumber) -> Option<usize> {
+    devices.binary_search_by_key(&number, |device| device.number).ok()
+}
+
+impl User {
+    fn new(consumer: ConsumerName) -> Self {
+        // Little beside what has been counted of others, and as much as others where nothing ever is.
+        let weights = Weights { reads: 1, writes: 1 };
+        Self { consumer, weights, counted: Weights::default(), written: Bytes::ZERO }
+    }
+}
+
+impl Weights {
+    /// Adds what a session did, as far as its target counts it, in MiB. Counters wrap.
+    fn add(&mut self, then: Counters, now: Counters) {
+        self.reads += u64::from(now.read_mib.wrapping_sub(then.read_mib));
+        self.writes += u64::from(now.written_mib.wrapping_sub(then.written_mib));
     }
 }
 
 impl Device {
-    fn parts(&self) -> impl Iterator<Item = (&User, Part)> {
-        let of = self.users.iter().map(|user| user.weight).sum();
-        let mut before = 0;
-        self.users.iter().map(move |user| {
-            let part = Part { from: before, to: before + user.weight, of };
-            before = part.to;
-            (user, part)
+    fn new(number: DeviceNumber, users: Vec<User>) -> Self {
+        Self {
+            number,
+            users,
+            delta: DiskDelta::default(),
+            written: Bytes::ZERO,
+            has_read: false,
+            reads_wait_since: None,
+        }
+    }
+
+    /// The same device with other users, of whom those that were here before weigh what they did.
+    fn with(&self, mut users: Vec<User>) -> Self {
+        for user in &mut users {
+            if let Some(known) = self.users.iter().find(|known| known.consumer == user.consumer) {
+                user.weights = known.weights;
+            }
+        }
+        let Self { number, delta, written, has_read, reads_wait_since, .. } = *self;
+        Self { number, users, delta, written, has_read, reads_wait_since }
+    }
+
+    /// Divides what the device did since the look before by what its users did.
+    fn divide(&mut self) {
+        let written = std::mem::replace(&mut self.written, Bytes::ZERO);
+        self.has_read = false;
+        // Sessions are not counted anew at each look: without news the proportion stays.
+        let mut news = Weights::default();
+        for user in &self.users {
+            news.reads += user.counted.reads;
+            news.writes += user.counted.writes;
+        }
+        for user in &mut self.users {
+            let counted = std::mem::take(&mut user.counted);
+            if news.reads > 0 {
+                user.weights.reads = counted.reads;
+            }
+            if news.writes > 0 {
+                user.weights.writes = counted.writes;
+            }
+        }
+        let all = self.weights();
+        for user in &mut self.users {
+            if all.reads == 0 {
+                user.weights.reads = 1;
+            }
+            if all.writes == 0 {
+                user.weights.writes = 1;
+            }
+        }
+        let mut division = Division::new([written.get()], self.weights().writes);
+        for user in &mut self.users {
+            let [written] = division.part(user.weights.writes);
+            user.written = Bytes::new(written);
+        }
+    }
+
+    pub(super) fn number(&self) -> DeviceNumber {
+        self.number
+    }
+
+    /// Who loads it.
+    pub(super) fn consumers(&self) -> impl Iterator<Item = &ConsumerName> {
+        self.users.iter().map(|user| &user.consumer)
+    }
+
+    /// What each of its consumers wrote from the look before the last one to the last.
+    pub(super) fn written(&self) -> impl Iterator<Item = (&ConsumerName, Bytes)> {
+        self.users.iter().map(|user| (&user.consumer, user.written))
+    }
+
+    /// What it did since the sample before.
+    pub(super) fn load(&self) -> Load {
+        Load {
+            reads: operations(numbers(&self.delta.reads)),
+            writes: operations(numbers(&self.delta.writes)),
+            outstanding_seconds: self.delta.weighted.as_secs_f64(),
+        }
+    }
+
+    /// The same, divided among [`consumers`](Self::consumers): all parts together are the whole.
+    pub(super) fn loads(&self) -> impl Iterator<Item = Load> {
+        let delta = &self.delta;
+        let all = self.weights();
+        let mut of_reads = Division::new(numbers(&delta.reads), all.reads);
+        let mut of_writes = Division::new(numbers(&delta.writes), all.writes);
+        // Since 5.0 what was outstanding is what response times add up to. Before, requests that have not completed count, too, of
+        // which it is not known what they are.
+        let [reading, writing] = [&delta.reads, &delta.writes].map(|done| done.response_time.as_secs_f64());
+        let reading = if reading + writing > 0.0 { reading / (reading + writing) } else { 0.5 };
+        let reading_seconds = delta.weighted.as_secs_f64() * reading;
+        let writing_seconds = delta.weighted.as_secs_f64() - reading_seconds;
+        let (per_read, per_write) = (reading_seconds / all.reads as f64, writing_seconds / all.writes as f64);
+        self.users.iter().map(move |User { weights, .. }| Load {
+            reads: operations(of_reads.part(weights.reads)),
+            writes: operations(of_writes.part(weights.writes)),
+            outstanding_seconds: weights.reads as f64 * per_read + weights.writes as f64 * per_write,
         })
+    }
+
+    /// Of all users together; never zero, as soon as there are any.
+    fn weights(&self) -> Weights {
+        let mut all = Weights::default();
+        for user in &self.users {
+            all.reads += user.weights.reads;
+            all.writes += user.weights.writes;
+        }
+        all
+    }
+
+    /// For how long reads have waited without one having completed; `None` if none wait.
+    pub(super) fn reads_wait(&self, now: Instant) -> Option<Latency> {
+        self.reads_wait_since.map(|since| now.latency_since(since))
     }
 }
 
-/// A part of what a device did. The parts of all its users add up to the whole, whatever is divided.
-struct Part {
-    from: u64,
-    to: u64,
+/// Divides what a device did into parts, one after the other. All of them add up to the whole, whatever is divided.
+#[derive(Debug)]
+struct Division<const N: usize> {
+    whole: [u64; N],
     of: u64,
+    /// The weight of the parts so far, and what they were given.
+    up_to: u64,
+    given: [u64; N],
 }
 
-impl Part {
-    fn share(&self, whole: u64) -> u64 {
-        let up_to = |bound: u64| match whole.checked_mul(bound) {
-            Some(product) => product / self.of.max(1),
-            // Rare, and ten times as slow.
-            None => (u128::from(whole) * u128::from(bound) / u128::from(self.of.max(1))) as u64,
-        };
-        up_to(self.to) - up_to(self.from)
+impl<const N: usize> Division<N> {
+    /// Among users whose weights have the sum `of`.
+    const fn new(whole: [u64; N], of: u64) -> Self {
+        Self { whole, of, up_to: 0, given: [0; N] }
+    }
+
+    /// The part of the next user.
+    fn part(&mut self, weight: u64) -> [u64; N] {
+        self.up_to += weight;
+        let mut parts = [0; N];
+        for ((part, whole), given) in parts.iter_mut().zip(self.whole).zip(&mut self.given) {
+            let up_to = match whole.checked_mul(self.up_to) {
+                Some(product) => product / self.of.max(1),
+                // Rare, and ten times as slow.
+                None => (u128::from(whole) * u128::from(self.up_to) / u128::from(self.of.max(1))) as u64,
+            };
+            *part = up_to - std::mem::replace(given, up_to);
+        }
+        parts
+    }
+}
+
+/// What completed, as numbers that can be divided.
+fn numbers(done: &Done) -> [u64; 3] {
+    [done.ios, done.bytes().get(), done.response_time.as_nanos()]
+}
+
+fn operations([count, bytes, nanos]: [u64; 3]) -> Operations {
+    Operations {
+        count,
+        bytes: Bytes::new(bytes),
+        total_latency: Latency::from_nanos(nanos),
+        ..Operations::default()
     }
 }
 
 impl Load {
-    fn add(&mut self, delta: &DiskDelta, part: &Part, reads_wait: Option<Latency>) {
-        for (done, operations) in [(&delta.reads, &mut self.reads), (&delta.writes, &mut self.writes)] {
-            operations.count += part.share(done.ios);
-            operations.bytes = Bytes::new(operations.bytes.get() + part.share(done.bytes().get()));
-            let waited = Latency::from_nanos(part.share(done.response_time.as_nanos()));
-            operations.total_latency = operations.total_latency.saturating_add(waited);
-        }
-        if reads_wait.is_some() {
-            self.reads.in_flight = self.reads.in_flight.saturating_add(1);
-            self.reads.oldest_in_flight = self.reads.oldest_in_flight.max(reads_wait);
-        }
-        let part = (part.to - part.from) as f64 / part.of.max(1) as f64;
-        self.outstanding_seconds += delta.weighted.as_secs_f64() * part;
-    }
-
-    /// Adds what followed: what has waited since before has its age of now.
+    /// Adds what followed, or what others did.
     pub(super) fn plus(&mut self, more: &Self) {
         for (sum, more) in [(&mut self.reads, more.reads), (&mut self.writes, more.writes)] {
             sum.count += more.count;
             sum.bytes = Bytes::new(sum.bytes.get() + more.bytes.get());
             sum.total_latency = sum.total_latency.saturating_add(more.total_latency);
-            sum.in_flight = more.in_flight;
-            sum.oldest_in_flight = more.oldest_in_flight;
         }
         self.outstanding_seconds += more.outstanding_seconds;
     }
@@ -300,14 +517,6 @@ fn identity(session: &Session) -> Identity<'_> {
     (session.via, &session.consumer, &session.target, &session.volume.name)
 }
 
-/// What a session did, as far as its target counts it, in MiB. Counters wrap.
-fn work_since(new: &Session, old: &Session) -> u64 {
-    new.counters.zip(old.counters).map_or(0, |(new, old)| {
-        u64::from(new.read_mib.wrapping_sub(old.read_mib))
-            + u64::from(new.written_mib.wrapping_sub(old.written_mib))
-    })
-}
-
 /// How many reads a device has in flight now. None where the kernel does not say.
 fn reads_in_flight(root: &Root, name: &str) -> u64 {
     let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
@@ -318,14 +527,44 @@ fn reads_in_flight(root: &Root, name: &str) -> u64 {
 mod tests {
     use super::*;
 
+    fn users(names: &[&str]) -> Vec<User> {
+        names.iter().map(|name| User::new(ConsumerName::new(name).unwrap())).collect()
+    }
+
+    fn written(device: &mut Device, bytes: u64) -> Vec<u64> {
+        device.written = Bytes::new(bytes);
+        device.divide();
+        device.written().map(|(_, bytes)| bytes.get()).collect()
+    }
+
+    #[test]
+    fn who_comes_where_nothing_is_counted_did_as_much_as_the_others() {
+        let mut device = Device::new(DeviceNumber::new(254, 0), users(&["a", "b"]));
+        assert_eq!(written(&mut device, 600), [300, 300]);
+        let mut device = device.with(users(&["a", "b", "c"]));
+        assert_eq!(written(&mut device, 600), [200, 200, 200]);
+    }
+
+    #[test]
+    fn what_was_counted_divides_until_it_is_counted_again() {
+        let mut device = Device::new(DeviceNumber::new(254, 0), users(&["reader", "writer"]));
+        device.users[0].counted = Weights { reads: 50, writes: 0 };
+        device.users[1].counted = Weights { reads: 0, writes: 9 };
+        assert_eq!(written(&mut device, 600), [0, 600]);
+        assert_eq!(written(&mut device, 900), [0, 900], "without news");
+        // Who is left did it all, whatever it did before.
+        let mut device = device.with(users(&["reader"]));
+        assert_eq!(written(&mut device, 600), [600]);
+    }
+
     #[test]
     fn what_several_did_to_one_device_adds_up_to_what_it_did() {
         for weights in [[1, 1, 1], [7, 1, 2], [0, 5, 0]] {
-            let users = weights.map(|weight| User { consumer: ConsumerName::new("c").unwrap(), weight });
-            let device = Device { users: users.into(), reads_wait_since: None };
             for whole in [0, 1, 10, 1_001, u64::MAX] {
-                let parts: u64 = device.parts().map(|(_, part)| part.share(whole)).sum();
-                assert_eq!(parts, whole, "{weights:?}");
+                let mut division = Division::new([whole, 7], weights.iter().sum());
+                let parts = weights.map(|weight| division.part(weight));
+                let sum = |which: usize| parts.iter().map(|part| part[which]).sum::<u64>();
+                assert_eq!((sum(0), sum(1)), (whole, 7), "{weights:?}");
             }
         }
     }

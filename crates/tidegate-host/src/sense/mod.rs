@@ -19,5 +19,5 @@ pub mod volume;
 
 pub use diskstats::{Change, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
-pub use session::{Session, SessionReader, Sessions, sessions};
+pub use session::{Activity, Session, SessionReader, Sessions, sessions};
 pub use volume::{Group, Volumes};

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::root::{ReadError, Root};
 
@@ -15,11 +18,11 @@ fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || matches!(error.raw_os_error(), Some(ENXIO | ENODEV | ENOTDIR))
 }
 
-fn present<T>(path: PathBuf, result: io::Result<T>) -> Result<Option<T>, ReadError> {
+fn present<T>(path: impl FnOnce() -> PathBuf, result: io::Result<T>) -> Result<Option<T>, ReadError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if gone(&error) => Ok(None),
-        Err(source) => Err(ReadError::Unreadable { path, source }),
+        Err(source) => Err(ReadError::Unreadable { path: path(), source }),
     }
 }
 
@@ -30,10 +33,57 @@ fn present<T>(path: PathBuf, result: io::Result<T>) -> Result<Option<T>, ReadErr
 pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
     let path = root.path(usual);
     let bytes = fs::read(&path);
-    Ok(present(path, bytes)?.map(|bytes| match String::from_utf8(bytes) {
+    Ok(present(|| path, bytes)?.map(|bytes| match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     }))
+}
+
+/// A directory from which many files are read: the way to it is gone once. It is not kept open from one reading to the next,
+/// since that would keep its file system mounted.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// `None` if it is not there.
+    pub(crate) fn open(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Self>, ReadError> {
+        let path = root.path(usual);
+        let fd = openat(CWD, &path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let fd = present(|| path.clone(), fd.map_err(io::Error::from))?;
+        Ok(fd.map(|fd| Self { fd, path }))
+    }
+
+    /// The number in a file; `None` if it is not there.
+    pub(crate) fn number(&self, file: &str) -> Result<Option<u64>, ReadError> {
+        // As long as the longest number is, and what it takes to see that something else is longer.
+        let mut bytes = [0; 64];
+        let read = self.bytes(file, &mut bytes).map_err(io::Error::from);
+        let Some(length) = present(|| self.path.join(file), read)? else { return Ok(None) };
+        let text = str::from_utf8(&bytes[..length]).ok();
+        let number = text.and_then(|text| text.trim_end().parse().ok());
+        number.map(Some).ok_or_else(|| {
+            let problem =
+                format!("expected a number, not `{}`", shown(&String::from_utf8_lossy(&bytes[..length])));
+            ReadError::Malformed { path: self.path.join(file), line: 1, problem }
+        })
+    }
+
+    /// Fills a buffer from the begin of a file, as far as either goes.
+    fn bytes(&self, file: &str, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+        let fd = openat(&self.fd, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut length = 0;
+        loop {
+            let more = rustix::io::read(&fd, &mut bytes[length..])?;
+            length += more;
+            // The kernel's own files end in a newline, behind which there is nothing to ask for.
+            if more == 0 || length == bytes.len() || bytes[length - 1] == b'\n' {
+                return Ok(length);
+            }
+        }
+    }
 }
 
 /// What is in a directory.
@@ -59,11 +109,11 @@ impl Listing {
 pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listing>, ReadError> {
     let path = root.path(usual);
     let entries = fs::read_dir(&path);
-    let Some(entries) = present(path.clone(), entries)? else { return Ok(None) };
+    let Some(entries) = present(|| path.clone(), entries)? else { return Ok(None) };
     let mut listing = Listing::default();
     for entry in entries {
-        let Some(entry) = present(path.clone(), entry)? else { break };
-        let Some(kind) = present(entry.path(), entry.file_type())? else { continue };
+        let Some(entry) = present(|| path.clone(), entry)? else { break };
+        let Some(kind) = present(|| entry.path(), entry.file_type())? else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if kind.is_symlink() {
             listing.links.push(name);
@@ -83,7 +133,7 @@ pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBu
     match fs::read_link(&path) {
         // Not a link.
         Err(error) if error.raw_os_error() == Some(EINVAL) => Ok(None),
-        result => present(path, result),
+        result => present(|| path, result),
     }
 }
 

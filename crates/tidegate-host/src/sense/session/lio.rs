@@ -7,35 +7,45 @@
 //!                             /dynamic_sessions                    initiators without an entry in acls (demo mode)
 //!                             /acls/<initiator>/info               one session: the initiator's latest
 //!                             /acls/<initiator>/lun_3/<link> → tpgt_1/lun/lun_0
-//!                             /acls/<initiator>/lun_3/statistics/scsi_auth_intr/{num_cmds,read_mbytes,write_mbytes}
+//!                             /acls/<initiator>/lun_3/statistics/scsi_auth_intr/{read_mbytes,write_mbytes}
 //! ```
 
 mod hidden;
 mod info;
 mod target;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use self::hidden::{Group, Known};
-use self::target::{Backstores, Target};
+use self::target::{Backstores, Places, Target};
 use super::sockets::{self, Sockets};
-use super::{Absence, Doubt, Found, Session, distinct};
+use super::{Absence, Activity, Counters, Doubt, Found, Session, distinct};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, Root};
-use crate::sense::tree;
+use crate::sense::tree::{self, Directory};
 
 const CONFIG: &str = "/sys/kernel/config";
 const TARGET: &str = "/sys/kernel/config/target";
+const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 
 /// One in so many targets is read at each reading although nobody has logged in or out: what is configured changes no count.
 const TURNS: usize = 32;
+
+/// What a session has written is read at one of so many readings: a file takes as long to open as a hundred consumers take otherwise.
+/// Who begins to write shows at the second reading at the latest. Divides `TURNS`, as the next one does.
+const WRITES_TURNS: usize = 2;
+
+/// What it has read: it divides a device's reads, which takes no haste.
+const READS_TURNS: usize = 8;
 
 /// What has been read of LIO. A target is looked at again only when somebody has logged in or out there, or when it is its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lio {
     targets: BTreeMap<String, (Mark, Target)>,
+    /// The devices that several sessions share.
+    shared: HashSet<DeviceNumber>,
     turn: usize,
 }
 
@@ -49,107 +59,138 @@ struct Mark {
 }
 
 impl Mark {
-    fn read(root: &Root, target: &Path) -> Result<Self, ReadError> {
-        let at = target.join("fabric_statistics");
+    fn read(targets: &Directory, name: &str) -> Result<Self, ReadError> {
         Ok(Self {
-            sessions: target::number(root, &at.join("iscsi_instance/sessions"))?,
-            accepted: target::number(root, &at.join("iscsi_login_stats/accepts"))?,
+            sessions: targets.number(&format!("{name}/fabric_statistics/iscsi_instance/sessions"))?,
+            accepted: targets.number(&format!("{name}/fabric_statistics/iscsi_login_stats/accepts"))?,
         })
     }
 }
 
 impl Lio {
-    /// Every session of every target; with counters those that share an active device.
+    /// Every session of every target, without counters; `None` if they are those of the reading before. Counters are read, too, of
+    /// the sessions that share a device: see [`Lio::counters`].
     pub(super) fn read(
         &mut self,
         root: &Root,
-        active: &dyn Fn(DeviceNumber) -> bool,
-    ) -> Result<Found, ReadError> {
-        let read = self.look(root).and_then(|absence| match absence {
-            Some(absence) => Ok(Found::Absent(absence)),
-            None => self.conclude(root, active).map(Found::Sessions),
-        });
-        if !matches!(read, Ok(Found::Sessions(_))) {
+        did: &dyn Fn(DeviceNumber) -> Activity,
+    ) -> Result<Option<Found>, ReadError> {
+        let read = self.try_read(root, did);
+        if !matches!(read, Ok(None | Some(Found::Sessions(_)))) {
             // Half of a reading is none.
             self.targets.clear();
         }
         read
     }
 
-    /// Reads what may have changed; why not, if there is nothing to read.
-    fn look(&mut self, root: &Root) -> Result<Option<Absence>, ReadError> {
-        let Some(config) = tree::list(root, CONFIG)? else { return Ok(Some(Absence::NoConfigfs)) };
-        if config.directories.is_empty() {
-            return Ok(Some(Absence::NoConfigfs));
-        }
-        let Some(fabrics) = tree::list(root, TARGET)? else {
-            return Ok(Some(Absence::NoModule("target_core_mod")));
-        };
-        if !fabrics.directories.iter().any(|name| name == "iscsi") {
-            // The directory is made by whoever sets up the first target; that loads the module.
-            return Ok(Some(Absence::NotConfigured));
-        }
-        let iscsi = Path::new(TARGET).join("iscsi");
-        let names = tree::list(root, &iscsi)?.unwrap_or_default().directories;
-        self.targets.retain(|name, _| names.binary_search(name).is_ok());
-        let mut backstores: Backstores = HashMap::new();
-        for (index, name) in names.into_iter().enumerate() {
-            let at = iscsi.join(&name);
-            let mark = Mark::read(root, &at)?;
-            let known = self.targets.get(&name).is_some_and(|(old, _)| *old == mark);
-            let speaks = mark.sessions.is_some() && mark.accepted.is_some();
-            if known && speaks && index % TURNS != self.turn {
-                continue;
-            }
-            let target = target::read(root, &mut backstores, &at, &name, mark.sessions.unwrap_or(0))?;
-            self.targets.insert(name, (mark, target));
-        }
-        self.turn = (self.turn + 1) % TURNS;
-        Ok(None)
-    }
-
-    /// What is known, as sessions: with addresses from elsewhere, and with counters.
-    fn conclude(
+    fn try_read(
         &mut self,
         root: &Root,
-        active: &dyn Fn(DeviceNumber) -> bool,
-    ) -> Result<Vec<Session>, ReadError> {
-        let mut users: HashMap<DeviceNumber, usize> = HashMap::new();
-        for device in
-            self.targets.values().flat_map(|(_, target)| &target.sessions).filter_map(|one| one.device)
-        {
-            *users.entry(device).or_default() += 1;
+        did: &dyn Fn(DeviceNumber) -> Activity,
+    ) -> Result<Option<Found>, ReadError> {
+        if let Some(absence) = absence(root)? {
+            return Ok(Some(Found::Absent(absence)));
         }
-        for (_, target) in self.targets.values_mut() {
-            for (session, at) in target.sessions.iter_mut().zip(&target.counted_at) {
-                let Some((device, at)) = session.device.zip(at.as_deref()) else { continue };
-                let shared = users.get(&device).is_some_and(|users| *users > 1);
-                if !shared {
-                    session.counters = None;
-                } else if session.counters.is_none() || active(device) {
-                    session.counters = target::counters(root, at)?;
+        let Some(targets) = Directory::open(root, ISCSI)? else {
+            return Ok(Some(Found::Absent(Absence::NotConfigured)));
+        };
+        let changed = self.look(root, &targets)?;
+        if changed {
+            self.shared = self.shared();
+        }
+        self.count(&targets, did)?;
+        self.turn = (self.turn + 1) % TURNS;
+        // Who is connected may change while nobody logs in or out.
+        if !changed && !self.sockets_tell() {
+            return Ok(None);
+        }
+        self.conclude(root).map(|sessions| Some(Found::Sessions(sessions)))
+    }
+
+    /// Reads what may have changed. Whether anything has.
+    fn look(&mut self, root: &Root, targets: &Directory) -> Result<bool, ReadError> {
+        let names = tree::list(root, ISCSI)?.unwrap_or_default().directories;
+        let before = self.targets.len();
+        self.targets.retain(|name, _| names.binary_search(name).is_ok());
+        let mut changed = self.targets.len() != before;
+        let mut backstores: Backstores = HashMap::new();
+        for (index, name) in names.into_iter().enumerate() {
+            let mark = Mark::read(targets, &name)?;
+            let known = self.targets.get_mut(&name);
+            let speaks = mark.sessions.is_some() && mark.accepted.is_some();
+            let same_mark = known.as_ref().is_some_and(|(old, _)| *old == mark);
+            if same_mark && speaks && index % TURNS != self.turn {
+                continue;
+            }
+            let at = Path::new(ISCSI).join(&name);
+            let target = target::read(root, &mut backstores, &at, &name, mark.sessions.unwrap_or(0))?;
+            match known {
+                // What has been counted is still right.
+                Some((old, known)) if known.is_as(&target) => *old = mark,
+                _ => {
+                    self.targets.insert(name, (mark, target));
+                    changed = true;
                 }
             }
         }
+        Ok(changed)
+    }
+
+    /// The devices that several sessions share.
+    fn shared(&self) -> HashSet<DeviceNumber> {
+        let mut seen = HashSet::new();
+        let devices = self.targets.values().flat_map(|(_, target)| &target.sessions);
+        devices.filter_map(|session| session.device).filter(|device| !seen.insert(*device)).collect()
+    }
+
+    /// Reads the counters that may have gone on, of the sessions that share a device.
+    fn count(
+        &mut self,
+        targets: &Directory,
+        did: &dyn Fn(DeviceNumber) -> Activity,
+    ) -> Result<(), ReadError> {
+        for (_, target) in self.targets.values_mut() {
+            for (session, counted) in target.sessions.iter().zip(&mut target.counted) {
+                let Some((device, counted)) = session.device.zip(counted.as_mut()) else { continue };
+                if !self.shared.contains(&device) {
+                    counted.counters = None;
+                    continue;
+                }
+                // All sessions of a device at once: they are compared with each other.
+                let is_turn = |turns| device.minor as usize % turns == self.turn % turns;
+                let turn = Activity { reads: is_turn(READS_TURNS), writes: is_turn(WRITES_TURNS) };
+                counted.read(targets, did(device), turn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was counted last of each session, in their order. Only sessions that share a device have any: of one alone the device's
+    /// own counters say more.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Option<Counters>> {
+        let counted = self.targets.values().flat_map(|(_, target)| &target.counted);
+        counted.map(|counted| counted.as_ref().and_then(|counted| counted.counters))
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &(Group, Places)> {
+        self.targets.values().flat_map(|(_, target)| &target.groups)
+    }
+
+    /// What is known, as sessions: with addresses from elsewhere.
+    fn conclude(&self, root: &Root) -> Result<Vec<Session>, ReadError> {
         let mut sessions = Vec::new();
         let mut starts = Vec::new();
         for (_, target) in self.targets.values() {
             starts.push(sessions.len());
             sessions.extend(target.sessions.iter().cloned());
         }
-        let groups: Vec<_> = self
-            .targets
-            .values()
-            .zip(starts)
-            .flat_map(|((_, target), start)| {
-                target.groups.iter().map(move |(group, places)| (group, places, start))
-            })
-            .collect();
-        // The socket table is read only where it is needed.
-        if groups.iter().any(|(group, ..)| group.dynamic > 0 || group.hidden > 0) {
+        if self.sockets_tell() {
             let sockets = Sockets::read(root)?;
-            let all: Vec<&Group> = groups.iter().map(|(group, ..)| *group).collect();
-            for ((_, places, start), settled) in groups.iter().zip(hidden::settle(&all, &sockets)) {
+            let all: Vec<&Group> = self.groups().map(|(group, _)| group).collect();
+            let starts = self.targets.values().zip(starts).flat_map(|((_, target), start)| {
+                target.groups.iter().map(move |(_, places)| (places, start))
+            });
+            for ((places, start), settled) in starts.zip(hidden::settle(&all, &sockets)) {
                 let of_all = |place: &std::ops::Range<usize>| place.start + start..place.end + start;
                 if let Some(known) = settled.dynamic {
                     add(&mut sessions[of_all(&places.dynamic)], known);
@@ -163,6 +204,25 @@ impl Lio {
         }
         Ok(sessions)
     }
+
+    /// Whether addresses are known only from the socket table, which is read only then.
+    fn sockets_tell(&self) -> bool {
+        self.groups().any(|(group, _)| group.dynamic > 0 || group.hidden > 0)
+    }
+}
+
+/// Why there is nothing to read, if so.
+fn absence(root: &Root) -> Result<Option<Absence>, ReadError> {
+    let Some(config) = tree::list(root, CONFIG)? else { return Ok(Some(Absence::NoConfigfs)) };
+    if config.directories.is_empty() {
+        return Ok(Some(Absence::NoConfigfs));
+    }
+    let Some(fabrics) = tree::list(root, TARGET)? else {
+        return Ok(Some(Absence::NoModule("target_core_mod")));
+    };
+    // The directory is made by whoever sets up the first target; that loads the module.
+    let configured = fabrics.directories.iter().any(|name| name == "iscsi");
+    Ok((!configured).then_some(Absence::NotConfigured))
 }
 
 /// Adds what is known of addresses to sessions.

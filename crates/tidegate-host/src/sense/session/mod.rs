@@ -88,8 +88,6 @@ pub struct Backing {
 /// What the target has counted of one consumer at one volume. Only grows, while the target's configuration lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Commands of any kind.
-    pub commands: u64,
     /// What was read, in whole MiB; wraps at 4 PiB.
     pub read_mib: u32,
     /// What was written, in whole MiB; wraps at 4 PiB.
@@ -134,8 +132,32 @@ impl fmt::Display for Doubt {
     }
 }
 
+impl Session {
+    /// Whether it is the same, but for what has been counted.
+    fn is_as(&self, other: &Self) -> bool {
+        let Self { via, consumer, target, volume, device, addresses, doubt, counters: _ } = self;
+        (via, device, addresses) == (&other.via, &other.device, &other.addresses)
+            && (consumer, target) == (&other.consumer, &other.target)
+            && (volume, doubt) == (&other.volume, &other.doubt)
+    }
+}
+
+/// What a device has done since the reading before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Activity {
+    /// It has read.
+    pub reads: bool,
+    /// It has written.
+    pub writes: bool,
+}
+
+impl Activity {
+    /// Nothing is known that makes anything not worth reading.
+    pub const ANY: Self = Self { reads: true, writes: true };
+}
+
 /// What all storage targets say.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sessions {
     /// Every session, in the order of kinds, targets and consumers.
     pub sessions: Vec<Session>,
@@ -185,7 +207,9 @@ enum Found {
 /// Asks every storage target of the kernel for its sessions, once. Who asks again and again keeps a [`SessionReader`].
 #[must_use]
 pub fn sessions(root: &Root) -> Sessions {
-    SessionReader::new(root.clone()).read(|_| true)
+    let mut reader = SessionReader::new(root.clone());
+    reader.read(|_| Activity::ANY);
+    reader.sessions
 }
 
 /// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what may have changed.
@@ -198,38 +222,65 @@ pub fn sessions(root: &Root) -> Sessions {
 pub struct SessionReader {
     root: Root,
     lio: lio::Lio,
+    sessions: Sessions,
 }
 
 impl SessionReader {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(root: Root) -> Self {
-        Self { root, lio: lio::Lio::default() }
+        Self { root, lio: lio::Lio::default(), sessions: Sessions::default() }
     }
 
-    /// Every session. A kind of target that cannot be understood does not hide the others.
+    /// Reads every session. Gives those of the reading before if these are others now; `None` if they are the same, each in its place,
+    /// whatever they have done meanwhile. A kind of target that cannot be understood does not hide the others.
     ///
-    /// [`Session::counters`] cost three files each: they are read where several sessions share a device that is `active`; of one
-    /// that is not, what was read last is still right.
-    #[must_use]
-    pub fn read(&mut self, active: impl Fn(DeviceNumber) -> bool) -> Sessions {
-        let mut all = Sessions { sessions: Vec::new(), targets: Vec::new() };
-        for (via, found) in [
-            (Via::Iscsi, self.lio.read(&self.root, &active)),
-            (Via::Nvme, nvmet::sessions(&self.root)),
-            (Via::Nfs, nfsd::sessions(&self.root)),
-        ] {
-            let target = match found {
-                Ok(Found::Sessions(mut sessions)) => {
-                    all.sessions.append(&mut sessions);
-                    Target::Read
-                }
-                Ok(Found::Absent(absence)) => Target::Absent(absence),
-                Err(error) => Target::Failed(error),
-            };
-            all.targets.push((via, target));
+    /// [`Session::counters`] cost a file each: they are read where several sessions share a device that `did` something meanwhile, what
+    /// they wrote every second time, and what they read every eighth.
+    pub fn read(&mut self, did: impl Fn(DeviceNumber) -> Activity) -> Option<Sessions> {
+        let mut now = Sessions::default();
+        let found = self.lio.read(&self.root, &did).transpose();
+        let same = found.is_none();
+        // Nothing to add is said, too: the kind of target was read.
+        now.add(Via::Iscsi, found.unwrap_or(Ok(Found::Sessions(Vec::new()))));
+        now.add(Via::Nvme, nvmet::sessions(&self.root));
+        now.add(Via::Nfs, nfsd::sessions(&self.root));
+        let known = &mut self.sessions.sessions;
+        // Those of iSCSI are the first.
+        let kept = if same { known.partition_point(|session| session.via == Via::Iscsi) } else { 0 };
+        let as_before = known.len() == kept + now.sessions.len()
+            && known[kept..].iter().zip(&now.sessions).all(|(old, new)| old.is_as(new));
+        let before = if as_before {
+            self.sessions.targets = now.targets;
+            None
+        } else {
+            now.sessions.splice(..0, known[..kept].iter().cloned());
+            Some(std::mem::replace(&mut self.sessions, now))
+        };
+        for (session, counters) in self.sessions.sessions.iter_mut().zip(self.lio.counters()) {
+            session.counters = counters;
         }
-        all
+        before
+    }
+
+    /// What was read last.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+}
+
+impl Sessions {
+    fn add(&mut self, via: Via, found: Result<Found, ReadError>) {
+        let target = match found {
+            Ok(Found::Sessions(mut sessions)) => {
+                self.sessions.append(&mut sessions);
+                Target::Read
+            }
+            Ok(Found::Absent(absence)) => Target::Absent(absence),
+            Err(error) => Target::Failed(error),
+        };
+        self.targets.push((via, target));
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::{Doubt, Why};
 use super::distinct;
 
 /// What a portal group has.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) portals: Vec<SocketAddr>,
     /// The addresses of the connections of each session that is shown.

@@ -11,8 +11,8 @@ use super::info::{self, Login};
 use super::{TARGET, distinct, sockets};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, Root};
-use crate::sense::session::{Backing, Counters, Session, Via, consumer_name};
-use crate::sense::tree;
+use crate::sense::session::{Activity, Backing, Counters, Session, Via, consumer_name};
+use crate::sense::tree::{self, Directory};
 
 /// What has been read of backstores, by their directories: many initiators share a few.
 pub(super) type Backstores = HashMap<PathBuf, Arc<Backstore>>;
@@ -20,14 +20,72 @@ pub(super) type Backstores = HashMap<PathBuf, Arc<Backstore>>;
 /// What is known of a target.
 #[derive(Debug, Default)]
 pub(super) struct Target {
+    /// Without their counters.
     pub(super) sessions: Vec<Session>,
-    /// Of each session the directory of its counters, if it has any.
-    pub(super) counted_at: Vec<Option<PathBuf>>,
+    /// Of each session what counts it, if anything does.
+    pub(super) counted: Vec<Option<Counted>>,
     pub(super) groups: Vec<(Group, Places)>,
 }
 
+impl Target {
+    /// Whether the same is known of it, but for what has been counted.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        fn places(target: &Target) -> impl Iterator<Item = Option<&str>> {
+            target.counted.iter().map(|counted| counted.as_ref().map(|counted| counted.read_at.as_str()))
+        }
+        self.sessions == other.sessions && self.groups == other.groups && places(self).eq(places(other))
+    }
+}
+
+/// The counters of a session.
+#[derive(Debug)]
+pub(super) struct Counted {
+    /// Where what was read is counted, and what was written, from the directory of all targets.
+    read_at: String,
+    written_at: String,
+    /// As they were read last.
+    pub(super) counters: Option<Counters>,
+    /// What has been done on the device since.
+    due: Activity,
+}
+
+impl Counted {
+    /// In a directory.
+    fn at(directory: &str) -> Self {
+        let [read_at, written_at] = ["read_mbytes", "write_mbytes"].map(|file| format!("{directory}/{file}"));
+        Self { read_at, written_at, counters: None, due: Activity::ANY }
+    }
+
+    /// Reads those whose `turn` it is, if the device `did` anything since they were read; all, if there is nothing to go on from. None
+    /// are left if they have gone.
+    pub(super) fn read(
+        &mut self,
+        targets: &Directory,
+        did: Activity,
+        turn: Activity,
+    ) -> Result<(), ReadError> {
+        self.due.reads |= did.reads;
+        self.due.writes |= did.writes;
+        let first = self.counters.is_none();
+        let [reads, writes] =
+            [self.due.reads && turn.reads, self.due.writes && turn.writes].map(|due| first || due);
+        if !reads && !writes {
+            return Ok(());
+        }
+        self.due = Activity { reads: self.due.reads && !reads, writes: self.due.writes && !writes };
+        // The kernel writes them as an `unsigned int`.
+        let number = |file: &str| Ok(targets.number(file)?.map(|mib| mib as u32));
+        let known = self.counters.take().unwrap_or_default();
+        let read_mib = if reads { number(&self.read_at)? } else { Some(known.read_mib) };
+        let written_mib = if writes { number(&self.written_at)? } else { Some(known.written_mib) };
+        let both = read_mib.zip(written_mib);
+        self.counters = both.map(|(read_mib, written_mib)| Counters { read_mib, written_mib });
+        Ok(())
+    }
+}
+
 /// Where the sessions of a portal group are among the target's.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     /// Of each initiator with an entry that is logged in.
     pub(super) logins: Vec<Range<usize>>,
@@ -57,27 +115,6 @@ pub(super) fn read(
         group.hidden = hidden;
     }
     Ok(target)
-}
-
-/// The counters in a directory; `None` if they have gone.
-pub(super) fn counters(root: &Root, at: &Path) -> Result<Option<Counters>, ReadError> {
-    let (Some(commands), Some(read_mib), Some(written_mib)) = (
-        number(root, &at.join("num_cmds"))?,
-        number(root, &at.join("read_mbytes"))?,
-        number(root, &at.join("write_mbytes"))?,
-    ) else {
-        return Ok(None);
-    };
-    // The kernel writes the two as an `unsigned int`.
-    Ok(Some(Counters { commands, read_mib: read_mib as u32, written_mib: written_mib as u32 }))
-}
-
-/// The number in a file; `None` if it is not there.
-pub(super) fn number(root: &Root, file: &Path) -> Result<Option<u64>, ReadError> {
-    let Some(text) = tree::text(root, file)? else { return Ok(None) };
-    text.trim_end().parse().map(Some).map_err(|_| {
-        tree::malformed(root, file, 1, format!("expected a number, not `{}`", tree::shown(&text)))
-    })
 }
 
 struct Reader<'a> {
@@ -113,7 +150,8 @@ impl Reader<'_> {
         let mut this = (Group { portals: self.portals(at)?, ..Group::default() }, Places::default());
         for initiator in tree::list(self.root, at.join("acls"))?.unwrap_or_default().directories {
             let first = self.found.sessions.len();
-            let login = self.initiator(&at.join("acls").join(&initiator), target, &initiator, &luns)?;
+            let login =
+                self.initiator(&at.join("acls").join(&initiator), (target, group), &initiator, &luns)?;
             if let Some(Login { connections }) = login {
                 this.0.logins.push(connections);
                 this.1.logins.push(first..self.found.sessions.len());
@@ -158,7 +196,7 @@ impl Reader<'_> {
                     doubt: None,
                     counters: None,
                 });
-                self.found.counted_at.push(None);
+                self.found.counted.push(None);
             }
         }
         places.dynamic = first..self.found.sessions.len();
@@ -206,7 +244,7 @@ impl Reader<'_> {
     fn initiator(
         &mut self,
         at: &Path,
-        target: &Arc<str>,
+        (target, group): (&Arc<str>, &str),
         name: &str,
         luns: &HashMap<String, Lun>,
     ) -> Result<Option<Login>, ReadError> {
@@ -221,8 +259,7 @@ impl Reader<'_> {
             if !mapped.starts_with("lun_") {
                 continue;
             }
-            let mapped = at.join(mapped);
-            let Some(link) = self.only_link(&mapped)? else { continue };
+            let Some(link) = self.only_link(&at.join(&mapped))? else { continue };
             let lun = link.file_name().and_then(|name| name.to_str()).and_then(|name| luns.get(name));
             // A LUN that has been removed since.
             let Some(lun) = lun else { continue };
@@ -236,7 +273,8 @@ impl Reader<'_> {
                 doubt: None,
                 counters: None,
             });
-            self.found.counted_at.push(Some(mapped.join("statistics/scsi_auth_intr")));
+            let at = format!("{target}/{group}/acls/{name}/{mapped}/statistics/scsi_auth_intr");
+            self.found.counted.push(Some(Counted::at(&at)));
         }
         Ok(Some(login))
     }

@@ -1,17 +1,26 @@
 use std::fs;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use super::*;
 use crate::sense::session::captured::{sessions_in, tree};
-use crate::sense::session::{Backing, Counters, Via, Why};
+use crate::sense::session::{Activity, Backing, Counters, SessionReader, Via, Why};
 use crate::trees;
 
 fn sessions(root: &Root) -> Result<Found, ReadError> {
-    Lio::default().read(root, &|_| true)
+    let found = Lio::default().read(root, &|_| Activity::ANY)?;
+    Ok(found.unwrap_or(Found::Sessions(Vec::new())))
 }
 
+/// With counters.
 fn read(root: &Root) -> Vec<Session> {
-    sessions_in(sessions(root))
+    let mut lio = Lio::default();
+    let found = lio.read(root, &|_| Activity::ANY);
+    let mut sessions = sessions_in(found.map(Option::unwrap));
+    for (session, counters) in sessions.iter_mut().zip(lio.counters()) {
+        session.counters = counters;
+    }
+    sessions
 }
 
 /// Consumer, device, addresses.
@@ -83,7 +92,7 @@ fn two_initiators_of_one_volume_and_of_one_address_are_told_apart() {
         summary(&sessions)[..2],
         ["iqn.2026-01.lab:initiator1 254:0 10.0.0.11", "iqn.2026-01.lab:other 254:0 10.0.0.11"]
     );
-    assert_eq!(sessions[0].counters, Some(Counters { commands: 249, read_mib: 0, written_mib: 6 }));
+    assert_eq!(sessions[0].counters, Some(Counters { read_mib: 0, written_mib: 6 }));
     assert_eq!(sessions[1].counters, None, "not counted there");
 }
 
@@ -146,8 +155,8 @@ fn a_malformed_tree_is_an_error_that_names_the_file() {
     let acl = format!("{TPG}/acls/iqn.2026-01.lab:initiator1");
     let info = failure(&format!("{acl}/info"), "nonsense\n");
     assert!(info.contains("initiator1/info:1: expected a heading"), "{info}");
-    let counter = failure(&format!("{acl}/lun_0/statistics/scsi_auth_intr/num_cmds"), "many\n");
-    assert!(counter.contains("scsi_auth_intr/num_cmds:1: expected a number, not `many`"), "{counter}");
+    let counter = failure(&format!("{acl}/lun_0/statistics/scsi_auth_intr/write_mbytes"), "many\n");
+    assert!(counter.contains("scsi_auth_intr/write_mbytes:1: expected a number, not `many`"), "{counter}");
     let backstore =
         failure("sys/kernel/config/target/core/iblock_0/lv1/info", "\n        Major: x Minor: 0\n");
     assert!(backstore.contains("iblock_0/lv1/info:2: expected `Major: 253 Minor: 0`"), "{backstore}");
@@ -247,10 +256,10 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
     let accepts = target.join("fabric_statistics/iscsi_login_stats/accepts");
     fs::create_dir_all(accepts.parent().unwrap()).unwrap();
     fs::write(&accepts, "1\n").unwrap();
-    let mut lio = Lio::default();
-    let mut addresses = || match lio.read(&root, &|_| true).unwrap() {
-        Found::Sessions(sessions) => sessions[1].addresses[0].to_string(),
-        Found::Absent(absence) => panic!("{absence}"),
+    let mut reader = SessionReader::new(root);
+    let mut addresses = || {
+        reader.read(|_| Activity::ANY);
+        reader.sessions().sessions[1].addresses[0].to_string()
     };
     let info = target.join("tpgt_1/acls/iqn.2026-01.lab:initiator2/info");
     let move_to = |address: &str| {
@@ -270,25 +279,84 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
     assert_eq!(addresses(), "10.0.0.13", "the third is the second now");
 }
 
+/// Two initiators of the first volume, at whose target nobody logs in or out, and the directory of the first one's counters.
+fn shared_volume() -> (tempfile::TempDir, Root, PathBuf) {
+    let accepts = "fabric_statistics/iscsi_login_stats/accepts";
+    let sessions = "fabric_statistics/iscsi_instance/sessions";
+    let (tree, root) = changed(|tree| {
+        add_initiator(tree, "iqn.2026-01.lab:other", "10.0.0.14", &[("lun_0", "lun_0")]);
+        for (file, content) in [(accepts, "2\n"), (sessions, "2\n")] {
+            let file = format!("sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/{file}");
+            trees::write_file(tree, &file, content.as_bytes()).unwrap();
+        }
+    });
+    let at = tree.path().join(TPG).join("acls/iqn.2026-01.lab:initiator1/lun_0/statistics/scsi_auth_intr");
+    (tree, root, at)
+}
+
+const NOTHING: Activity = Activity { reads: false, writes: false };
+
 #[test]
 fn counters_of_an_idle_device_are_not_read_again() {
-    let (tree, root) =
-        changed(|tree| add_initiator(tree, "iqn.2026-01.lab:other", "10.0.0.14", &[("lun_0", "lun_0")]));
-    let file = tree
-        .path()
-        .join(TPG)
-        .join("acls/iqn.2026-01.lab:initiator1/lun_0/statistics/scsi_auth_intr/num_cmds");
-    let accepts = tree.path().join(
-        "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/fabric_statistics/iscsi_login_stats/accepts",
-    );
-    fs::create_dir_all(accepts.parent().unwrap()).unwrap();
-    fs::write(&accepts, "2\n").unwrap();
-    let mut lio = Lio::default();
-    let mut commands = |active: bool| match lio.read(&root, &|_| active).unwrap() {
-        Found::Sessions(sessions) => sessions[0].counters.unwrap().commands,
-        Found::Absent(absence) => panic!("{absence}"),
+    let (_tree, root, at) = shared_volume();
+    let mut reader = SessionReader::new(root);
+    let mut written = |did: Activity| {
+        reader.read(|_| did);
+        reader.sessions().sessions[0].counters.unwrap().written_mib
     };
-    assert_eq!(commands(false), 249, "read once in any case");
-    fs::write(&file, "250\n").unwrap();
-    assert_eq!((commands(false), commands(true)), (249, 250));
+    assert_eq!(written(NOTHING), 6, "read once in any case");
+    fs::write(at.join("write_mbytes"), "7\n").unwrap();
+    assert_eq!([NOTHING; 4].map(&mut written), [6; 4]);
+    let has_read = Activity { reads: true, writes: false };
+    assert_eq!([has_read; 4].map(&mut written), [6; 4], "it has not written");
+    // Once it has, that is not forgotten until its turn comes.
+    let has_written = Activity { reads: false, writes: true };
+    assert_eq!([has_written, NOTHING].map(&mut written)[1], 7);
+}
+
+#[test]
+fn counters_are_read_when_it_is_their_devices_turn() {
+    let (_tree, root, at) = shared_volume();
+    let mut reader = SessionReader::new(root);
+    let mut counted = || {
+        reader.read(|_| Activity::ANY);
+        let counters = reader.sessions().sessions[0].counters.unwrap();
+        (counters.read_mib, counters.written_mib)
+    };
+    assert_eq!(counted(), (0, 6), "all at the begin");
+    for round in 1..=3 {
+        fs::write(at.join("read_mbytes"), format!("{round}\n")).unwrap();
+        fs::write(at.join("write_mbytes"), format!("{}\n", 6 + round)).unwrap();
+        let seen: Vec<_> = (0..READS_TURNS).map(|_| counted()).collect();
+        assert_eq!(seen[WRITES_TURNS - 1].1, 6 + round, "{seen:?}");
+        assert_eq!(seen[READS_TURNS - 1].0, round, "everybody's turn comes: {seen:?}");
+    }
+}
+
+#[test]
+fn who_stays_is_not_said_again_and_who_comes_is() {
+    let (tree, root, _) = shared_volume();
+    let mut reader = SessionReader::new(root);
+    let before = reader.read(|_| Activity::ANY).map(|before| before.sessions);
+    assert_eq!(before, Some(Vec::new()), "before the first reading there was nobody");
+    for _ in 0..2 * TURNS {
+        assert!(reader.read(|_| Activity::ANY).is_none());
+    }
+    assert_eq!(reader.sessions().sessions.len(), 4);
+    add_initiator(tree.path(), "iqn.2026-01.lab:third", "10.0.0.15", &[("lun_0", "lun_0")]);
+    let accepts =
+        "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/fabric_statistics/iscsi_login_stats/accepts";
+    fs::write(tree.path().join(accepts), "3\n").unwrap();
+    assert_eq!(reader.read(|_| Activity::ANY).unwrap().sessions.len(), 4);
+    let consumers: Vec<_> =
+        reader.sessions().sessions.iter().map(|session| session.consumer.as_str()).collect();
+    assert!(consumers.contains(&"iqn.2026-01.lab:third"), "{consumers:?}");
+    // What cannot be understood is nobody's, until it can be again.
+    fs::rename(tree.path().join("sys/kernel/config/target"), tree.path().join("gone")).unwrap();
+    assert_eq!(reader.read(|_| Activity::ANY).unwrap().sessions.len(), 5);
+    assert!(reader.read(|_| Activity::ANY).is_none());
+    fs::rename(tree.path().join("gone"), tree.path().join("sys/kernel/config/target")).unwrap();
+    assert!(reader.read(|_| Activity::ANY).is_some());
+    let counted = reader.sessions().sessions.iter().filter(|session| session.counters.is_some());
+    assert_eq!(counted.count(), 1, "the captured one's; what was added has no counters");
 }
