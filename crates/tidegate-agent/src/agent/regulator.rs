@@ -151,11 +151,11 @@ impl Regulator {
 
     /// The devices of each resource that consumers load.
     pub(super) fn devices(&self) -> DevicesOf {
-        let devices = |resource: &Resource| self.watch.devices_of(&resource.config().storage);
-        self.resources
-            .iter()
-            .map(|resource| (resource.name().clone(), devices(resource).into_iter().collect()))
-            .collect()
+        let devices = |resource: &Resource| {
+            let places = self.watch.devices_of(&resource.config().storage);
+            places.into_iter().map(|place| self.watch.device(place).number()).collect()
+        };
+        self.resources.iter().map(|resource| (resource.name().clone(), devices(resource))).collect()
     }
 
     /// What the targets said last.
