@@ -9,6 +9,7 @@ usage: nvme-nfs-delay.py nvme|nfs [options], see --help. Parts, one after the ot
              pace a writer
    delay     ms per request against delay for 64 KiB, by `tidegate agent` with each throttle and classification. Its target cannot
              be kept, so that it holds for its longest delay, always
+   mixed     reads and writes at once by one host, over one session, by netem
 
 The kernel's own parts: nvmet and nvme-tcp, configured by configfs and /dev/nvme-fabrics; nfsd with ext4, NFSv4.2, without any of its
 helpers: what these would answer is written to the kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each
@@ -35,6 +36,8 @@ from iscsi import batch, namespace, read, run, until, write
 
 NVMET = iscsi.CONFIGFS + "/nvmet"
 NFS_FILE_MIB = 16
+MIXED_MS = (0, 5, 10, 20)
+MIXED_MIB = 4
 # Reads at random places: of what is read in order, the server has the next part before it is asked for.
 DIRECTIONS = {"read": "randread", "write": "randwrite"}
 # Reads take no longer, so nobody is held.
@@ -318,6 +321,26 @@ class Experiment:
                     self.hold(agent, f"{throttle}, {packets}")
                     self.complaints[f"{throttle}, {packets}"] = agent.complaints()
 
+    def part_mixed(self):
+        for packets in self.options.packets:
+            with self.lab.pulse(), Agent(self.lab, "netem", packets) as agent:
+                for delay in MIXED_MS:
+                    agent.hold(delay)
+                    self.mix(packets, delay)
+
+    def mix(self, packets, delay):
+        """A half of the volume each: what has just been written, an NFS server has in memory."""
+        row = {"packets": packets, "delay_ms": delay}
+        self.lab.before_reads()
+        with counted(self.lab, row):
+            results = self.lab.fio([{
+                "name": direction, "filename": self.lab.device(1), "rw": DIRECTIONS[direction], "bs": "64k", "iodepth": 1,
+                "offset": f"{half * NFS_FILE_MIB // 2}m", "size": f"{NFS_FILE_MIB // 2}m", "io_size": f"{MIXED_MIB}m",
+            } for half, direction in enumerate(DIRECTIONS)])
+        row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
+        self.found.setdefault("mixed", []).append(row)
+        print("mixed", packets, delay, "ms", *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS), row["tcp"], flush=True)
+
     def hold(self, agent, what):
         combinations = [(64, depth) for depth in self.options.depths]
         for delay in self.options.delays:
@@ -351,7 +374,7 @@ def main():
     parser.add_argument("--amounts", type=numbers, default=[4, 8], help="MiB per transfer at depth 1, and deeper")
     parser.add_argument("--throttles", type=names, default=["netem", "edt"])
     parser.add_argument("--packets", type=names, default=["all", "responses"])
-    parser.add_argument("--parts", type=names, default=["sensed", "packets", "delay"])
+    parser.add_argument("--parts", type=names, default=["sensed", "packets", "delay", "mixed"])
     options = parser.parse_args()
     experiment = Experiment(options.kind, options)
     # What is read for the first time is read now.
