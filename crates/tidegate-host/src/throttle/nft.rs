@@ -181,9 +181,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// The IPv4 length of an acknowledgement without payload, at most: 20 bytes each of IPv4 and TCP, and 40 of options. The
-/// shortest iSCSI answer, of 48 bytes, makes 100 with the timestamps that Linux sends.
-const GREATEST_ACK: u32 = 80;
+/// Which TCP headers, and the greatest IPv4 length that a packet with one has without payload: 20 bytes each of IPv4 and TCP, with 12
+/// of timestamps, or with up to 40 of options. The shortest answer, of 24 bytes by NVMe/TCP, makes 76 with timestamps.
+const WITHOUT_PAYLOAD: [(&str, u32); 2] = [("<= 8", 52), ("> 8", 80)];
 
 /// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
 const IPV4_HEADER: u32 = 20;
@@ -192,15 +192,20 @@ impl Packets {
     /// The ports that a packet may come from, and what it then has to look like: any of these.
     fn matches(self, family: Family, ports: &BTreeSet<u16>) -> Vec<(String, String)> {
         let all = listed(ports.iter());
-        let greatest = match family {
-            Family::V4 => GREATEST_ACK,
-            Family::V6 => GREATEST_ACK - IPV4_HEADER,
-        };
-        let acks = format!(" tcp flags & (syn | fin | rst) == 0x0 {family} length <= {greatest}");
+        let acks = WITHOUT_PAYLOAD.map(|(words, greatest)| {
+            let greatest = match family {
+                Family::V4 => greatest,
+                Family::V6 => greatest - IPV4_HEADER,
+            };
+            let what = format!(
+                " tcp flags & (syn | fin | rst) == 0x0 tcp doff {words} {family} length <= {greatest}"
+            );
+            (all.clone(), what)
+        });
         match self {
             Self::All => vec![(all, String::new())],
-            Self::Acks => vec![(all, acks)],
-            Self::Responses => [(all, acks)].into_iter().chain(responses(ports)).collect(),
+            Self::Acks => acks.to_vec(),
+            Self::Responses => acks.into_iter().chain(responses(ports)).collect(),
         }
     }
 }
@@ -353,17 +358,20 @@ mod tests {
         let mut table = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
         table.packets = Packets::Acks;
         let text = table.render();
-        assert!(text.contains("@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 ip length <= 80 meta"), "{text}");
-        assert!(
-            text.contains("@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 ip6 length <= 60 meta"),
-            "{text}"
-        );
-        assert_eq!(text.matches("meta priority set").count(), 2);
+        for rule in [
+            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip length <= 52 meta",
+            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip length <= 80 meta",
+            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip6 length <= 32 meta",
+            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip6 length <= 60 meta",
+        ] {
+            assert!(text.contains(rule), "{text}");
+        }
+        assert_eq!(text.matches("meta priority set").count(), 4);
         table.packets = Packets::Responses;
         let text = table.render();
         let iscsi = "@vg0_v4 tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
         assert!(text.contains(&format!("tcp sport {{ 3260 }} ip daddr {iscsi}")), "{text}");
-        assert_eq!(text.matches("meta priority set").count(), 4);
+        assert_eq!(text.matches("meta priority set").count(), 6);
         // Each protocol at its own port, and all three at a port that is nobody's.
         table.ports = [2049, 3260, 4420, 10_000].into();
         let text = table.render();
@@ -379,7 +387,7 @@ mod tests {
             text.contains("tcp sport { 2049, 10000 } ip daddr @vg0_v4 tcp doff 8 @th,256,32 & 0xfffffe00 { 0x80000000 } meta"),
             "{text}"
         );
-        assert_eq!(text.matches("meta priority set").count(), 8);
+        assert_eq!(text.matches("meta priority set").count(), 10);
     }
 
     #[test]
