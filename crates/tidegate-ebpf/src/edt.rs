@@ -55,7 +55,7 @@ pub enum Packets {
     All = 0,
     /// Those without payload.
     Acks = 1,
-    /// Those without payload, and those with one of the port's [`Beginning`]s.
+    /// Those without payload, and those whose payload has one of the port's [`Beginning`]s.
     Responses = 2,
 }
 
