@@ -8,17 +8,25 @@
 
 /* As src/edt.rs has it. */
 enum { ALL = 0, ACKS = 1, RESPONSES = 2 };
-enum { MOST_MEMBERS = 65536, SLOTS = 4097, PORT_BYTES = 8192 };
+enum { MOST_MEMBERS = 65536, SLOTS = 4097, PORTS = 65536, MOST_BEGINNINGS = 7 };
+enum { COUNTS = 0x80 };
 
 /* An IPv4 address as ::ffff:a.b.c.d. */
 struct address {
 	u32 words[4];
 };
 
+/* Of a payload: its first four bytes in network order, of which the mask's bits count. */
+struct beginning {
+	u32 mask;
+	u32 value;
+};
+
 struct settings {
 	u32 packets; /* which of those to a member: ALL, ACKS, RESPONSES */
 	u32 class;   /* where they go */
-	u8 ports[PORT_BYTES]; /* a bit for each source port that counts */
+	struct beginning beginnings[MOST_BEGINNINGS];
+	u8 ports[PORTS]; /* of each source port, in network order: COUNTS, and a bit for each beginning that a response has */
 };
 
 struct {
@@ -112,15 +120,15 @@ static ALWAYS_INLINE int ipv6(const struct packet *packet, struct address *to, s
 
 static ALWAYS_INLINE int is_meant(const struct packet *packet, const struct transport *tcp, const struct settings *settings)
 {
-	enum { SCSI_RESPONSE = 0x21, R2T = 0x31 }; /* RFC 7143, 11.2.1.2 */
 	struct tcp_header header;
-	u32 port, words;
-	u8 opcode;
+	u32 words, payload;
+	u8 port;
 
 	if (!load(packet, tcp->at, &header, sizeof(header)))
 		return 0;
-	port = NETWORK_16(header.from);
-	if (!(settings->ports[port / 8] >> port % 8 & 1))
+	/* In network order: Linux 6.1 takes a number that was swapped for one without bounds. */
+	port = settings->ports[header.from];
+	if (!(port & COUNTS))
 		return 0;
 	if (settings->packets == ALL)
 		return 1;
@@ -130,8 +138,17 @@ static ALWAYS_INLINE int is_meant(const struct packet *packet, const struct tran
 	if (settings->packets != RESPONSES || !tcp->length || packet->length < tcp->length)
 		return 0;
 	/* Counted from the end: the payload may be elsewhere than the headers, and the link layer's has any length. */
-	return skb_load_bytes(packet, packet->length - tcp->length + words * 4, &opcode, sizeof(opcode)) == 0 &&
-	       (opcode == SCSI_RESPONSE || opcode == R2T);
+	if (skb_load_bytes(packet, packet->length - tcp->length + words * 4, &payload, sizeof(payload)) != 0)
+		return 0;
+	payload = NETWORK_32(payload);
+#pragma unroll
+	for (int number = 0; number < MOST_BEGINNINGS; number++) {
+		const struct beginning *beginning = &settings->beginnings[number];
+
+		if ((port >> number & 1) && (payload & beginning->mask) == beginning->value)
+			return 1;
+	}
+	return 0;
 }
 
 /* Not before `wanted`, and not before the last one: fq sorts the packets of a connection by their times, and TCP takes

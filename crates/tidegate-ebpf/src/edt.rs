@@ -1,6 +1,6 @@
 //! The program `edt` (`bpf/edt.c`): packets to members are given an earliest departure time, and a class.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Aligned;
@@ -55,26 +55,54 @@ pub enum Packets {
     All = 0,
     /// Those without payload.
     Acks = 1,
-    /// Those without payload, and those that begin with an iSCSI R2T or SCSI response.
+    /// Those without payload, and those whose payload has one of the port's [`Beginning`]s.
     Responses = 2,
 }
 
-/// One bit per port.
-const PORT_BYTES: usize = 8_192;
+/// How the payload of a packet begins: its first four bytes in network order, of which the mask's bits count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beginning {
+    /// Which bits count.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+}
 
-const PORTS_AT: usize = 8;
+/// Different beginnings that there is room for.
+pub const MOST_BEGINNINGS: usize = 7;
+
+/// One byte per port, by its number in network order: a bit for each beginning, and [`COUNTS`].
+const PORT_BYTES: usize = 65_536;
+const COUNTS: u8 = 0x80;
+
+const BEGINNINGS_AT: usize = 8;
+const BEGINNING_BYTES: usize = 8;
+const PORTS_AT: usize = BEGINNINGS_AT + MOST_BEGINNINGS * BEGINNING_BYTES;
 
 /// What holds for all members, as the map has it.
 pub type Settings = [u8; PORTS_AT + PORT_BYTES];
 
-/// Packets of this kind from these ports go to this class.
+/// Packets of this kind from these ports go to this class. Of each port, how packets begin that count as responses.
+///
+/// # Panics
+/// With more than [`MOST_BEGINNINGS`] different beginnings.
 #[must_use]
-pub fn settings(packets: Packets, class: u32, ports: &BTreeSet<u16>) -> Settings {
+pub fn settings(packets: Packets, class: u32, ports: &BTreeMap<u16, Vec<Beginning>>) -> Settings {
     let mut settings = [0; PORTS_AT + PORT_BYTES];
     settings[..4].copy_from_slice(&(packets as u32).to_ne_bytes());
-    settings[4..PORTS_AT].copy_from_slice(&class.to_ne_bytes());
-    for port in ports {
-        settings[PORTS_AT + usize::from(port / 8)] |= 1 << (port % 8);
+    settings[4..BEGINNINGS_AT].copy_from_slice(&class.to_ne_bytes());
+    for port in ports.keys() {
+        settings[PORTS_AT + usize::from(port.to_be())] = COUNTS;
+    }
+    let all: BTreeSet<Beginning> = ports.values().flatten().copied().collect();
+    assert!(all.len() <= MOST_BEGINNINGS, "{} beginnings", all.len());
+    for (number, beginning) in all.into_iter().enumerate() {
+        let at = BEGINNINGS_AT + number * BEGINNING_BYTES;
+        settings[at..at + 4].copy_from_slice(&beginning.mask.to_ne_bytes());
+        settings[at + 4..at + 8].copy_from_slice(&beginning.value.to_ne_bytes());
+        for (port, _) in ports.iter().filter(|(_, own)| own.contains(&beginning)) {
+            settings[PORTS_AT + usize::from(port.to_be())] |= 1 << number;
+        }
     }
     settings
 }
@@ -99,11 +127,18 @@ mod tests {
     }
 
     #[test]
-    fn every_port_has_a_bit_of_its_own() {
-        let settings = settings(Packets::Responses, 0x71de_0001, &[0, 3260, 65_535].into());
-        assert_eq!(settings[..8], [2_u32.to_ne_bytes(), 0x71de_0001_u32.to_ne_bytes()].concat());
-        let set: Vec<usize> =
-            (0..65_536).filter(|port| settings[8 + port / 8] >> (port % 8) & 1 == 1).collect();
-        assert_eq!(set, [0, 3260, 65_535]);
+    fn every_port_has_beginnings_of_its_own() {
+        let [one, other] = [1, 2].map(|value| Beginning { mask: 0xff, value });
+        let ports = [(0, vec![]), (3260, vec![other]), (65_535, vec![one, other])].into();
+        let settings = settings(Packets::Responses, 0x71de_0001, &ports);
+        let head: Vec<u32> =
+            settings[..24].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(head, [2, 0x71de_0001, 0xff, 1, 0xff, 2]);
+        assert_eq!(settings[24..64], [0; 40]);
+        let set: Vec<_> = (0..=u16::MAX)
+            .map(|port| (port, settings[64 + usize::from(port.to_be())]))
+            .filter(|(_, byte)| *byte != 0)
+            .collect();
+        assert_eq!(set, [(0, 0x80), (3260, 0x82), (65_535, 0x83)]);
     }
 }

@@ -10,6 +10,7 @@ mod netem;
 mod netlink;
 mod nft;
 mod probe;
+mod protocol;
 mod resources;
 mod tc;
 mod undo;
@@ -35,9 +36,10 @@ pub enum Packets {
     All,
     /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows anybody.
     Acks,
-    /// Those without payload, and those that begin with an iSCSI R2T or SCSI response: what paces writes, and no read. For
+    /// Those without payload, and those that begin with what paces writes, and no read: an R2T or a response of iSCSI or NVMe/TCP,
+    /// a short reply of NFS. By the port (3260, 4420, 2049); from any other port what one of the three begins with. For
     /// consumers that do not both read and write through one session: of theirs, read data would overtake what is held, and
-    /// TCP would take that for loss. Over iSCSI only.
+    /// TCP would take that for loss.
     Responses,
 }
 

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tidegate_units::Latency;
 
 use super::Packets;
+use super::protocol::PROTOCOLS;
 use super::tc::{DEVICE, class_id};
 
 /// With its family.
@@ -139,13 +140,11 @@ impl Table {
     fn rules(&self) -> Vec<String> {
         let mut ruled: Vec<_> = self.parts.iter().filter(|(_, part)| part.ruled).collect();
         ruled.sort_by_key(|(_, part)| (Reverse(part.delay), part.class));
-        let ports: Vec<_> = self.ports.iter().map(ToString::to_string).collect();
-        let ports = ports.join(", ");
         let mut rules = Vec::new();
         for (name, part) in ruled {
             let id = class_id(part.class);
             for (suffix, family) in [("v4", Family::V4), ("v6", Family::V6)] {
-                for packets in self.packets.matches(family) {
+                for (ports, packets) in self.packets.matches(family, &self.ports) {
                     rules.push(format!(
                         "tcp sport {{ {ports} }} {family} daddr @{name}_{suffix}{packets} meta priority set {:x}:{:x} fwd to \"{DEVICE}\"",
                         id >> 16,
@@ -182,31 +181,48 @@ impl fmt::Display for Family {
     }
 }
 
-/// The IPv4 length of an acknowledgement without payload, at most: 20 bytes each of IPv4 and TCP, and 40 of options. The
-/// shortest iSCSI answer, of 48 bytes, makes 100 with the timestamps that Linux sends.
-const GREATEST_ACK: u32 = 80;
+/// Which TCP headers, and the greatest IPv4 length that a packet with one has without payload: 20 bytes each of IPv4 and TCP, with 12
+/// of timestamps, or with up to 40 of options. The shortest answer, of 24 bytes by NVMe/TCP, makes 76 with timestamps.
+const WITHOUT_PAYLOAD: [(&str, u32); 2] = [("<= 8", 52), ("> 8", 80)];
 
 /// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
 const IPV4_HEADER: u32 = 20;
 
-/// The first byte of an iSCSI header is its opcode: 0x21 is a SCSI response, 0x31 an R2T. It follows the TCP header, which
-/// is of 32 bytes (`doff 8`) with timestamps, as Linux sends them.
-const RESPONSE: &str = " tcp doff 8 @th,256,8 { 0x21, 0x31 }";
-
 impl Packets {
-    /// What a packet has to look like: any of these.
-    fn matches(self, family: Family) -> Vec<String> {
-        let greatest = match family {
-            Family::V4 => GREATEST_ACK,
-            Family::V6 => GREATEST_ACK - IPV4_HEADER,
-        };
-        let acks = format!(" tcp flags & (syn | fin | rst) == 0x0 {family} length <= {greatest}");
+    /// The ports that a packet may come from, and what it then has to look like: any of these.
+    fn matches(self, family: Family, ports: &BTreeSet<u16>) -> Vec<(String, String)> {
+        let all = listed(ports.iter());
+        let acks = WITHOUT_PAYLOAD.map(|(words, greatest)| {
+            let greatest = match family {
+                Family::V4 => greatest,
+                Family::V6 => greatest - IPV4_HEADER,
+            };
+            let what = format!(
+                " tcp flags & (syn | fin | rst) == 0x0 tcp doff {words} {family} length <= {greatest}"
+            );
+            (all.clone(), what)
+        });
         match self {
-            Self::All => vec![String::new()],
-            Self::Acks => vec![acks],
-            Self::Responses => vec![acks, RESPONSE.to_owned()],
+            Self::All => vec![(all, String::new())],
+            Self::Acks => acks.to_vec(),
+            Self::Responses => acks.into_iter().chain(responses(ports)).collect(),
         }
     }
+}
+
+/// The beginnings of what paces writes, by port. It follows the TCP header, which is of 32 bytes (`doff 8`) with timestamps, as
+/// Linux sends them.
+fn responses(ports: &BTreeSet<u16>) -> impl Iterator<Item = (String, String)> {
+    PROTOCOLS.iter().filter_map(|protocol| {
+        let own = listed(ports.iter().filter(|port| protocol.is_at(**port)));
+        let values = listed(protocol.values.iter().map(|value| format!("{value:#x}")));
+        let beginning = format!(" tcp doff 8 @th,256,32 & {:#x} {{ {values} }}", protocol.mask);
+        (!own.is_empty()).then_some((own, beginning))
+    })
+}
+
+fn listed(items: impl Iterator<Item = impl ToString>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The sets in the kernel and their members, the chains of interfaces, and how many rules there are for what goes through them.
@@ -342,16 +358,36 @@ mod tests {
         let mut table = table(&[("vg0", part(1, &["10.0.0.12"], true, 20))]);
         table.packets = Packets::Acks;
         let text = table.render();
-        assert!(text.contains("@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 ip length <= 80 meta"), "{text}");
-        assert!(
-            text.contains("@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 ip6 length <= 60 meta"),
-            "{text}"
-        );
-        assert_eq!(text.matches("meta priority set").count(), 2);
+        for rule in [
+            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip length <= 52 meta",
+            "@vg0_v4 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip length <= 80 meta",
+            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff <= 8 ip6 length <= 32 meta",
+            "@vg0_v6 tcp flags & (syn | fin | rst) == 0x0 tcp doff > 8 ip6 length <= 60 meta",
+        ] {
+            assert!(text.contains(rule), "{text}");
+        }
+        assert_eq!(text.matches("meta priority set").count(), 4);
         table.packets = Packets::Responses;
         let text = table.render();
-        assert!(text.contains("@vg0_v4 tcp doff 8 @th,256,8 { 0x21, 0x31 } meta"), "{text}");
-        assert_eq!(text.matches("meta priority set").count(), 4);
+        let iscsi = "@vg0_v4 tcp doff 8 @th,256,32 & 0xff000000 { 0x21000000, 0x31000000 } meta";
+        assert!(text.contains(&format!("tcp sport {{ 3260 }} ip daddr {iscsi}")), "{text}");
+        assert_eq!(text.matches("meta priority set").count(), 6);
+        // Each protocol at its own port, and all three at a port that is nobody's.
+        table.ports = [2049, 3260, 4420, 10_000].into();
+        let text = table.render();
+        assert!(text.contains("tcp sport { 2049, 3260, 4420, 10000 } ip daddr @vg0_v4 tcp flags"), "{text}");
+        assert!(text.contains(&format!("tcp sport {{ 3260, 10000 }} ip daddr {iscsi}")), "{text}");
+        assert!(
+            text.contains(
+                "tcp sport { 4420, 10000 } ip6 daddr @vg0_v6 tcp doff 8 @th,256,32 & 0xff00ff00 { 0x5001800, 0x9001800 } meta"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("tcp sport { 2049, 10000 } ip daddr @vg0_v4 tcp doff 8 @th,256,32 & 0xfffffe00 { 0x80000000 } meta"),
+            "{text}"
+        );
+        assert_eq!(text.matches("meta priority set").count(), 10);
     }
 
     #[test]
@@ -376,6 +412,12 @@ mod tests {
                 ("vg1", part(2, &["10.0.0.14", "10.0.0.15"], true, 3)),
             ]),
             table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]),
+            Table { packets: Packets::Responses, ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))]) },
+            Table {
+                packets: Packets::Responses,
+                ports: [2049, 3260, 4420, 10_000].into(),
+                ..table(&[("vg1", part(2, &["10.0.0.15"], true, 3))])
+            },
             table(&[("vg1", part(2, &[], false, 0))]),
             Table::default(),
         ];

@@ -72,7 +72,7 @@ fn try_all() -> Vec<Capability> {
         };
         let parts = [("trial".to_owned(), part)].into();
         let interfaces = [(LOOPBACK, "lo".to_owned())].into();
-        nft::replace(&Table { parts, packets, ports: [3260].into(), interfaces })
+        nft::replace(&Table { parts, packets, ports: [2049, 3260, 4420].into(), interfaces })
     };
     // Rules name the device that they send packets through.
     let rules = |packets| match &device {

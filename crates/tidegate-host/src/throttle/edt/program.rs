@@ -1,6 +1,6 @@
 //! The program in the kernel, and its maps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo};
 use aya::programs::{ProgramError, SchedClassifier, loaded_programs};
-use tidegate_ebpf::edt::{self, Key, Settings, key};
+use tidegate_ebpf::edt::{self, Beginning, Key, Settings, key};
 use tidegate_units::Latency;
 
 use super::super::Packets;
+use super::super::protocol::PROTOCOLS;
 use crate::ebpf::{failed, lacks, not_loaded, take};
 
 /// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it is in any file
@@ -45,7 +46,7 @@ impl Program {
         let mut loaded = Ebpf::load(edt::OBJECT).map_err(|error| failed("its maps", &error))?;
         let mut settings: Array<_, Settings> = take(&mut loaded, edt::SETTINGS)?;
         settings
-            .set(0, edt::settings(packets, class, ports), 0)
+            .set(0, edt::settings(packets, class, &beginnings(ports)), 0)
             .map_err(|error| failed(edt::SETTINGS, &error))?;
         let held = take(&mut loaded, edt::HELD)?;
         let last = take(&mut loaded, edt::LAST)?;
@@ -151,6 +152,18 @@ fn release_slots(map: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Of each port, how packets begin that pace writes.
+fn beginnings(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<Beginning>> {
+    let of = |port: &u16| {
+        let at_port = PROTOCOLS.iter().filter(|protocol| protocol.is_at(*port));
+        let beginnings = at_port
+            .flat_map(|one| one.values.iter().map(|value| Beginning { mask: one.mask, value: *value }))
+            .collect();
+        (*port, beginnings)
+    };
+    ports.iter().map(of).collect()
 }
 
 fn classifier(loaded: &mut Ebpf) -> io::Result<&mut SchedClassifier> {

@@ -30,8 +30,8 @@ impl Packet {
         Self { to: address.parse().unwrap(), from_port: 3260, flags: ACK, words: 8, payload: Vec::new() }
     }
 
-    fn beginning_with(self, opcode: u8) -> Self {
-        Self { payload: [vec![opcode], vec![0; 47]].concat(), ..self }
+    fn beginning_with(self, bytes: &[u8]) -> Self {
+        Self { payload: [bytes, &[0; 24]].concat(), ..self }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -102,7 +102,7 @@ fn monotonic() -> u64 {
 /// `None`, and why: without the right to load programs there is nothing to be tried.
 #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
 fn loaded(packets: Packets) -> Option<Edt> {
-    match Edt::new(packets, &[3260].into()) {
+    match Edt::new(packets, &[2049, 3260, 4420, 10_000].into()) {
         Ok(edt) => Some(edt),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             eprintln!("not tried: {error}; it takes root");
@@ -150,10 +150,10 @@ fn classifications_are_told_by_the_headers_whatever_their_options() {
                 let of = |packet: Packet| run(&edt, &Packet { words, ..packet }).0;
                 let what = format!("{packets:?}, {address}, {words}");
                 assert_eq!(of(Packet::to(address)), acks, "{what}");
-                assert_eq!(of(Packet::to(address).beginning_with(0x21)), responses, "{what}");
-                assert_eq!(of(Packet::to(address).beginning_with(0x31)), responses, "{what}");
+                assert_eq!(of(Packet::to(address).beginning_with(&[0x21])), responses, "{what}");
+                assert_eq!(of(Packet::to(address).beginning_with(&[0x31])), responses, "{what}");
                 let all = if packets == Packets::All { HELD } else { 0 };
-                assert_eq!(of(Packet::to(address).beginning_with(0x25)), all, "read data: {what}");
+                assert_eq!(of(Packet::to(address).beginning_with(&[0x25])), all, "read data: {what}");
                 assert_eq!(of(Packet { flags: SYN | ACK, ..Packet::to(address) }), all, "{what}");
             }
         }
@@ -161,13 +161,39 @@ fn classifications_are_told_by_the_headers_whatever_their_options() {
 }
 
 #[test]
+fn responses_are_told_by_the_protocol_of_their_port() {
+    let Some(edt) = holding(Packets::Responses, Latency::from_millis(5)) else { return };
+    const R2T: [u8; 4] = [0x09, 0, 0x18, 0];
+    const CAPSULE: [u8; 4] = [0x05, 0, 0x18, 0];
+    const DATA: [u8; 4] = [0x07, 0x0c, 0x18, 0x18];
+    const WRITTEN: [u8; 4] = [0x80, 0, 0, 0xc8];
+    const READ: [u8; 4] = [0x80, 0x01, 0, 0x94];
+    for (from_port, held, others) in [
+        (4420, vec![R2T, CAPSULE], vec![DATA, WRITTEN, READ, [0x31, 0, 0, 0]]),
+        (2049, vec![WRITTEN], vec![READ, R2T, CAPSULE, DATA]),
+        (3260, vec![[0x31, 0, 0, 0]], vec![R2T, CAPSULE, WRITTEN]),
+        // Nobody's: any of them.
+        (10_000, vec![R2T, CAPSULE, WRITTEN, [0x21, 0, 0, 0]], vec![DATA, READ]),
+    ] {
+        for address in [SOMEBODY, SOMEBODY_V6] {
+            let of = |beginning: &[u8; 4]| {
+                run(&edt, &Packet { from_port, ..Packet::to(address) }.beginning_with(beginning)).0
+            };
+            assert!(held.iter().all(|one| of(one) == HELD), "{from_port}, {address}");
+            assert!(others.iter().all(|one| of(one) == 0), "{from_port}, {address}");
+        }
+    }
+}
+
+#[test]
 fn a_packet_cut_short_is_not_held_for_what_it_does_not_say() {
     let Some(edt) = holding(Packets::Responses, Latency::from_millis(5)) else { return };
-    // It claims options that are not there.
     let mut packet = Packet::to(SOMEBODY);
     packet.words = 5;
-    packet.payload = vec![0x21];
-    assert_eq!(run(&edt, &packet).0, HELD, "one byte is all that is looked at");
+    packet.payload = vec![0x21, 0, 0, 0];
+    assert_eq!(run(&edt, &packet).0, HELD, "four bytes are all that is looked at");
+    packet.payload = vec![0x21, 0, 0];
+    assert_eq!(run(&edt, &packet).0, 0);
     packet.payload = Vec::new();
     packet.flags = SYN;
     assert_eq!(run(&edt, &packet).0, 0);

@@ -1,0 +1,35 @@
+"""Shared by those who judge: lines through measured points, and what was expected of a value."""
+
+
+def fit(points):
+    """Least squares: slope, intercept, R²."""
+    n = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    xx = sum((x - mean_x) ** 2 for x, _ in points)
+    xy = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    yy = sum((y - mean_y) ** 2 for _, y in points)
+    slope = xy / xx
+    return {"slope": slope, "intercept_ms": mean_y - slope * mean_x, "r2": xy * xy / (xx * yy) if yy else None}
+
+
+class Verdict:
+    def __init__(self):
+        self.rows = []
+
+    def within(self, name, value, least=None, most=None):
+        met = value is not None and (least is None or value >= least) and (most is None or value <= most)
+        bounds = {key: bound for key, bound in (("at_least", least), ("at_most", most)) if bound is not None}
+        self.rows.append({"name": name, "value": value, **bounds, "met": met})
+
+    def show(self):
+        for row in self.rows:
+            bound = " to ".join(f"{row[key]:g}" for key in ("at_least", "at_most") if key in row)
+            value = "none" if row["value"] is None else f"{row['value']:.4f}"
+            print(f"  {row['name']:88} {value:>9}  {bound:12}  {'met' if row['met'] else 'MISSED'}")
+
+    def met(self):
+        return all(row["met"] for row in self.rows)
+
+
+def retransmitted(load):
+    return sum(side["RetransSegs"] for side in load["tcp"].values())

@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""In the guest: packets from an NVMe/TCP target, or an NFS server, to a host are delayed, and what that does to its reads and writes.
+
+usage: nvme-nfs-delay.py nvme|nfs [options], see --help. Parts, one after the other:
+
+   sensed    what `tidegate check` says of two hosts, and whom an agent with its own idea of writers has in its set while the
+             first host writes
+   packets   what the target sends for reads and for writes at depth 1: its messages, and whether packets begin with those that
+             pace a writer
+   delay     ms per request against delay for 64 KiB, by `tidegate agent` with each throttle and classification. Its target cannot
+             be kept, so that it holds for its longest delay, always
+   mixed     reads and writes at once by one host, over one session, by netem
+
+The kernel's own parts: nvmet and nvme-tcp, configured by configfs and /dev/nvme-fabrics; nfsd with ext4, NFSv4.2, without any of its
+helpers: what these would answer is written to the kernel's caches beforehand. The array, LVM and the network are iscsi.py's, but each
+host has a network namespace of its own.
+
+Leaves /out/measured.json.
+"""
+
+import argparse
+import collections
+import glob
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+import iscsi
+from delay import Agent, Pulse, counted, rows_of, transfers
+from iscsi import batch, namespace, read, run, until, write
+
+NVMET = iscsi.CONFIGFS + "/nvmet"
+NFS_FILE_MIB = 16
+MIXED_MS = (0, 5, 10, 20)
+MIXED_MIB = 4
+# Reads at random places: of what is read in order, the server has the next part before it is asked for.
+DIRECTIONS = {"read": "randread", "write": "randwrite"}
+# Reads take no longer, so nobody is held.
+SENSING = """\
+[resource.vg0]
+target = "1s"
+"""
+TCP_PROTOCOL = 6
+ETH_P_ALL = 3  # also what goes out
+
+
+class Lab(iscsi.Lab):
+    """Two hosts, each in a network namespace of its own (`h1`, `h2`), and their volumes."""
+
+    def __init__(self):
+        super().__init__(initiators=2, tail_loss_probes=False)
+
+    def _make_network(self):
+        super()._make_network()
+        for n in self.numbers:
+            batch("ip", [f"netns add h{n}", f"link set i{n} netns h{n}"])
+            with namespace(f"h{n}"):
+                batch("ip", ["link set lo up", f"address add 10.0.0.{10 + n}/24 dev i{n}", f"link set i{n} up"])
+        # One portal for each volume: who is connected to it uses that one.
+        with namespace("tgt"):
+            batch("ip", ["address add 10.0.0.2/24 dev eth0"])
+
+    def _for_both_sides(self, key, value):
+        for where in ("tgt", *(f"h{n}" for n in self.numbers)):
+            with namespace(where):
+                write(f"/proc/sys/net/ipv4/{key}", value)
+
+    def retransmissions(self):
+        found = {}
+        for side, where in (("target", "tgt"), ("host", "h1")):
+            with namespace(where):
+                found[side] = iscsi._tcp_counters()
+        return found
+
+    def _start_initiators(self, options):
+        self._devices, self._kept_open = {}, []
+
+    def before_reads(self):
+        """What is needed for reads to reach the array."""
+
+
+class Nvme(Lab):
+    port = 4420
+
+    def subsystem(self, number):
+        return f"nqn.2026-01.lab:lv{number}"
+
+    def host(self, number):
+        return f"nqn.2014-08.org.nvmexpress:uuid:{number:08}-1111-1111-1111-111111111111"
+
+    def _export(self):
+        run(["modprobe", "-a", "nvmet", "nvmet-tcp", "nvme-tcp"])
+        for number in self.numbers:
+            subsystem, host = f"{NVMET}/subsystems/{self.subsystem(number)}", f"{NVMET}/hosts/{self.host(number)}"
+            os.mkdir(host)
+            os.mkdir(subsystem)
+            write(f"{subsystem}/attr_allow_any_host", 0)
+            os.symlink(host, f"{subsystem}/allowed_hosts/{self.host(number)}")
+            os.mkdir(f"{subsystem}/namespaces/1")
+            write(f"{subsystem}/namespaces/1/device_path", f"/dev/{iscsi.GROUP}/lv{number}")
+            write(f"{subsystem}/namespaces/1/enable", 1)
+            port = f"{NVMET}/ports/{number}"
+            os.mkdir(port)
+            for key, value in (("adrfam", "ipv4"), ("trtype", "tcp"), ("traddr", f"10.0.0.{number}"), ("trsvcid", self.port)):
+                write(f"{port}/addr_{key}", value)
+            # The socket belongs to the namespace of whoever makes this link.
+            with namespace("tgt"):
+                os.symlink(subsystem, f"{port}/subsystems/{self.subsystem(number)}")
+
+    def log_in(self, number):
+        options = {"transport": "tcp", "traddr": f"10.0.0.{number}", "trsvcid": self.port, "nqn": self.subsystem(number),
+                   "hostnqn": self.host(number), "hostid": self.host(number).rpartition(":")[2]}
+        with namespace(f"h{number}"):
+            write("/dev/nvme-fabrics", ",".join(f"{key}={value}" for key, value in options.items()))
+
+        def device():
+            for path in glob.glob("/sys/class/nvme-subsystem/*"):
+                if read(f"{path}/subsysnqn") == self.subsystem(number):
+                    return next((os.path.basename(name) for name in glob.glob(f"{path}/nvme*n1")), None)
+            return None
+
+        name = until(device, f"the device of host {number}")
+        until(lambda: os.path.exists(f"/dev/{name}"), f"/dev/{name}")
+        self._devices[number] = f"/dev/{name}"
+
+    def pulse(self):
+        return Pulse(self.device(2))
+
+
+class Nfs(Lab):
+    port = 2049
+
+    def _export(self):
+        # What this server's helpers would answer when the kernel asks: who may use what.
+        forever, insecure_no_subtree_check_fsid = 2_147_483_647, 0x2402
+        run(["modprobe", "-a", "ext4", "nfsd", "nfsv4"])
+        run(["pin", "mkfs.ext4", "mount"])
+        for number in self.numbers:
+            directory, volume = f"/srv/lv{number}", f"/dev/{iscsi.GROUP}/lv{number}"
+            run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", "-O", "^has_journal", volume])
+            os.makedirs(directory)
+            run(["mount", "-t", "ext4", "-o", "noatime", volume, directory])
+            # Root of a host may write it although it is nobody here.
+            os.chmod(directory, 0o777)
+            with open(f"{directory}/file", "wb") as file:
+                # The second host only has its own open.
+                for _ in range(NFS_FILE_MIB if number == 1 else 1):
+                    file.write(os.urandom(1 << 20))
+            os.chmod(f"{directory}/file", 0o666)
+        os.sync()
+        with namespace("tgt"):
+            # Both are of the namespace in which they are mounted, or opened.
+            run(["mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd"])
+            rpc = "/proc/thread-self/net/rpc"
+            for number in self.numbers:
+                domain, directory = f"host{number}", f"/srv/lv{number}"
+                write(f"{rpc}/auth.unix.ip/channel", f"nfsd {self.address(number)} {forever} {domain}\n")
+                write(f"{rpc}/nfsd.export/channel",
+                      f"{domain} {directory} {forever} {insecure_no_subtree_check_fsid} 65534 65534 0\n")
+                # Handles of what is exported as number 0 (type 1): each host has its own volume as the root.
+                write(f"{rpc}/nfsd.fh/channel", f"{domain} 1 \\x00000000 {forever} {directory}\n")
+            write("/proc/fs/nfsd/versions", "-2 -3 +4 +4.1 +4.2\n")
+            write("/proc/fs/nfsd/nfsv4gracetime", "10\n")
+            write("/proc/fs/nfsd/portlist", f"tcp {self.port}\n")
+            write("/proc/fs/nfsd/threads", "8\n")
+
+    def log_in(self, number):
+        directory = f"/mnt/host{number}"
+        os.makedirs(directory, exist_ok=True)
+        # A client is known by the name of its machine.
+        socket.sethostname(f"host{number}")
+        with namespace(f"h{number}"):
+            # -i: without mount.nfs, whose part is to resolve names.
+            run(["mount", "-i", "-t", "nfs4", "-o", f"vers=4.2,addr=10.0.0.1,clientaddr={self.address(number)}",
+                 "10.0.0.1:/", directory])
+        # Nothing can be opened for writing before the server's grace period is over.
+        self._devices[number] = f"{directory}/file"
+        self._kept_open.append(os.open(self._devices[number], os.O_RDWR))
+
+    def before_reads(self):
+        write("/proc/sys/vm/drop_caches", 3)
+
+    def pulse(self):
+        # By the volume: what a host reads twice, the server has in memory.
+        return Pulse(f"/dev/{iscsi.GROUP}/lv2")
+
+
+class Sniffer(threading.Thread):
+    """The payloads of packets that the target sends to the first host from its port."""
+
+    def __init__(self, lab):
+        super().__init__(daemon=True)
+        self.lab, self.packets, self.ended = lab, [], threading.Event()
+        with lab.target_namespace():
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+        self.socket.bind(("eth0", ETH_P_ALL))
+        self.socket.settimeout(0.1)
+
+    def run(self):
+        to = socket.inet_aton(self.lab.address(1))
+        while not self.ended.is_set():
+            try:
+                packet = self.socket.recv(1 << 17)
+            except TimeoutError:
+                continue
+            header = (packet[0] & 15) * 4
+            if packet[0] >> 4 != 4 or packet[9] != TCP_PROTOCOL or packet[16:20] != to:
+                continue
+            port, to_port = struct.unpack_from("!HH", packet, header)
+            words = packet[header + 12] >> 4
+            end = struct.unpack_from("!H", packet, 2)[0] or len(packet)
+            if port == self.lab.port and end > header + 4 * words:
+                self.packets.append((to_port, words, packet[header + 4 * words:end]))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        time.sleep(0.2)
+        self.ended.set()
+        self.join()
+        self.socket.close()
+
+
+def nvme_messages(stream):
+    """Type, flags and length of each PDU."""
+    at = 0
+    while at + 8 <= len(stream):
+        kind, flags, _, _, length = struct.unpack_from("<BBBBI", stream, at)
+        yield at, f"PDU {kind:#04x}, flags {flags:#x}, {length} bytes"
+        at += length
+
+
+def nfs_messages(stream):
+    """The length of each message of the RPC."""
+    at = 0
+    while at + 4 <= len(stream):
+        length = struct.unpack_from("!I", stream, at)[0] & 0x7FFFFFFF
+        yield at, f"reply of {length} bytes"
+        at += 4 + length
+
+
+def messages_of(packets, split):
+    """How many of each message, and how many of these began a packet; the lengths of the packets' TCP headers, in words."""
+    # Of the connection that carries the data: NVMe has another one for its administration, which is kept alive meanwhile.
+    lengths = collections.Counter()
+    for port, _, payload in packets:
+        lengths[port] += len(payload)
+    connection = max(lengths, key=lengths.get)
+    begins, stream = set(), bytearray()
+    for port, _, payload in packets:
+        if port == connection:
+            begins.add(len(stream))
+            stream += payload
+    found, first = collections.Counter(), collections.Counter()
+    for at, name in split(bytes(stream)):
+        found[name] += 1
+        first[name] += at in begins
+    return {"messages": dict(found), "begin_a_packet": dict(first), "packets": len(begins),
+            "header_words": dict(collections.Counter(words for _, words, _ in packets))}
+
+
+class Experiment:
+    def __init__(self, kind, options):
+        self.kind, self.options = kind, options
+        self.lab = {"nvme": Nvme, "nfs": Nfs}[kind]()
+        self.size = f"{NFS_FILE_MIB}m" if kind == "nfs" else "64m"
+        self.transfers, self.loads, self.complaints = [], [], {}
+        self.found = {}
+
+    def move(self, direction, combinations, amounts=None):
+        if direction == "read":
+            self.lab.before_reads()
+        results = transfers(self.lab, 1, direction, combinations, amounts or self.options.amounts,
+                            rw=DIRECTIONS[direction], size=self.size)
+        return results
+
+    def part_sensed(self):
+        path, log = "/tmp/sensing.toml", "/out/sensing.log"
+        write(path, SENSING)
+        check = self.lab.target_exec(["tidegate", "check", "-c", path])
+        write("/out/check.txt", check)
+        print(check, flush=True)
+        with open(log, "w") as file:
+            agent = self.lab.target_popen(["tidegate", "agent", "-c", path, "--log", "debug"], stderr=file)
+        until(lambda: "ready" in read(log) or agent.poll() is not None, "the agent")
+        load = self.lab.start_fio([{"name": "load", "filename": self.lab.device(1), "rw": "randwrite", "bs": "64k", "iodepth": 8,
+                                    "size": self.size}], runtime=6)
+        time.sleep(4)
+        sensed = self.members()
+        load()
+        agent.terminate()
+        agent.wait(10)
+        self.found["sensed"] = {"check": check, "log": read(log).splitlines()[-40:], "members": sensed}
+        print("in the set while host 1 writes:", sensed, flush=True)
+
+    def members(self):
+        """Whom the agent's sets in the kernel have."""
+        listing = json.loads(self.lab.target_exec(["nft", "-j", "list", "sets"]))
+        sets = [entry["set"] for entry in listing["nftables"] if "set" in entry]
+        return sorted(member for one in sets for member in one.get("elem", ()))
+
+    def part_packets(self):
+        split = {"nvme": nvme_messages, "nfs": nfs_messages}[self.kind]
+        for direction in DIRECTIONS:
+            with Sniffer(self.lab) as sniffer:
+                self.move(direction, [(64, 1)], (1, 1))
+            self.found.setdefault("packets", {})[direction] = messages_of(sniffer.packets, split)
+            print("packets", direction, self.found["packets"][direction], flush=True)
+
+    def part_delay(self):
+        for packets in self.options.packets:
+            for throttle in self.options.throttles:
+                with self.lab.pulse(), Agent(self.lab, throttle, packets) as agent:
+                    self.hold(agent, f"{throttle}, {packets}")
+                    self.complaints[f"{throttle}, {packets}"] = agent.complaints()
+
+    def part_mixed(self):
+        for packets in self.options.packets:
+            with self.lab.pulse(), Agent(self.lab, "netem", packets) as agent:
+                for delay in MIXED_MS:
+                    agent.hold(delay)
+                    self.mix(packets, delay)
+
+    def mix(self, packets, delay):
+        """A half of the volume each: what has just been written, an NFS server has in memory."""
+        row = {"packets": packets, "delay_ms": delay}
+        self.lab.before_reads()
+        with counted(self.lab, row):
+            results = self.lab.fio([{
+                "name": direction, "filename": self.lab.device(1), "rw": DIRECTIONS[direction], "bs": "64k", "iodepth": 1,
+                "offset": f"{half * NFS_FILE_MIB // 2}m", "size": f"{NFS_FILE_MIB // 2}m", "io_size": f"{MIXED_MIB}m",
+            } for half, direction in enumerate(DIRECTIONS)])
+        row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
+        self.found.setdefault("mixed", []).append(row)
+        print("mixed", packets, delay, "ms", *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS), row["tcp"], flush=True)
+
+    def hold(self, agent, what):
+        combinations = [(64, depth) for depth in self.options.depths]
+        for delay in self.options.delays:
+            agent.hold(delay)
+            for direction in DIRECTIONS:
+                load = {"classification": what, "delay_ms": delay, "direction": direction}
+                with counted(self.lab, load):
+                    results = self.move(direction, combinations)
+                if delay:
+                    load["held_ms"] = agent.held_ms()
+                self.loads.append(load)
+                rows = list(rows_of(results, combinations, direction, {"classification": what, "delay_ms": delay}))
+                self.transfers += rows
+                print(what, delay, "ms,", direction, " ".join(f"depth {row['depth']}: {row['ms_per_io']:.2f} ms" for row in rows),
+                      flush=True)
+
+
+def numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
+def names(text):
+    return text.split(",")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["nvme", "nfs"])
+    parser.add_argument("--delays", type=numbers, default=[0, 2, 5, 10, 20], help="ms")
+    parser.add_argument("--depths", type=numbers, default=[1, 8])
+    parser.add_argument("--amounts", type=numbers, default=[4, 8], help="MiB per transfer at depth 1, and deeper")
+    parser.add_argument("--throttles", type=names, default=["netem", "edt"])
+    parser.add_argument("--packets", type=names, default=["all", "responses"])
+    parser.add_argument("--parts", type=names, default=["sensed", "packets", "delay", "mixed"])
+    options = parser.parse_args()
+    experiment = Experiment(options.kind, options)
+    # What is read for the first time is read now.
+    for direction in DIRECTIONS:
+        experiment.move(direction, [(64, 8)], (2, 2))
+    for part in options.parts:
+        getattr(experiment, f"part_{part}")()
+    with open("/out/measured.json", "w") as file:
+        json.dump({"kind": options.kind, "delays_ms": options.delays, **experiment.found, "transfers": experiment.transfers,
+                   "loads": experiment.loads, "complaints": experiment.complaints}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
