@@ -123,3 +123,13 @@ def rows_of(results, combinations, direction, common):
         yield {**common, "direction": direction, "block_kib": block, "depth": depth, "ios": found["ios"],
                "seconds": found["runtime_ms"] / 1000, "ms_per_io": found["runtime_ms"] / found["ios"],
                "bytes_per_s": found["bytes_per_s"], "mean_ms": found["mean_ms"], "p99_ms": found["p99_ms"]}
+
+
+def numbers(text):
+    """Of an option of the command line."""
+    return [int(number) for number in text.split(",")]
+
+
+def names(text):
+    """The same of texts."""
+    return text.split(",")

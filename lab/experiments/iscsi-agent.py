@@ -42,14 +42,12 @@ import time
 
 sys.dont_write_bytecode = True
 import iscsi
+from judging import KEPT, part_within, settled
 
 WRITERS = (2, 3, 4)
 JOBS = 4
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
-# See iscsi-agent-judge.
-KEPT = 0.95
-LEFT_OUT_S = 3
 # As the agent's greatest.
 GREATEST_STATIC_MS = 100
 # Of the agent, where what is held by netem waits.
@@ -199,10 +197,9 @@ table inet static {{
 
 
 def judged(phase, target):
-    """What a burst came to, without its beginning: see iscsi-agent-judge."""
-    seconds = [value for at, value in phase["seconds"]
-               if any(begin + LEFT_OUT_S < at <= end for begin, end in phase["bursts"])]
-    return {"kept": sum(value <= target for value in seconds) / len(seconds), "mean_ms": statistics.mean(seconds),
+    """What a burst came to, without its beginning."""
+    seconds = settled(phase)
+    return {"kept": part_within(seconds, target), "mean_ms": statistics.mean(seconds),
             "written_bytes_per_s": phase["written_bytes_per_s"], "sent_again": phase["sent_again"]}
 
 

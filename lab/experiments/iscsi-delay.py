@@ -34,7 +34,7 @@ import time
 
 sys.dont_write_bytecode = True
 import iscsi
-from delay import Agent, Pulse, counted, rows_of, transfers
+from delay import Agent, Pulse, counted, names, numbers, rows_of, transfers
 
 # 20 bytes each of IPv4 and TCP, 12 of timestamps: 52. Three SACK blocks more: 80. A PDU is at least 48 bytes of payload.
 PURE_ACK_IP_BYTES = 80
@@ -311,14 +311,6 @@ class Experiment:
         row |= {"changes": changes, **result}
         self.loads.append(row)
         print("jump", row["how"], direction, row["tcp"], "drops", row["drops"], flush=True)
-
-
-def numbers(text):
-    return [int(number) for number in text.split(",")]
-
-
-def names(text):
-    return text.split(",")
 
 
 def arguments():

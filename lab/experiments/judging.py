@@ -1,4 +1,18 @@
-"""Shared by those who judge: lines through measured points, and what was expected of a value."""
+"""Shared by those who judge: lines through measured points, what was expected of a value, and whether a target was kept."""
+
+# A target is kept in this part of the seconds, those left out that follow the beginning of a burst too soon.
+KEPT = 0.95
+LEFT_OUT_S = 3
+
+
+def settled(phase):
+    """The means of the seconds within bursts, without the first few of each."""
+    return [value for at, value in phase["seconds"]
+            if any(begin + LEFT_OUT_S < at <= end for begin, end in phase["bursts"])]
+
+
+def part_within(seconds, target_ms):
+    return sum(value <= target_ms for value in seconds) / len(seconds)
 
 
 def fit(points):

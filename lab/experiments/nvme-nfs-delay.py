@@ -31,7 +31,7 @@ import time
 
 sys.dont_write_bytecode = True
 import iscsi
-from delay import Agent, Pulse, counted, rows_of, transfers
+from delay import Agent, Pulse, counted, names, numbers, rows_of, transfers
 from iscsi import batch, namespace, read, run, until, write
 
 NVMET = iscsi.CONFIGFS + "/nvmet"
@@ -356,14 +356,6 @@ class Experiment:
                 self.transfers += rows
                 print(what, delay, "ms,", direction, " ".join(f"depth {row['depth']}: {row['ms_per_io']:.2f} ms" for row in rows),
                       flush=True)
-
-
-def numbers(text):
-    return [int(number) for number in text.split(",")]
-
-
-def names(text):
-    return text.split(",")
 
 
 def main():
