@@ -8,6 +8,7 @@
 mod accepts;
 mod bjorgeengen;
 mod jobs;
+mod known;
 mod parda;
 mod report;
 mod select;
@@ -22,8 +23,9 @@ use crate::Scenario;
 
 pub use accepts::Accepts;
 pub use jobs::{Job, Jobs, jobs};
+pub use known::{Difference, known_difference};
 pub use report::{
-    ExperimentReport, FigureReport, LawReport, PidReport, QuantityReport, Report, RunReport, judge,
+    ExperimentReport, FigureReport, LawReport, PidReport, QuantityReport, Report, RunReport, Verdict, judge,
 };
 pub use select::{UnknownExperiment, select};
 pub use subject::{Subject, SubjectError};

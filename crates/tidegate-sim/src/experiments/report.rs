@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tidegate_control::{BetaScale, Law, Smoothing};
 
-use super::{Accepts, Experiment, Figure, Jobs, Quantity, RunResult, Subject, Trial};
+use super::{
+    Accepts, Difference, Experiment, Figure, Jobs, Quantity, RunResult, Subject, Trial, known_difference,
+};
 use crate::Scenario;
 use crate::iscsi::{Members, Plan, Throttle};
 use crate::scenario::SignalSource;
@@ -26,6 +28,10 @@ pub struct ExperimentReport {
     pub id: String,
     /// Whether every quantity agrees.
     pub ok: bool,
+    /// Why it differs, where every quantity that does is known to. `None` where it agrees, and where something differs that
+    /// nobody has explained.
+    #[serde(default)]
+    pub known_difference: Option<String>,
     /// In a line.
     pub title: String,
     /// What the paper did and says.
@@ -143,6 +149,37 @@ pub struct FigureReport {
     pub values: Vec<Option<f64>>,
 }
 
+/// What an experiment comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every quantity agrees with the paper.
+    Agrees,
+    /// Something differs, and all of it is known, with its reason.
+    DiffersAsKnown,
+    /// Something differs that was not known to.
+    Differs,
+}
+
+impl ExperimentReport {
+    /// What it comes to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match (self.ok, &self.known_difference) {
+            (true, _) => Verdict::Agrees,
+            (false, Some(_)) => Verdict::DiffersAsKnown,
+            (false, None) => Verdict::Differs,
+        }
+    }
+}
+
+impl Report {
+    /// How many experiments came to this.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.experiments.iter().filter(|one| one.verdict() == verdict).count()
+    }
+}
+
 /// Judges experiments by the results of their [`jobs`](super::jobs), which come in the order of [`Jobs::list`].
 ///
 /// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees, and so does
@@ -163,9 +200,12 @@ pub fn judge(experiments: &[Experiment], jobs: &Jobs<'_>, results: &[RunResult])
 
 fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport {
     let quantities: Vec<_> = experiment.quantities.iter().map(|quantity| quantity.judge(trials)).collect();
+    let ok = !quantities.is_empty() && quantities.iter().all(|quantity| quantity.ok);
+    let known = known_difference(experiment.id).filter(|difference| !ok && explains(difference, &quantities));
     ExperimentReport {
         id: experiment.id.to_owned(),
-        ok: !quantities.is_empty() && quantities.iter().all(|quantity| quantity.ok),
+        ok,
+        known_difference: known.map(|difference| difference.because.to_owned()),
         title: experiment.title.to_owned(),
         paper: experiment.paper.to_owned(),
         setup: experiment.setup.to_owned(),
@@ -173,6 +213,16 @@ fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport 
         quantities,
         figures: experiment.figures.iter().map(|figure| figure.measure(trials)).collect(),
     }
+}
+
+/// Whether whatever differs is known to.
+fn explains(difference: &Difference, quantities: &[QuantityReport]) -> bool {
+    let differs = |quantity: &&QuantityReport| !quantity.ok;
+    !quantities.is_empty()
+        && quantities
+            .iter()
+            .filter(differs)
+            .all(|quantity| difference.covers(&quantity.name, &quantity.values))
 }
 
 impl Quantity {

@@ -63,16 +63,14 @@ pub(super) fn write(
 }
 
 fn header(out: &mut String, report: &Report) {
-    let agree = report.experiments.iter().filter(|experiment| experiment.ok).count();
     let _ = write!(
         out,
-        "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} seeds</p>\n<h1>{agree} of {} \
-         experiments agree with their papers</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
+        "<header>\n<p class=\"eyebrow\">The papers' experiments in Tidegate's simulator · {} seeds</p>\n<h1>{}</h1>\n</header>\n<section>\n<p>The simulator runs the laws, schedulers and \
          device models that the gateway runs. Tolerances and their reasons were written down before the first run. A \
          quantity is judged by its mean over the seeds; in brackets: the least and the greatest. Plots are of the first \
          seed.</p>\n</section>\n",
         report.seeds.len(),
-        report.experiments.len(),
+        text::summary(report),
     );
 }
 
@@ -83,7 +81,11 @@ fn contents(out: &mut String, report: &Report) {
             out,
             "<tr><th scope=\"row\"><a href=\"#{id}\">{id}</a></th><td class=\"words\">{}</td>{}</tr>",
             escape(&experiment.title),
-            mark(experiment.ok, "agrees", "differs"),
+            mark(
+                experiment.ok,
+                "agrees",
+                if experiment.known_difference.is_some() { "differs, as known" } else { "differs" }
+            ),
             id = escape(&experiment.id),
         );
     }
@@ -125,6 +127,9 @@ fn section(
         row(out, quantity);
     }
     out.push_str("</tbody>\n</table></div>\n");
+    if let Some(because) = &result.known_difference {
+        let _ = writeln!(out, "<p><b>Why it differs.</b> {}</p>", escape(because));
+    }
     if !result.figures.is_empty() {
         out.push_str(
             "<details>\n<summary>Also measured</summary>\n<div class=\"scroll\"><table>\n<thead><tr>\

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use tidegate_sim::experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report};
+use tidegate_sim::experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report, Verdict};
 
 /// What there is, one line each.
 pub(super) fn list(experiments: &[Experiment]) -> String {
@@ -49,7 +49,11 @@ pub(super) fn list_json(experiments: &[Experiment]) -> String {
 pub(super) fn table(report: &Report) -> String {
     let mut out = String::new();
     for experiment in &report.experiments {
-        let mark = if experiment.ok { "agrees " } else { "DIFFERS" };
+        let mark = match experiment.verdict() {
+            Verdict::Agrees => "agrees ",
+            Verdict::DiffersAsKnown => "differs",
+            Verdict::Differs => "DIFFERS",
+        };
         let _ = writeln!(out, "{mark}  {}  {}", experiment.id, experiment.title);
         for law in laws(experiment) {
             let _ = writeln!(out, "         law: {law}");
@@ -79,15 +83,30 @@ pub(super) fn table(report: &Report) -> String {
                 number.paper.map_or(String::new(), |paper| format!(" (paper: {})", figure(paper))),
             );
         }
+        if let Some(because) = &experiment.known_difference {
+            let _ = writeln!(out, "         why: {because}");
+        }
     }
-    let agree = report.experiments.iter().filter(|experiment| experiment.ok).count();
-    let _ = writeln!(
-        out,
-        "{agree} of {} experiments agree with their papers, {} seeds.",
-        report.experiments.len(),
-        report.seeds.len()
-    );
+    let _ = writeln!(out, "{}, {} seeds.", summary(report), report.seeds.len());
     out
+}
+
+/// How many agree, and what the others do.
+pub(super) fn summary(report: &Report) -> String {
+    let mut text = format!(
+        "{} of {} experiments agree with their papers",
+        report.count(Verdict::Agrees),
+        report.experiments.len()
+    );
+    let known = report.count(Verdict::DiffersAsKnown);
+    if known > 0 {
+        let _ = write!(text, "; {known} differ as is known");
+    }
+    let unknown = report.count(Verdict::Differs);
+    if unknown > 0 {
+        let _ = write!(text, "; {unknown} DIFFER otherwise");
+    }
+    text
 }
 
 /// The laws of all runs of an experiment, each once.
