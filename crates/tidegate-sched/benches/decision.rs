@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tidegate_sched::{Beyond, Extent, FlowConfig, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{Beyond, Discipline, Extent, FlowConfig, Limit, Pull, Sfq, SfqConfig};
 use tidegate_units::{Instant, Iops, Latency, Shares, Window};
 
 /// Requests queued in each flow.
@@ -41,6 +41,7 @@ fn decision(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decision");
     let whole = SfqConfig { window: Some(Window::new(32.0)), ..SfqConfig::default() };
     let fractional = SfqConfig { window: Some(Window::new(31.5)), ..SfqConfig::default() };
+    let finish_tags = SfqConfig { discipline: Discipline::FinishTags, ..whole };
     let plain = FlowConfig::default();
     let limited = FlowConfig {
         limit: Some(Limit {
@@ -58,6 +59,7 @@ fn decision(criterion: &mut Criterion) {
     for flows in [1, 100, 10_000] {
         for (name, config, flow) in [
             ("window", whole, plain),
+            ("finish tags", finish_tags, plain),
             ("fractional window", fractional, plain),
             ("limit", whole, limited),
             ("delay", whole, delayed),

@@ -30,6 +30,7 @@
 mod bucket;
 mod clock;
 mod cost;
+mod discipline;
 mod error;
 mod flow;
 mod heap;
@@ -42,6 +43,7 @@ mod window;
 
 pub use bucket::{Rate, TokenBucket};
 pub use cost::{Cost, CostModel};
+pub use discipline::{Discipline, Refill};
 pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
 pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
 pub use lane::Batch;

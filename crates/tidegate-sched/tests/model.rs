@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Beyond, Capacity, CompleteError, Cost, Extent, FlowConfig, FlowId, Limit, Pull, Refusal, Sfq,
-    SfqConfig, UnknownFlow,
+    Batch, Beyond, Capacity, CompleteError, Cost, Discipline, Extent, FlowConfig, FlowId, Limit, Pull,
+    Refill, Refusal, Sfq, SfqConfig, UnknownFlow,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -292,12 +292,16 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(
+        discipline in prop_oneof![Just(Discipline::StartTags), Just(Discipline::FinishTags)],
+        refill in prop_oneof![3 => Just(Refill::OneByOne), 1 => Just(Refill::InBatches)],
         window in prop::option::of(0.0f64..8.0),
         batch in prop::option::of(Just(Batch::default())),
         credit in 0u32..100,
         operations in prop::collection::vec(operation(), 1..300),
     ) {
         let mut model = Model::new(SfqConfig {
+            discipline,
+            refill,
             window: window.map(Window::new),
             batch,
             idle_credit: Cost::from_ios(credit),
