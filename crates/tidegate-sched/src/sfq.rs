@@ -14,6 +14,7 @@ use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
 use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
 use crate::heap::{Heap, Linear};
 use crate::lane::{Batch, Lanes};
+use crate::leaky_bucket::LeakyBucket;
 use crate::limit::Limit;
 use crate::reservation::{Reservation, Reservations};
 use crate::spacing::Spacing;
@@ -75,6 +76,9 @@ pub enum Pull<T> {
         flow: FlowId,
         /// The request.
         request: T,
+        /// Since when it could have gone, on the caller's clock: its delay, as it is now, was over, its bucket had released
+        /// it, and its limit did not hold it at the head of its queue. For a flow without these it is when it arrived.
+        released: Instant,
     },
     /// Nothing can go until a request arrives, one completes, or a setting changes.
     Nothing,
@@ -134,6 +138,16 @@ pub enum Pull<T> {
 /// of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow gets its
 /// part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it comes back one
 /// request is due at once.
+///
+/// # Buckets
+///
+/// A [`LeakyBucket`] is ahead of all of this: what it has not released is not there for the rest of the scheduler, as
+/// what a delay holds. A request passes the delay first, then the bucket, then the limit.
+///
+/// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the rate.
+/// - A [`Limit`], soft or hard, applies to what is released. Only that can go as [surplus](crate::Beyond::Surplus): the
+///   bucket itself knows no surplus, whoever sets it raises its rate.
+/// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
 ///
 /// # What holds
 ///
@@ -281,8 +295,25 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
+    /// Sets, changes or lifts a flow's leaky bucket. Tokens and what is released outlive a change. Requests that are queued
+    /// when a flow gets its first bucket are in front of it; when it loses it, they count from their arrival.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_bucket(
+        &mut self,
+        id: FlowId,
+        bucket: Option<LeakyBucket>,
+        now: Instant,
+    ) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        self.flow_mut(id)?.set_bucket(bucket, now);
+        self.place(id.slot, now);
+        Ok(())
+    }
+
     /// Sets how long each request of a flow is held after its arrival. Those already held are held for the new
-    /// time, counted from their arrival.
+    /// time, counted from their arrival; those that a [bucket](Self::set_bucket) has released stay released.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -290,6 +321,7 @@ impl<T> Sfq<T> {
         let now = self.clock.read(now);
         let flow = self.flow_mut(id)?;
         if flow.delay != delay {
+            flow.settle_bucket(now);
             flow.delay = delay;
             self.place(id.slot, now);
         }
@@ -472,6 +504,7 @@ impl<T> Sfq<T> {
                 .as_ref()
                 .and_then(|terms| terms.reservation.as_ref())
                 .map(|reservation| reservation.service(self.clock.peek(now))),
+            bucket: flow.bucket_status(self.clock.peek(now)),
         })
     }
 
@@ -536,7 +569,10 @@ mod tests {
         let protected = scheduler.add_flow(&FlowConfig { exempt: true, ..FlowConfig::default() }, at(71));
         for _ in 0..2 {
             scheduler.enqueue(protected, at(71), 1, extent).unwrap();
-            assert_eq!(scheduler.pull(at(71)), Pull::Request { flow: protected, request: 1 });
+            assert_eq!(
+                scheduler.pull(at(71)),
+                Pull::Request { flow: protected, request: 1, released: at(71) }
+            );
         }
     }
 

@@ -110,7 +110,7 @@ proptest! {
             } else if action < 8 {
                 let expected = if oracle.outstanding < depth as usize { oracle.may_go() } else { Vec::new() };
                 match scheduler.pull(Instant::ZERO) {
-                    Pull::Request { flow, request } => {
+                    Pull::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(
                             expected.contains(&(which, request)),
@@ -416,13 +416,19 @@ fn a_flow_removed_with_requests_outstanding_keeps_their_place_in_the_window() {
     let old = scheduler.add_flow(&weight(1), Instant::ZERO);
     scheduler.enqueue(old, Instant::ZERO, 'a', Extent::default()).unwrap();
     scheduler.enqueue(old, Instant::ZERO, 'b', Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(Instant::ZERO), Pull::Request { flow: old, request: 'a' });
+    assert_eq!(
+        scheduler.pull(Instant::ZERO),
+        Pull::Request { flow: old, request: 'a', released: Instant::ZERO }
+    );
     assert_eq!(scheduler.remove_flow(old), Ok(vec!['b']));
     let new = scheduler.add_flow(&weight(1), Instant::ZERO);
     scheduler.enqueue(new, Instant::ZERO, 'c', Extent::default()).unwrap();
     assert_eq!(scheduler.pull(Instant::ZERO), Pull::Nothing);
     scheduler.complete(old, Instant::ZERO).unwrap();
-    assert_eq!(scheduler.pull(Instant::ZERO), Pull::Request { flow: new, request: 'c' });
+    assert_eq!(
+        scheduler.pull(Instant::ZERO),
+        Pull::Request { flow: new, request: 'c', released: Instant::ZERO }
+    );
     assert!(scheduler.complete(old, Instant::ZERO).is_err());
 }
 
@@ -435,12 +441,32 @@ fn a_delay_counts_from_arrival_and_changes_for_what_is_held() {
     scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
     scheduler.enqueue(flow, at(4), 'b', Extent::default()).unwrap();
     assert_eq!(scheduler.pull(at(4)), Pull::NotBefore(at(10)));
-    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a' });
+    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
     assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(14)));
     scheduler.set_delay(flow, Latency::from_millis(50), at(11)).unwrap();
     assert_eq!(scheduler.pull(at(14)), Pull::NotBefore(at(54)));
     scheduler.set_delay(flow, Latency::from_millis(2), at(15)).unwrap();
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b' });
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(6) });
+}
+
+/// It used to wait for the limit as well.
+#[test]
+fn a_request_beyond_a_soft_limit_goes_as_surplus_as_soon_as_its_delay_is_over() {
+    let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+    let mut scheduler = Sfq::new(plain(8.0));
+    let limit = Limit {
+        iops: Some(Iops::new(1.0)),
+        bytes_per_s: None,
+        burst: Duration::ZERO,
+        beyond: Beyond::Surplus,
+    };
+    let config = FlowConfig { delay: Latency::from_millis(10), limit: Some(limit), ..weight(1) };
+    let flow = scheduler.add_flow(&config, at(0));
+    scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
+    scheduler.enqueue(flow, at(5), 'b', Extent::default()).unwrap();
+    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
+    assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(15)));
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(15) });
 }
 
 #[test]
@@ -450,7 +476,7 @@ fn a_clock_set_back_does_not_freeze_what_is_held() {
     let flow = scheduler.add_flow(&FlowConfig { delay: Latency::from_millis(10), ..weight(1) }, at(0));
     scheduler.enqueue(flow, at(3_600_000), (), Extent::default()).unwrap();
     assert_eq!(scheduler.pull(at(5)), Pull::NotBefore(at(15)));
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: () });
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: (), released: at(15) });
 }
 
 #[test]

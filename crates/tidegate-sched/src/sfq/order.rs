@@ -85,7 +85,7 @@ impl<T> Sfq<T> {
         let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
         let slot = due.or(following).unwrap_or(slot);
         let flow = &mut self.flows[slot as usize];
-        let Queued { request, extent, .. } = flow.queue.pop_front().expect(READY);
+        let (Queued { request, extent, .. }, released) = flow.take_head(now).expect(READY);
         let cost = self.cost.cost(extent.bytes);
         let mut finish = flow.start + flow.advance(cost);
         if due.is_some() {
@@ -118,7 +118,7 @@ impl<T> Sfq<T> {
             self.gate.dispatched(now);
             self.spacing.dispatched(now);
         }
-        Pull::Request { flow: id, request }
+        Pull::Request { flow: id, request, released: self.clock.callers(released) }
     }
 
     /// What a dispatch under the window means for reservations.
