@@ -117,6 +117,7 @@ impl Stage {
                 weight: config.shares,
                 exempt: config.protected,
                 reservation: config.reservation,
+                bucket: None,
                 limit: config.limit,
                 delay: Latency::ZERO,
                 // The worker counts requests against MAX_QUEUED, and payload against the pool's memory.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tidegate_sched::{Beyond, Extent, FlowConfig, Limit, Pull, Sfq, SfqConfig};
+use tidegate_sched::{Beyond, Discipline, Extent, FlowConfig, LeakyBucket, Limit, Pull, Sfq, SfqConfig};
 use tidegate_units::{Instant, Iops, Latency, Shares, Window};
 
 /// Requests queued in each flow.
@@ -30,7 +30,7 @@ fn backlogged(flows: u64, config: SfqConfig, flow: FlowConfig) -> (Sfq<u64>, Ins
 /// Dispatches a request, completes it, and queues another in its flow.
 fn decide(scheduler: &mut Sfq<u64>, now: &mut Instant) {
     *now = *now + Duration::from_micros(1);
-    if let Pull::Request { flow, request } = scheduler.pull(*now) {
+    if let Pull::Request { flow, request, .. } = scheduler.pull(*now) {
         scheduler.complete(flow, *now).expect("it was just dispatched");
         let extent = Extent { offset: request << 30, bytes: 4_096 };
         scheduler.enqueue(flow, *now, black_box(request), extent).expect("the queue has room");
@@ -41,6 +41,7 @@ fn decision(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decision");
     let whole = SfqConfig { window: Some(Window::new(32.0)), ..SfqConfig::default() };
     let fractional = SfqConfig { window: Some(Window::new(31.5)), ..SfqConfig::default() };
+    let finish_tags = SfqConfig { discipline: Discipline::FinishTags, ..whole };
     let plain = FlowConfig::default();
     let limited = FlowConfig {
         limit: Some(Limit {
@@ -54,12 +55,18 @@ fn decision(criterion: &mut Criterion) {
     // A decision takes a microsecond of the bench's time: of one flow in a hundred reserved requests are due half
     // of the time, of 10 000 always.
     let reserved = FlowConfig { reservation: Some(Iops::new(5_000.0)), ..plain };
+    // A token for every request: what the queue behind the bucket costs.
+    let bucket =
+        LeakyBucket { rate: Iops::new(1e9), size: 1_000, tick: Duration::from_millis(1), ahead: None };
+    let released = FlowConfig { bucket: Some(bucket), ..plain };
     let delayed = FlowConfig { delay: Latency::from_nanos(1), ..plain };
     for flows in [1, 100, 10_000] {
         for (name, config, flow) in [
             ("window", whole, plain),
+            ("finish tags", finish_tags, plain),
             ("fractional window", fractional, plain),
             ("limit", whole, limited),
+            ("leaky bucket", whole, released),
             ("delay", whole, delayed),
             ("reservation", whole, reserved),
         ] {

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut served = [0u64; WEIGHTS as usize];
     for _ in 0..decisions {
         now = now + STEP;
-        if let Pull::Request { flow, request } = scheduler.pull(now) {
+        if let Pull::Request { flow, request, .. } = scheduler.pull(now) {
             scheduler.complete(flow, now)?;
             enqueue(&mut scheduler, flow, now, request)?;
             served[(request / BACKLOG % WEIGHTS) as usize] += 1;

@@ -44,9 +44,10 @@ impl Clock {
         self.passed + now.saturating_since(self.newest.unwrap_or(now)).min(LEAP)
     }
 
-    /// The caller's reading when our time will be `at`, provided that its clock runs on evenly.
+    /// The caller's reading when our time will be or was `at`, provided that its clock runs evenly.
     pub(crate) fn callers(&self, at: Instant) -> Instant {
-        self.newest.unwrap_or_default() + at.saturating_since(self.passed)
+        let newest = self.newest.unwrap_or_default();
+        newest + at.saturating_since(self.passed) - self.passed.saturating_since(at)
     }
 }
 
@@ -66,6 +67,7 @@ mod tests {
         assert_eq!(clock.read(secs(5)), secs(3), "set back: no time passes");
         assert_eq!(clock.read(secs(7)), secs(5), "and runs on from there");
         assert_eq!(clock.callers(secs(8)), secs(10));
+        assert_eq!(clock.callers(secs(4)), secs(6));
     }
 
     #[test]

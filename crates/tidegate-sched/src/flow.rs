@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares};
 
 use crate::cost::{COST_BITS, Cost};
+use crate::leaky_bucket::{BucketStatus, LeakyBucket, Outlet};
 use crate::limit::{Beyond, Limit, Limiter};
 use crate::reservation::{Reservation, ReservedService};
 
@@ -48,6 +49,8 @@ pub struct FlowConfig {
     /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It has
     /// no effect while the flow is exempt: then all of it goes before.
     pub reservation: Option<Iops>,
+    /// What requests pass before they wait for their turn.
+    pub bucket: Option<LeakyBucket>,
     /// A ceiling.
     pub limit: Option<Limit>,
     /// How long each request is held after its arrival.
@@ -85,6 +88,8 @@ pub struct FlowStatus {
     pub outstanding: u32,
     /// What it got under its reservation, if it has one.
     pub reserved: Option<ReservedService>,
+    /// How it stands at its leaky bucket, if it has one.
+    pub bucket: Option<BucketStatus>,
 }
 
 /// The orders in which requests go, the first one first. A flow belongs to one of the first two.
@@ -102,7 +107,7 @@ impl LaneName {
     }
 }
 
-/// Where the request at the head of a flow stands, as far as delay and limit are concerned.
+/// Where the request at the head of a flow stands, as far as delay, bucket and limit are concerned.
 pub(crate) enum Standing {
     /// There is none.
     Empty,
@@ -110,7 +115,7 @@ pub(crate) enum Standing {
     Ready,
     /// It may go as surplus, and from this time on as any other.
     Beyond(Instant),
-    /// Not before this time; [`Instant::MAX`]: not until delay or limit change.
+    /// Not before this time; [`Instant::MAX`]: not until one of them changes.
     Held(Instant),
 }
 
@@ -147,7 +152,10 @@ pub(crate) struct Flow<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) reservation: Option<Reservation>,
+    pub(crate) bucket: Option<Outlet>,
     pub(crate) limiter: Option<Limiter>,
+    /// Until when the limit held or holds the request at the head.
+    limited_until: Instant,
     /// What is beyond the limit may go as surplus.
     soft: bool,
     /// Finish tag of the surplus request dispatched last.
@@ -158,8 +166,9 @@ impl Terms {
     fn new(config: &FlowConfig, now: Instant) -> Option<Self> {
         let mut terms =
             Self { reservation: config.reservation.and_then(Reservation::new), ..Self::default() };
+        terms.bucket = config.bucket.map(|bucket| Outlet::new(bucket, now));
         terms.set_limit(config.limit, now);
-        (terms.reservation.is_some() || terms.limiter.is_some()).then_some(terms)
+        (terms.reservation.is_some() || terms.bucket.is_some() || terms.limiter.is_some()).then_some(terms)
     }
 
     pub(crate) fn set_limit(&mut self, limit: Option<Limit>, now: Instant) {
@@ -169,6 +178,8 @@ impl Terms {
             (None, Some(limit)) => self.limiter = Some(Limiter::new(limit, now)),
             (_, None) => self.limiter = None,
         }
+        // What the old limit held until later is let go now, unless the new one holds it again.
+        self.limited_until = self.limited_until.min(now);
     }
 }
 
@@ -195,7 +206,7 @@ impl<T> Flow<T> {
         self.slope = slope(weight);
     }
 
-    /// Its reservation and limit, to be changed.
+    /// Its reservation, bucket and limit, to be changed.
     pub(crate) fn terms_mut(&mut self) -> &mut Terms {
         self.terms.get_or_insert_default()
     }
@@ -213,19 +224,59 @@ impl<T> Flow<T> {
         if self.queue.is_empty() {
             return Standing::Empty;
         }
-        let limit = self.terms.as_deref_mut().and_then(|terms| Some((terms.limiter.as_mut()?, terms.soft)));
-        if limit.is_none() && self.delay == Latency::ZERO {
+        let terms =
+            self.terms.as_deref_mut().filter(|terms| terms.limiter.is_some() || terms.bucket.is_some());
+        if terms.is_none() && self.delay == Latency::ZERO {
             // Whatever it is: it need not be fetched from memory before its turn.
             return Standing::Ready;
         }
-        let head = &self.queue[0];
-        let held_until = head.arrived + self.delay;
-        let Some((limiter, soft)) = limit else { return Standing::until(held_until, now) };
-        let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
-        if permitted > now && held_until <= now && soft {
-            return Standing::Beyond(permitted);
+        let Some(terms) = terms else { return Standing::until(self.queue[0].arrived + self.delay, now) };
+        let entered = entered(&self.queue, self.delay);
+        let released = match &mut terms.bucket {
+            Some(bucket) => bucket.first_release(now, entered),
+            None => entered(0).unwrap_or(now),
+        };
+        let Some(limiter) = &mut terms.limiter else { return Standing::until(released, now) };
+        let permitted = limiter.ready_at(self.queue[0].extent.bytes, now).unwrap_or(Instant::MAX);
+        if permitted > now && terms.soft {
+            // Held by its delay or its bucket it may go as surplus after that, whenever the limit permits it.
+            return if released > now { Standing::Held(released) } else { Standing::Beyond(permitted) };
         }
-        Standing::until(held_until.max(permitted), now)
+        terms.limited_until = if permitted > now { permitted } else { terms.limited_until.min(now) };
+        Standing::until(released.max(permitted), now)
+    }
+
+    /// Takes the request at the head, which goes now, and says since when it could have gone as far as delay, bucket and
+    /// limit are concerned.
+    pub(crate) fn take_head(&mut self, now: Instant) -> Option<(Queued<T>, Instant)> {
+        self.settle_bucket(now);
+        let head = self.queue.pop_front()?;
+        let mut released = head.arrived + self.delay;
+        if let Some(terms) = self.terms.as_deref_mut() {
+            released = terms.bucket.as_mut().and_then(Outlet::dispatched).unwrap_or(released);
+            released = released.max(std::mem::take(&mut terms.limited_until));
+        }
+        Some((head, released))
+    }
+
+    /// Brings the bucket up to date, before a request goes or the delay changes.
+    pub(crate) fn settle_bucket(&mut self, now: Instant) {
+        if let Some(bucket) = self.terms.as_mut().and_then(|terms| terms.bucket.as_mut()) {
+            bucket.settle(now, entered(&self.queue, self.delay));
+        }
+    }
+
+    pub(crate) fn set_bucket(&mut self, bucket: Option<LeakyBucket>, now: Instant) {
+        let terms = self.terms.get_or_insert_default();
+        match (&mut terms.bucket, bucket) {
+            (Some(outlet), Some(bucket)) => outlet.set(bucket, now, entered(&self.queue, self.delay)),
+            (outlet, bucket) => *outlet = bucket.map(|bucket| Outlet::new(bucket, now)),
+        }
+    }
+
+    pub(crate) fn bucket_status(&self, now: Instant) -> Option<BucketStatus> {
+        let bucket = self.terms.as_ref()?.bucket.as_ref()?;
+        Some(bucket.status(now, entered(&self.queue, self.delay)))
     }
 
     pub(crate) fn has_room_for(&self, bytes: u32) -> Result<(), Full> {
@@ -245,6 +296,11 @@ impl Standing {
     fn until(eligible: Instant, now: Instant) -> Self {
         if eligible <= now { Self::Ready } else { Self::Held(eligible) }
     }
+}
+
+/// When each request in a queue came or will come to the bucket: its delay is then over.
+fn entered<T>(queue: &VecDeque<Queued<T>>, delay: Latency) -> impl Fn(usize) -> Option<Instant> + Copy {
+    move |index| queue.get(index).map(|queued| queued.arrived + delay)
 }
 
 /// Which bound a request would have gone beyond.

@@ -1,10 +1,11 @@
-//! A lane: flows that share by start tags, and their virtual time.
+//! A lane: flows that share by their tags, and their virtual time.
 
 use std::hint::black_box;
 
 use tidegate_units::Bytes;
 
 use crate::cost::Cost;
+use crate::discipline::{Discipline, Work};
 use crate::flow::{Extent, LaneName};
 use crate::heap::{Heap, Wrapping};
 
@@ -49,14 +50,15 @@ struct Run {
 /// first used, so that thousands of schedulers stay small.
 #[derive(Debug)]
 pub(crate) struct Lanes {
+    pub(crate) discipline: Discipline,
     windowed: Lane,
     exempt: Option<Box<Lane>>,
     surplus: Option<Box<Lane>>,
 }
 
 impl Lanes {
-    pub(crate) fn new() -> Self {
-        Self { windowed: Lane::new(), exempt: None, surplus: None }
+    pub(crate) fn new(discipline: Discipline) -> Self {
+        Self { discipline, windowed: Lane::new(discipline), exempt: None, surplus: None }
     }
 
     fn get(&self, name: LaneName) -> Option<&Lane> {
@@ -69,7 +71,8 @@ impl Lanes {
 
     /// To be changed.
     pub(crate) fn get_mut(&mut self, name: LaneName) -> &mut Lane {
-        let made = || Box::new(Lane::new());
+        let discipline = self.discipline;
+        let made = || Box::new(Lane::new(discipline));
         match name {
             LaneName::Exempt => self.exempt.get_or_insert_with(made),
             LaneName::Windowed => &mut self.windowed,
@@ -86,7 +89,7 @@ impl Lanes {
     }
 
     pub(crate) fn virtual_time(&self, name: LaneName) -> u128 {
-        self.get(name).map_or(0, |lane| lane.virtual_time)
+        self.get(name).map_or(0, Lane::virtual_time)
     }
 
     /// The flow has no eligible request any more, or is no longer of this lane.
@@ -98,8 +101,11 @@ impl Lanes {
 
     /// See [`Sfq::recall`](crate::Sfq::recall).
     pub(crate) fn recall(&self, slot: u32) {
-        let Lane { ready, virtual_time, greatest_finish, run } = &self.windowed;
-        black_box((*virtual_time, *greatest_finish, *run, ready.first(), ready.contains(slot)));
+        let Lane { ready, work, reached, greatest_finish, run } = &self.windowed;
+        black_box((*reached, *greatest_finish, *run, ready.first(), ready.contains(slot)));
+        if let Some(work) = work {
+            work.recall(slot);
+        }
     }
 
     /// A request is done, and so many are still outstanding outside of the window and under it.
@@ -114,32 +120,51 @@ impl Lanes {
     }
 }
 
-/// Ready flows by the start tag of their head, and the virtual time v.
+/// Ready flows by the tag of their head that the [`Discipline`] goes by, and the virtual time v.
 ///
 /// Tags are 128 bits wide: the greatest step is 2⁵⁸, so they do not overflow. The heap compares their low 64
-/// bits, which is exact because tags of ready flows lie within a few such steps of v.
+/// bits, which is exact because tags of ready flows lie within a few such steps of each other.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) ready: Heap<Wrapping>,
-    pub(crate) virtual_time: u128,
+    /// What v depends on with finish tags.
+    work: Option<Box<Work>>,
+    /// With start tags v itself, with finish tags a value that v has reached.
+    reached: u128,
     /// The greatest finish tag of any request dispatched.
     greatest_finish: u128,
     run: Option<Run>,
 }
 
 impl Lane {
-    pub(crate) fn new() -> Self {
-        Self { ready: Heap::new(), virtual_time: 0, greatest_finish: 0, run: None }
+    fn new(discipline: Discipline) -> Self {
+        let work = match discipline {
+            Discipline::StartTags => None,
+            Discipline::FinishTags => Some(Box::default()),
+        };
+        Self { ready: Heap::new(), work, reached: 0, greatest_finish: 0, run: None }
     }
 
-    /// The start of a request becomes its tag's position in the order.
-    pub(crate) fn make_ready(&mut self, slot: u32, start: u128) {
-        self.ready.set(slot, start as u64);
+    /// v: no request that arrives now starts before it.
+    pub(crate) fn virtual_time(&self) -> u128 {
+        self.work.as_ref().map_or(self.reached, |work| work.at(self.reached))
+    }
+
+    /// A flow with an eligible request takes its place in the order. The finish tag is asked for only where it counts:
+    /// it takes the size of the request, which need not be fetched from memory before its turn otherwise.
+    pub(crate) fn make_ready(&mut self, slot: u32, start: u128, finish: impl FnOnce() -> u128) {
+        let Some(work) = &mut self.work else { return self.ready.set(slot, start as u64) };
+        work.waits(slot, start);
+        self.ready.set(slot, finish() as u64);
     }
 
     /// The flow has no eligible request any more, or is no longer of this lane.
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.ready.remove(slot);
+        if let Some(work) = &mut self.work {
+            self.reached = work.at(self.reached);
+            work.waits_no_more(slot);
+        }
         if self.run.is_some_and(|run| run.slot == slot) {
             self.run = None;
         }
@@ -153,8 +178,8 @@ impl Lane {
         (near && cost.raw() <= run.cost_left).then_some(run.slot)
     }
 
-    /// The request chosen by the tags goes: v becomes its start tag, and a batch may begin. v does not go back
-    /// where a credit put a tag behind it.
+    /// The request chosen by the tags goes, and a batch may begin. With start tags v becomes the request's, and does
+    /// not go back where a credit put a tag behind it.
     pub(crate) fn chose(
         &mut self,
         slot: u32,
@@ -163,7 +188,13 @@ impl Lane {
         extent: Extent,
         batch: Option<&Batch>,
     ) {
-        self.virtual_time = self.virtual_time.max(start);
+        match &mut self.work {
+            None => self.reached = self.reached.max(start),
+            Some(work) => {
+                self.reached = work.at(self.reached);
+                work.serves(start);
+            }
+        }
         self.greatest_finish = self.greatest_finish.max(finish);
         self.run = batch.map(|batch| Run {
             slot,
@@ -173,7 +204,8 @@ impl Lane {
         });
     }
 
-    /// A request goes because it follows another. v stays: it may not run past the tags of those who wait.
+    /// A request goes because it follows another. It does not move v, which may not run past the tags of those who
+    /// wait.
     pub(crate) fn followed(&mut self, finish: u128, extent: Extent, cost: Cost) {
         self.greatest_finish = self.greatest_finish.max(finish);
         if let Some(run) = &mut self.run {
@@ -183,7 +215,7 @@ impl Lane {
         }
     }
 
-    /// A request goes by its reservation. v stays: the flow may be far ahead of those who wait. `finish` is where
+    /// A request goes by its reservation. It does not move v: the flow may be far ahead of those who wait. `finish` is where
     /// its reservation has taken it, with a bound to that; the result is its finish tag.
     ///
     /// mClock charges a reserved request to the shares like any other, so that a flow gets the larger of its
@@ -191,7 +223,7 @@ impl Lane {
     /// ever. Here that is forgiven beyond [`AHEAD`]: a flow pays for what it had lately, as an idle one gets
     /// nothing for what it did not have. It also keeps all tags of a lane within reach of each other.
     pub(crate) fn reserved(&mut self, slot: u32, finish: u128, farthest: u128) -> u128 {
-        let finish = finish.min(self.virtual_time + farthest);
+        let finish = finish.min(self.virtual_time() + farthest);
         self.greatest_finish = self.greatest_finish.max(finish);
         if self.run.is_some_and(|run| run.slot == slot) {
             self.run = None;
@@ -199,17 +231,24 @@ impl Lane {
         finish
     }
 
-    /// At the end of a busy period v becomes the greatest finish tag (Goyal, Vin, Cheng 1996).
+    /// At the end of a busy period v becomes the greatest finish tag (Goyal, Vin, Cheng 1996; Bruno et al. 1999).
     fn completed(&mut self, outstanding: u32) {
-        if outstanding == 0 && self.ready.is_empty() {
-            self.virtual_time = self.virtual_time.max(self.greatest_finish);
+        if outstanding > 0 {
+            return;
+        }
+        if let Some(work) = &mut self.work {
+            self.reached = work.at(self.reached);
+            work.rests();
+        }
+        if self.ready.is_empty() {
+            self.reached = self.reached.max(self.greatest_finish);
             self.run = None;
         }
     }
 
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, virtual_time: u128) {
-        self.virtual_time = virtual_time;
+        self.reached = virtual_time;
         self.greatest_finish = virtual_time;
     }
 }

@@ -1,8 +1,8 @@
 //! Request schedulers and shapers: who goes next, and when.
 //!
 //! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
-//! outstanding, with a [reservation](Sfq::set_reservation), a [limit](Limit) and a [delay](Sfq::set_delay) per
-//! flow. [`TokenBucket`] is the shaper beneath the limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
+//! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a [limit](Limit) and a
+//! [delay](Sfq::set_delay) per flow. [`TokenBucket`] is the shaper beneath bucket and limit. All of it is pull-style and pure: the owner tells the time and asks, and gets a request,
 //! nothing, or the time before which there will be nothing.
 //!
 //! ```
@@ -17,10 +17,10 @@
 //!     let extent = Extent { offset: 0, bytes: 4_096 };
 //!     scheduler.enqueue(backup, now, request, extent).map_err(|refused| refused.reason)?;
 //! }
-//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "first" });
+//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "first", released: now });
 //! assert_eq!(scheduler.pull(now), Pull::Nothing, "the window is full");
 //! scheduler.complete(backup, now)?;
-//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "second" });
+//! assert_eq!(scheduler.pull(now), Pull::Request { flow: backup, request: "second", released: now });
 //! # Ok(())
 //! # }
 //! ```
@@ -30,10 +30,12 @@
 mod bucket;
 mod clock;
 mod cost;
+mod discipline;
 mod error;
 mod flow;
 mod heap;
 mod lane;
+mod leaky_bucket;
 mod limit;
 mod reservation;
 mod sfq;
@@ -42,9 +44,11 @@ mod window;
 
 pub use bucket::{Rate, TokenBucket};
 pub use cost::{Cost, CostModel};
+pub use discipline::{Discipline, Refill};
 pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
 pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
 pub use lane::Batch;
+pub use leaky_bucket::{BucketStatus, LeakyBucket};
 pub use limit::{Beyond, Limit};
 pub use reservation::ReservedService;
 pub use sfq::{Pull, Sfq, SfqConfig};

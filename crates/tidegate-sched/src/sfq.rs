@@ -1,4 +1,4 @@
-//! Start-time fair queueing with a bound on what is outstanding.
+//! Fair queueing by start tags or finish tags, with a bound on what is outstanding.
 
 mod order;
 
@@ -9,10 +9,12 @@ use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
 use crate::clock::Clock;
 use crate::cost::{Cost, CostModel};
+use crate::discipline::{Discipline, Refill};
 use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
 use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
 use crate::heap::{Heap, Linear};
 use crate::lane::{Batch, Lanes};
+use crate::leaky_bucket::LeakyBucket;
 use crate::limit::Limit;
 use crate::reservation::{Reservation, Reservations};
 use crate::spacing::Spacing;
@@ -21,8 +23,12 @@ use crate::window::{Admission, Gate};
 /// What holds for a scheduler as a whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SfqConfig {
+    /// Which tag goes first.
+    pub discipline: Discipline,
     /// D, how many requests may be outstanding; `None`: any number. Fractions are kept over time.
     pub window: Option<Window>,
+    /// When the window is filled up again.
+    pub refill: Refill,
     /// How size becomes cost.
     pub cost: CostModel,
     /// Whether, and how long, to stay with a flow whose requests are close to each other.
@@ -33,13 +39,30 @@ pub struct SfqConfig {
 }
 
 impl Default for SfqConfig {
-    /// No window, 64 KiB per I/O, batches by [`Batch::default`], no credit.
+    /// Start tags, no window, 64 KiB per I/O, batches by [`Batch::default`], no credit.
     fn default() -> Self {
         Self {
+            discipline: Discipline::StartTags,
             window: None,
+            refill: Refill::OneByOne,
             cost: CostModel::default(),
             batch: Some(Batch::default()),
             idle_credit: Cost::ZERO,
+        }
+    }
+}
+
+impl SfqConfig {
+    /// YFQ, with batches to the storage of up to so many requests: finish tags, and nothing that goes out of their
+    /// order.
+    #[must_use]
+    pub fn yfq(batch: Window) -> Self {
+        Self {
+            discipline: Discipline::FinishTags,
+            window: Some(batch),
+            refill: Refill::InBatches,
+            batch: None,
+            ..Self::default()
         }
     }
 }
@@ -53,6 +76,9 @@ pub enum Pull<T> {
         flow: FlowId,
         /// The request.
         request: T,
+        /// Since when it could have gone, on the caller's clock: its delay, as it is now, was over, its bucket had released
+        /// it, and its limit did not hold it at the head of its queue. For a flow without these it is when it arrived.
+        released: Instant,
     },
     /// Nothing can go until a request arrives, one completes, or a setting changes.
     Nothing,
@@ -61,7 +87,7 @@ pub enum Pull<T> {
     NotBefore(Instant),
 }
 
-/// SFQ(D) with reservations and limits: flows share what the storage does in proportion to their weights, none
+/// SFQ(D) or YFQ, with reservations and limits: flows share what the storage does in proportion to their weights, none
 /// gets less than its reservation or more than its limit.
 ///
 /// # Order of calls
@@ -79,6 +105,9 @@ pub enum Pull<T> {
 /// Queueing*, SIGCOMM 1996). Up to D requests are outstanding at once, where v follows dispatches (W. Jin, J. S.
 /// Chase, J. Kaur, *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004: SFQ(D)).
 ///
+/// That is [`Discipline::StartTags`]. With [`Discipline::FinishTags`] the least finish tag goes first, and v is the least
+/// start tag of those that wait and of the one dispatched last: YFQ. Everything else is the same.
+///
 /// Only the request at the head of a queue has a tag. For a flow that always has an eligible request this is
 /// the published rule, since v cannot pass a tag that waits. A flow that its delay or limit holds back
 /// gets its tag when it becomes eligible, so that it saves up nothing against the others meanwhile.
@@ -91,11 +120,12 @@ pub enum Pull<T> {
 /// request go:
 ///
 /// 1. the flow whose tag is earliest, if it is not later than now: the *constraint-based* phase;
-/// 2. else the flow with the least start tag: the *weight-based* phase. Its R stays (mClock: the tags of its further
+/// 2. else the flow with the least start tag (or finish tag): the *weight-based* phase. Its R stays (mClock: the tags of its further
 ///    requests go back by c/r), so that a flow does not have to repay what its shares gave it;
 /// 3. else, by their weights, flows beyond a [soft limit](crate::Beyond::Surplus).
 ///
-/// A request that goes by reservation advances the flow's start tag by c/φ like any other, and v not at all.
+/// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does
+/// not make v its own.
 /// A flow thus gets the larger of its reservation and its share, and what is left goes by shares. The reservation
 /// goes through the same window as everything else; it changes who is next, never how much is outstanding.
 ///
@@ -109,6 +139,16 @@ pub enum Pull<T> {
 /// part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it comes back one
 /// request is due at once.
 ///
+/// # Buckets
+///
+/// A [`LeakyBucket`] is ahead of all of this: what it has not released is not there for the rest of the scheduler, as
+/// what a delay holds. A request passes the delay first, then the bucket, then the limit.
+///
+/// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the rate.
+/// - A [`Limit`], soft or hard, applies to what is released. Only that can go as [surplus](crate::Beyond::Surplus): the
+///   bucket itself knows no surplus, whoever sets it raises its rate.
+/// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
+///
 /// # What holds
 ///
 /// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the costs dispatched differ by
@@ -116,7 +156,12 @@ pub enum Pull<T> {
 /// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's bound. Of the costs
 /// *completed* up to D requests are still open, whence the factor D + 1 of Jin's bound.
 ///
-/// An eligible request goes whenever the window has room (work conservation). Within a flow order is first in,
+/// With finish tags c_i/φ_i + c_j/φ_j becomes max(c_i/φ_i, c_j/φ_j) + m, where m is the greatest c/φ of **all** flows. For
+/// who goes by finish tags never gets further ahead of the start tag S of another that waits than that one's c/φ, since
+/// its own finish tag was at most `S + c/φ`; and what v is, whence a flow that was idle starts, is the start tag of
+/// somebody who waits. So two flows may begin such a stretch m apart, and one may end it c/φ ahead.
+///
+/// An eligible request goes whenever the window has room (work conservation), except with [`Refill::InBatches`]. Within a flow order is first in,
 /// first out. Exempt flows share among themselves by tags of their own, ahead of the window and outside
 /// of it: they can neither be held by it nor move the virtual time of the others.
 ///
@@ -153,10 +198,10 @@ impl<T> Sfq<T> {
             clock: Clock::default(),
             flows: Slab::with_capacity(1),
             generation: 0,
-            lanes: Lanes::new(),
+            lanes: Lanes::new(config.discipline),
             held: Heap::new(),
             reservations: Reservations::new(),
-            gate: Gate::new(config.window),
+            gate: Gate::new(config.window, config.refill),
             spacing: Spacing::default(),
             exempt_outstanding: 0,
             queued: 0,
@@ -195,12 +240,15 @@ impl<T> Sfq<T> {
         Ok(requests)
     }
 
-    /// Changes a flow's weight, from the next request dispatched on.
+    /// Changes a flow's weight, from the next request dispatched on, and its place by finish tags at once.
     ///
     /// # Errors
     /// [`UnknownFlow`].
     pub fn set_weight(&mut self, id: FlowId, weight: Shares) -> Result<(), UnknownFlow> {
         self.flow_mut(id)?.set_weight(weight);
+        if self.lanes.discipline == Discipline::FinishTags {
+            self.retag(id.slot);
+        }
         Ok(())
     }
 
@@ -247,8 +295,25 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
+    /// Sets, changes or lifts a flow's leaky bucket. Tokens and what is released outlive a change. Requests that are queued
+    /// when a flow gets its first bucket are in front of it; when it loses it, they count from their arrival.
+    ///
+    /// # Errors
+    /// [`UnknownFlow`].
+    pub fn set_bucket(
+        &mut self,
+        id: FlowId,
+        bucket: Option<LeakyBucket>,
+        now: Instant,
+    ) -> Result<(), UnknownFlow> {
+        let now = self.clock.read(now);
+        self.flow_mut(id)?.set_bucket(bucket, now);
+        self.place(id.slot, now);
+        Ok(())
+    }
+
     /// Sets how long each request of a flow is held after its arrival. Those already held are held for the new
-    /// time, counted from their arrival.
+    /// time, counted from their arrival; those that a [bucket](Self::set_bucket) has released stay released.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -256,6 +321,7 @@ impl<T> Sfq<T> {
         let now = self.clock.read(now);
         let flow = self.flow_mut(id)?;
         if flow.delay != delay {
+            flow.settle_bucket(now);
             flow.delay = delay;
             self.place(id.slot, now);
         }
@@ -438,6 +504,7 @@ impl<T> Sfq<T> {
                 .as_ref()
                 .and_then(|terms| terms.reservation.as_ref())
                 .map(|reservation| reservation.service(self.clock.peek(now))),
+            bucket: flow.bucket_status(self.clock.peek(now)),
         })
     }
 
@@ -458,8 +525,8 @@ mod tests {
     use super::*;
 
     /// The order of 600 requests of four flows when virtual time begins at `origin`.
-    fn order(origin: u128) -> Vec<u32> {
-        let mut scheduler = Sfq::new(SfqConfig { batch: None, ..SfqConfig::default() });
+    fn order(discipline: Discipline, origin: u128) -> Vec<u32> {
+        let mut scheduler = Sfq::new(SfqConfig { discipline, batch: None, ..SfqConfig::default() });
         scheduler.lanes.get_mut(LaneName::Windowed).start_at(origin);
         for (flow, shares) in (0..4).zip([1, 7, 100, 999_983]) {
             let weight = Shares::new(shares).unwrap();
@@ -502,19 +569,24 @@ mod tests {
         let protected = scheduler.add_flow(&FlowConfig { exempt: true, ..FlowConfig::default() }, at(71));
         for _ in 0..2 {
             scheduler.enqueue(protected, at(71), 1, extent).unwrap();
-            assert_eq!(scheduler.pull(at(71)), Pull::Request { flow: protected, request: 1 });
+            assert_eq!(
+                scheduler.pull(at(71)),
+                Pull::Request { flow: protected, request: 1, released: at(71) }
+            );
         }
     }
 
     /// The heap sees only the low half of a tag; this crosses its ends.
     #[test]
     fn order_does_not_depend_on_where_virtual_time_stands() {
-        let expected = order(0);
-        assert_eq!(expected.len(), 600);
-        for origin in
-            [u128::from(u64::MAX), u128::from(u64::MAX) - (1 << 50), (1 << 63) - 1, (1 << 100) - 12_345]
-        {
-            assert_eq!(order(origin), expected, "origin {origin}");
+        for discipline in [Discipline::StartTags, Discipline::FinishTags] {
+            let expected = order(discipline, 0);
+            assert_eq!(expected.len(), 600);
+            for origin in
+                [u128::from(u64::MAX), u128::from(u64::MAX) - (1 << 50), (1 << 63) - 1, (1 << 100) - 12_345]
+            {
+                assert_eq!(order(discipline, origin), expected, "{discipline:?}, origin {origin}");
+            }
         }
     }
 }

@@ -8,6 +8,8 @@
 
 use tidegate_units::{Instant, Window};
 
+use crate::discipline::Refill;
+
 /// Binary digits behind the point of a window.
 const BITS: u32 = 20;
 const ONE: i64 = 1 << BITS;
@@ -50,16 +52,26 @@ pub(crate) struct Gate {
     balanced_at: Instant,
     /// Whether a request waits at the gate. Without demand no balance is earned.
     waiting: bool,
+    /// The batch under way; `None`: requests go one by one.
+    batch: Option<Sent>,
+}
+
+/// What has gone of a batch since nothing was outstanding, and whether more may.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    requests: u32,
+    closed: bool,
 }
 
 impl Gate {
-    pub(crate) fn new(window: Option<Window>) -> Self {
+    pub(crate) fn new(window: Option<Window>, refill: Refill) -> Self {
         Self {
             window: window.map(whole_and_fraction),
             outstanding: 0,
             balance: 0,
             balanced_at: Instant::ZERO,
             waiting: false,
+            batch: (refill == Refill::InBatches).then(Sent::default),
         }
     }
 
@@ -77,15 +89,26 @@ impl Gate {
     pub(crate) fn dispatched(&mut self, now: Instant) {
         self.settle(now);
         self.outstanding += 1;
+        if let Some(batch) = &mut self.batch {
+            batch.requests += 1;
+        }
     }
 
     pub(crate) fn completed(&mut self, now: Instant) {
         self.settle(now);
         self.outstanding -= 1;
+        if let Some(batch) = self.batch.as_mut().filter(|_| self.outstanding == 0) {
+            *batch = Sent::default();
+        }
     }
 
     /// May a request that waits now go?
     pub(crate) fn admit(&mut self, now: Instant) -> Admission {
+        if self.batch.is_some_and(|batch| self.is_sent(batch)) {
+            self.settle(now);
+            self.waiting = true;
+            return Admission::Shut;
+        }
         let Some((whole, fraction)) = self.window else { return Admission::Open };
         if self.outstanding < whole {
             return Admission::Open;
@@ -109,6 +132,15 @@ impl Gate {
             self.settle(now);
             self.waiting = false;
         }
+        if let Some(batch) = &mut self.batch {
+            batch.closed = self.outstanding > 0;
+        }
+    }
+
+    /// Whether no more of the batch may go. One of a fractional window may be one larger than ⌊w⌋.
+    fn is_sent(&self, batch: Sent) -> bool {
+        let full = |(whole, fraction): (u32, i64)| batch.requests >= whole + u32::from(fraction != 0);
+        batch.closed || self.window.is_some_and(full)
     }
 
     fn settle(&mut self, now: Instant) {
@@ -144,7 +176,7 @@ mod tests {
     }
 
     fn gate(window: f64) -> Gate {
-        Gate::new(Some(Window::new(window)))
+        Gate::new(Some(Window::new(window)), Refill::OneByOne)
     }
 
     /// Lets requests through as fast as the gate allows; each is outstanding for the next of `latencies`.
@@ -261,6 +293,26 @@ mod tests {
         gate.dispatched(at(2 * hour));
         gate.completed(at(2 * hour + 1_000_000));
         assert_eq!(gate.admit(at(2 * hour + 1_000_000)), Admission::NotBefore(at(2 * hour + 2_000_000)));
+    }
+
+    #[test]
+    fn a_batch_is_refilled_when_all_of_it_is_done() {
+        let mut gate = Gate::new(Some(Window::new(2.5)), Refill::InBatches);
+        for _ in 0..3 {
+            assert_eq!(gate.admit(at(0)), Admission::Open);
+            gate.dispatched(at(0));
+        }
+        for done in 0..3 {
+            assert_eq!(gate.admit(at(done)), Admission::Shut, "{done} of 3 done");
+            gate.completed(at(done));
+        }
+        assert_eq!(gate.admit(at(3)), Admission::Open);
+        gate.dispatched(at(3));
+        gate.idle(at(3));
+        assert_eq!(gate.admit(at(4)), Admission::Shut, "came after the batch was closed");
+        gate.completed(at(5));
+        gate.idle(at(5));
+        assert_eq!(gate.admit(at(6)), Admission::Open);
     }
 
     proptest! {

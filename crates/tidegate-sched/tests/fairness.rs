@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Beyond, Cost, CostModel, Extent, FlowConfig, FlowId, Limit, Pull, Sfq, SfqConfig,
+    Batch, Beyond, Cost, CostModel, Discipline, Extent, FlowConfig, FlowId, Limit, Pull, Refill, Sfq,
+    SfqConfig,
 };
 use tidegate_units::{Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -56,6 +57,23 @@ impl Published {
     }
 }
 
+fn discipline() -> impl Strategy<Value = Discipline> {
+    prop_oneof![Just(Discipline::StartTags), Just(Discipline::FinishTags)]
+}
+
+/// The next request of a scheduler that always has one waiting; as many complete as it takes.
+fn next_of<T>(scheduler: &mut Sfq<T>, running: &mut Vec<FlowId>, which: usize) -> (FlowId, T) {
+    loop {
+        if let Pull::Request { flow, request, .. } = scheduler.pull(Instant::ZERO) {
+            running.push(flow);
+            return (flow, request);
+        }
+        assert!(!running.is_empty(), "backlogged, and nothing is outstanding");
+        let flow = running.swap_remove(which % running.len());
+        scheduler.complete(flow, Instant::ZERO).unwrap();
+    }
+}
+
 fn plain(window: f64) -> SfqConfig {
     SfqConfig { window: Some(Window::new(window)), batch: None, ..SfqConfig::default() }
 }
@@ -92,7 +110,7 @@ proptest! {
             } else if action < 8 {
                 let expected = if oracle.outstanding < depth as usize { oracle.may_go() } else { Vec::new() };
                 match scheduler.pull(Instant::ZERO) {
-                    Pull::Request { flow, request } => {
+                    Pull::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(
                             expected.contains(&(which, request)),
@@ -111,9 +129,13 @@ proptest! {
         }
     }
 
-    /// |W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j), over **every** stretch of dispatches.
+    /// |W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j), over **every** stretch of dispatches;
+    /// with finish tags the bound has the greatest c/φ of all flows, and that of i or j, instead of that of i and of j.
     #[test]
     fn keeps_the_bound_over_every_stretch(
+        discipline in discipline(),
+        in_batches in any::<bool>(),
+        completions in prop::collection::vec(any::<usize>(), 1..20),
         depth in 1u32..6,
         flows in prop::collection::vec((1u32..1_000, 1u32..64), 2..5),
         batch in prop::option::of((1u32..8, 1u32..20)),
@@ -124,7 +146,9 @@ proptest! {
         let batch = batch.map(|(requests, ios)| Batch {
             locality: Bytes::from_mib(4), requests, cost: Cost::from_ios(ios),
         });
-        let config = SfqConfig { batch, idle_credit: Cost::from_ios(credit), ..plain(f64::from(depth)) };
+        let refill = if in_batches { Refill::InBatches } else { Refill::OneByOne };
+        let idle_credit = Cost::from_ios(credit);
+        let config = SfqConfig { discipline, refill, batch, idle_credit, ..plain(f64::from(depth)) };
         let model = CostModel::default();
         let mut scheduler = Sfq::new(config);
         let ids: Vec<FlowId> =
@@ -138,11 +162,10 @@ proptest! {
                 .unwrap();
         };
         // A history in which some were idle, so that credits and debts differ.
+        let (mut running, mut completions) = (Vec::new(), completions.iter().copied().cycle());
         for &flow in &early {
             next(&mut scheduler, flow % flows.len());
-            if let Pull::Request { flow, .. } = scheduler.pull(Instant::ZERO) {
-                scheduler.complete(flow, Instant::ZERO).unwrap();
-            }
+            next_of(&mut scheduler, &mut running, completions.next().unwrap());
         }
         for flow in 0..flows.len() {
             next(&mut scheduler, flow);
@@ -150,10 +173,7 @@ proptest! {
         }
         let mut work = vec![vec![0.0; flows.len()]];
         for _ in 0..150 {
-            let Pull::Request { flow, request } = scheduler.pull(Instant::ZERO) else {
-                panic!("backlogged and the window is open");
-            };
-            scheduler.complete(flow, Instant::ZERO).unwrap();
+            let (flow, request) = next_of(&mut scheduler, &mut running, completions.next().unwrap());
             let flow = ids.iter().position(|&id| id == flow).unwrap();
             next(&mut scheduler, flow);
             let mut sums = work.last().unwrap().clone();
@@ -161,12 +181,21 @@ proptest! {
             work.push(sums);
         }
         let extra = batch.map_or(0.0, |batch| batch.cost.as_ios());
+        let per_weight: Vec<f64> = flows
+            .iter()
+            .map(|&(shares, blocks)| model.cost(blocks * 16 * KIB).as_ios() / f64::from(shares))
+            .collect();
+        let greatest_of_all = per_weight.iter().copied().fold(0.0, f64::max);
         for i in 0..flows.len() {
             for j in 0..i {
                 let phi = [f64::from(flows[i].0), f64::from(flows[j].0)];
-                let greatest = [i, j].map(|flow| model.cost(flows[flow].1 * 16 * KIB).as_ios());
-                let bound = (greatest[0] + extra) / phi[0]
-                    + (greatest[1] + extra) / phi[1]
+                let by_costs = match discipline {
+                    Discipline::StartTags => per_weight[i] + per_weight[j],
+                    Discipline::FinishTags => per_weight[i].max(per_weight[j]) + greatest_of_all,
+                };
+                let bound = by_costs
+                    + extra / phi[0]
+                    + extra / phi[1]
                     + f64::from(credit) / phi[0].min(phi[1]);
                 for from in 0..work.len() {
                     for to in from..work.len() {
@@ -181,10 +210,11 @@ proptest! {
     /// Work conservation: while anything waits, exactly ⌊D⌋ are outstanding.
     #[test]
     fn the_window_is_full_while_anything_waits(
+        discipline in discipline(),
         depth in 1u32..6,
         steps in prop::collection::vec((any::<bool>(), 0usize..4), 1..200),
     ) {
-        let mut scheduler = Sfq::new(plain(f64::from(depth)));
+        let mut scheduler = Sfq::new(SfqConfig { discipline, ..plain(f64::from(depth)) });
         let ids: Vec<FlowId> = (1..5).map(|shares| scheduler.add_flow(&weight(shares), Instant::ZERO)).collect();
         let mut running = Vec::new();
         for (arrive, which) in steps {
@@ -386,13 +416,19 @@ fn a_flow_removed_with_requests_outstanding_keeps_their_place_in_the_window() {
     let old = scheduler.add_flow(&weight(1), Instant::ZERO);
     scheduler.enqueue(old, Instant::ZERO, 'a', Extent::default()).unwrap();
     scheduler.enqueue(old, Instant::ZERO, 'b', Extent::default()).unwrap();
-    assert_eq!(scheduler.pull(Instant::ZERO), Pull::Request { flow: old, request: 'a' });
+    assert_eq!(
+        scheduler.pull(Instant::ZERO),
+        Pull::Request { flow: old, request: 'a', released: Instant::ZERO }
+    );
     assert_eq!(scheduler.remove_flow(old), Ok(vec!['b']));
     let new = scheduler.add_flow(&weight(1), Instant::ZERO);
     scheduler.enqueue(new, Instant::ZERO, 'c', Extent::default()).unwrap();
     assert_eq!(scheduler.pull(Instant::ZERO), Pull::Nothing);
     scheduler.complete(old, Instant::ZERO).unwrap();
-    assert_eq!(scheduler.pull(Instant::ZERO), Pull::Request { flow: new, request: 'c' });
+    assert_eq!(
+        scheduler.pull(Instant::ZERO),
+        Pull::Request { flow: new, request: 'c', released: Instant::ZERO }
+    );
     assert!(scheduler.complete(old, Instant::ZERO).is_err());
 }
 
@@ -405,12 +441,32 @@ fn a_delay_counts_from_arrival_and_changes_for_what_is_held() {
     scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
     scheduler.enqueue(flow, at(4), 'b', Extent::default()).unwrap();
     assert_eq!(scheduler.pull(at(4)), Pull::NotBefore(at(10)));
-    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a' });
+    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
     assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(14)));
     scheduler.set_delay(flow, Latency::from_millis(50), at(11)).unwrap();
     assert_eq!(scheduler.pull(at(14)), Pull::NotBefore(at(54)));
     scheduler.set_delay(flow, Latency::from_millis(2), at(15)).unwrap();
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b' });
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(6) });
+}
+
+/// It used to wait for the limit as well.
+#[test]
+fn a_request_beyond_a_soft_limit_goes_as_surplus_as_soon_as_its_delay_is_over() {
+    let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+    let mut scheduler = Sfq::new(plain(8.0));
+    let limit = Limit {
+        iops: Some(Iops::new(1.0)),
+        bytes_per_s: None,
+        burst: Duration::ZERO,
+        beyond: Beyond::Surplus,
+    };
+    let config = FlowConfig { delay: Latency::from_millis(10), limit: Some(limit), ..weight(1) };
+    let flow = scheduler.add_flow(&config, at(0));
+    scheduler.enqueue(flow, at(0), 'a', Extent::default()).unwrap();
+    scheduler.enqueue(flow, at(5), 'b', Extent::default()).unwrap();
+    assert_eq!(scheduler.pull(at(10)), Pull::Request { flow, request: 'a', released: at(10) });
+    assert_eq!(scheduler.pull(at(10)), Pull::NotBefore(at(15)));
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: 'b', released: at(15) });
 }
 
 #[test]
@@ -420,7 +476,7 @@ fn a_clock_set_back_does_not_freeze_what_is_held() {
     let flow = scheduler.add_flow(&FlowConfig { delay: Latency::from_millis(10), ..weight(1) }, at(0));
     scheduler.enqueue(flow, at(3_600_000), (), Extent::default()).unwrap();
     assert_eq!(scheduler.pull(at(5)), Pull::NotBefore(at(15)));
-    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: () });
+    assert_eq!(scheduler.pull(at(15)), Pull::Request { flow, request: (), released: at(15) });
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Batch, Beyond, Capacity, CompleteError, Cost, Extent, FlowConfig, FlowId, Limit, Pull, Refusal, Sfq,
-    SfqConfig, UnknownFlow,
+    Batch, Beyond, Capacity, CompleteError, Cost, Discipline, Extent, FlowConfig, FlowId, LeakyBucket, Limit,
+    Pull, Refill, Refusal, Sfq, SfqConfig, UnknownFlow,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Iops, Latency, Shares, Window};
 
@@ -25,6 +25,7 @@ enum Operation {
     Delay { flow: usize, micros: u64 },
     Limit { flow: usize, limit: Option<(Option<f64>, Option<f64>, u64)>, beyond: Beyond },
     Reservation { flow: usize, reservation: Option<f64> },
+    Bucket { flow: usize, bucket: Option<(f64, u32, u64, Option<u32>)> },
     Window(Option<f64>),
     Spacing(u64),
     Advance(u64),
@@ -58,6 +59,13 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(flow, limit, beyond)| O::Limit { flow, limit, beyond }),
         2 => (flow(), prop::option::of(prop_oneof![Just(0.0), 1e-12f64..1.0, 1.0f64..1e5, Just(f64::MAX)]))
             .prop_map(|(flow, reservation)| O::Reservation { flow, reservation }),
+        2 => (flow(), prop::option::of((
+                prop_oneof![Just(0.0), 1.0f64..1e4, Just(f64::MAX)],
+                prop_oneof![0u32..10, Just(u32::MAX)],
+                prop_oneof![Just(0), Just(1_000_000), 1u64..5_000_000, Just(u64::MAX)],
+                prop::option::of(0u32..5),
+            )))
+            .prop_map(|(flow, bucket)| O::Bucket { flow, bucket }),
         2 => prop::option::of(prop_oneof![0.0f64..8.0, Just(f64::NAN), Just(f64::INFINITY), Just(0.0)])
             .prop_map(O::Window),
         1 => prop_oneof![Just(0), 0u64..50_000, Just(u64::MAX)].prop_map(O::Spacing),
@@ -72,6 +80,10 @@ struct ModelFlow {
     id: FlowId,
     exempt: bool,
     soft: bool,
+    /// How many released requests may wait behind the bucket, if there is one.
+    ahead: Option<usize>,
+    /// How many waited behind it when last seen.
+    released: usize,
     capacity: Capacity,
     queue: VecDeque<(u64, u32)>,
 }
@@ -80,6 +92,8 @@ struct ModelFlow {
 struct Model {
     scheduler: Sfq<u64>,
     now: u64,
+    /// Whether the clock has ever been, which makes times of before it meaningless.
+    was_set_back: bool,
     next_request: u64,
     window: Option<f64>,
     flows: Vec<ModelFlow>,
@@ -93,6 +107,7 @@ impl Model {
         Self {
             scheduler: Sfq::new(config),
             now: 0,
+            was_set_back: false,
             next_request: 0,
             window: config.window.map(Window::get),
             flows: Vec::new(),
@@ -116,7 +131,15 @@ impl Model {
                     .scheduler
                     .add_flow(&FlowConfig { weight, exempt, capacity, ..FlowConfig::default() }, now);
                 prop_assert!(!self.removed.contains(&id), "an identifier was used again");
-                self.flows.push(ModelFlow { id, exempt, soft: false, capacity, queue: VecDeque::new() });
+                self.flows.push(ModelFlow {
+                    id,
+                    exempt,
+                    soft: false,
+                    ahead: None,
+                    released: 0,
+                    capacity,
+                    queue: VecDeque::new(),
+                });
             }
             Operation::Remove { flow } if !self.flows.is_empty() => {
                 let flow = self.flows.remove(flow % count);
@@ -176,14 +199,32 @@ impl Model {
                 flow.soft = limit.is_some() && beyond == Beyond::Surplus;
                 self.scheduler.set_limit(flow.id, limit, now).unwrap();
             }
+            Operation::Bucket { flow, bucket } if !self.flows.is_empty() => {
+                let bucket = bucket.map(|(rate, size, tick, ahead)| LeakyBucket {
+                    rate: Iops::new(rate),
+                    size,
+                    tick: Duration::from_nanos(tick),
+                    ahead,
+                });
+                let flow = &mut self.flows[flow % count];
+                flow.ahead =
+                    bucket.map(|bucket| bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize));
+                self.scheduler.set_bucket(flow.id, bucket, now).unwrap();
+            }
             Operation::Window(window) => {
                 self.window = window.map(|window| Window::new(window).get());
                 self.scheduler.set_window(window.map(Window::new), now);
             }
             Operation::Spacing(micros) => self.scheduler.set_spacing(Latency::from_micros(micros)),
             Operation::Advance(nanos) => self.now = self.now.saturating_add(nanos),
-            Operation::JumpBack(nanos) => self.now = self.now.saturating_sub(nanos),
-            Operation::JumpTo(nanos) => self.now = nanos,
+            Operation::JumpBack(nanos) => {
+                self.now = self.now.saturating_sub(nanos);
+                self.was_set_back = true;
+            }
+            Operation::JumpTo(nanos) => {
+                self.was_set_back |= nanos < self.now;
+                self.now = nanos;
+            }
             _ => {}
         }
         self.check()
@@ -218,7 +259,8 @@ impl Model {
         let now = self.now();
         let windowed = self.scheduler.outstanding();
         match self.scheduler.pull(now) {
-            Pull::Request { flow: id, request } => {
+            Pull::Request { flow: id, request, released } => {
+                prop_assert!(released <= now || self.was_set_back, "dispatched before it was released");
                 let flow = self.flows.iter_mut().find(|flow| flow.id == id);
                 prop_assert!(flow.is_some(), "a request of a flow that is gone");
                 let flow = flow.unwrap();
@@ -248,10 +290,17 @@ impl Model {
         let outstanding =
             self.outstanding.values().fold([0, 0], |sum, count| [sum[0] + count[0], sum[1] + count[1]]);
         prop_assert_eq!([self.scheduler.exempt_outstanding(), self.scheduler.outstanding()], outstanding);
-        for flow in &self.flows {
+        for flow in &mut self.flows {
             let status = self.scheduler.status(flow.id, now).unwrap();
             prop_assert_eq!(status.queued, flow.queue.len());
             prop_assert_eq!(status.oldest.is_some(), !flow.queue.is_empty());
+            prop_assert_eq!(status.bucket.is_some(), flow.ahead.is_some());
+            if let (Some(bucket), Some(ahead)) = (status.bucket, flow.ahead) {
+                prop_assert!(bucket.released + bucket.held <= flow.queue.len());
+                // What was released under a larger bound stays.
+                prop_assert!(bucket.released <= ahead.max(flow.released));
+                flow.released = bucket.released;
+            }
             prop_assert_eq!(
                 status.outstanding,
                 self.outstanding.get(&flow.id).map_or(0, |count| count.iter().sum())
@@ -267,9 +316,11 @@ impl Model {
     /// With nothing in the way, everything comes out within a second for each request.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let now = self.now();
-        for flow in &self.flows {
+        for flow in &mut self.flows {
             self.scheduler.set_delay(flow.id, Latency::ZERO, now).unwrap();
             self.scheduler.set_limit(flow.id, None, now).unwrap();
+            self.scheduler.set_bucket(flow.id, None, now).unwrap();
+            flow.ahead = None;
         }
         let left = self.scheduler.queued();
         for _ in 0..left + 1 {
@@ -292,12 +343,16 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(
+        discipline in prop_oneof![Just(Discipline::StartTags), Just(Discipline::FinishTags)],
+        refill in prop_oneof![3 => Just(Refill::OneByOne), 1 => Just(Refill::InBatches)],
         window in prop::option::of(0.0f64..8.0),
         batch in prop::option::of(Just(Batch::default())),
         credit in 0u32..100,
         operations in prop::collection::vec(operation(), 1..300),
     ) {
         let mut model = Model::new(SfqConfig {
+            discipline,
+            refill,
             window: window.map(Window::new),
             batch,
             idle_credit: Cost::from_ios(credit),

@@ -144,7 +144,7 @@ proptest! {
                 let (may_go, reserved) =
                     if oracle.outstanding < depth as usize { oracle.may_go(now) } else { (Vec::new(), false) };
                 match scheduler.pull(at(now)) {
-                    Pull::Request { flow, request } => {
+                    Pull::Request { flow, request, .. } => {
                         let which = ids.iter().position(|&id| id == flow).unwrap();
                         prop_assert!(may_go.contains(&which), "{which} went, {may_go:?} might");
                         prop_assert_eq!(oracle.go(which, reserved), request);
@@ -234,7 +234,7 @@ impl Bench {
             }
             let mut wake = u64::MAX;
             match self.scheduler.pull(now) {
-                Pull::Request { flow, request: bytes } => {
+                Pull::Request { flow, request: bytes, .. } => {
                     let ios = f64::from(bytes.max(64 * KIB)) / f64::from(64 * KIB);
                     let service = (ios * 1e9 / self.capacity * self.jitter()) as u64;
                     self.free_at = self.free_at.max(self.now) + service;
@@ -482,7 +482,7 @@ fn exemption_ends_at_the_soft_limit() {
     assert_eq!(next(), (Some(other), 2, 1), "the window of one is full");
     assert_eq!(next(), (None, 2, 1));
     scheduler.complete(other, at(1)).unwrap();
-    assert_eq!(scheduler.pull(at(1)), Pull::Request { flow: exempt, request: () });
+    assert_eq!(scheduler.pull(at(1)), Pull::Request { flow: exempt, request: (), released: at(0) });
     assert_eq!((scheduler.exempt_outstanding(), scheduler.outstanding()), (2, 1));
 }
 

@@ -3,7 +3,7 @@
 use tidegate_units::Instant;
 
 use super::{Pull, Sfq};
-use crate::cost::Cost;
+use crate::cost::{Cost, CostModel};
 use crate::flow::{Flow, FlowId, LaneName, Queued, Standing, Terms};
 use crate::lane::{AHEAD, Lane};
 
@@ -34,7 +34,7 @@ impl<T> Sfq<T> {
                 if !self.lanes.is_ready(LaneName::Surplus, slot) {
                     self.withdraw(slot, now);
                     let lane = self.lanes.get_mut(LaneName::Surplus);
-                    tag_surplus(&mut self.flows[slot as usize], lane, slot);
+                    tag_surplus(&mut self.flows[slot as usize], lane, slot, self.cost);
                 }
                 self.held.set(slot, until.as_nanos());
             }
@@ -44,7 +44,7 @@ impl<T> Sfq<T> {
                 }
                 self.held.remove(slot);
                 self.lanes.withdraw(LaneName::Surplus, slot);
-                tag(flow, self.lanes.get_mut(flow.lane), slot, self.idle_credit);
+                tag(flow, self.lanes.get_mut(flow.lane), slot, self.cost, self.idle_credit);
                 if let (LaneName::Windowed, Some(reservation)) = (flow.lane, flow.reservation_mut()) {
                     self.reservations.enter(slot, reservation, now);
                 }
@@ -62,6 +62,16 @@ impl<T> Sfq<T> {
         }
     }
 
+    /// Gives a flow whose weight has changed the place that its head now has by its finish tag.
+    pub(super) fn retag(&mut self, slot: u32) {
+        let flow = &self.flows[slot as usize];
+        for name in [flow.lane, LaneName::Surplus] {
+            if self.lanes.is_ready(name, slot) {
+                self.lanes.get_mut(name).make_ready(slot, flow.start, || head_finish(flow, self.cost));
+            }
+        }
+    }
+
     /// Takes the next request of a lane that has one ready.
     pub(super) fn dispatch(&mut self, name: LaneName, now: Instant) -> Pull<T> {
         let due = if name == LaneName::Windowed { self.reservations.due(now) } else { None };
@@ -75,7 +85,7 @@ impl<T> Sfq<T> {
         let (slot, _) = lane.ready.first().expect("the caller saw a ready flow");
         let slot = due.or(following).unwrap_or(slot);
         let flow = &mut self.flows[slot as usize];
-        let Queued { request, extent, .. } = flow.queue.pop_front().expect(READY);
+        let (Queued { request, extent, .. }, released) = flow.take_head(now).expect(READY);
         let cost = self.cost.cost(extent.bytes);
         let mut finish = flow.start + flow.advance(cost);
         if due.is_some() {
@@ -108,7 +118,7 @@ impl<T> Sfq<T> {
             self.gate.dispatched(now);
             self.spacing.dispatched(now);
         }
-        Pull::Request { flow: id, request }
+        Pull::Request { flow: id, request, released: self.clock.callers(released) }
     }
 
     /// What a dispatch under the window means for reservations.
@@ -131,13 +141,13 @@ impl<T> Sfq<T> {
         let flow = &mut self.flows[slot as usize];
         match (flow.standing(now), name) {
             (Standing::Ready, LaneName::Exempt | LaneName::Windowed) => {
-                tag(flow, self.lanes.get_mut(name), slot, self.idle_credit);
+                tag(flow, self.lanes.get_mut(name), slot, self.cost, self.idle_credit);
                 if let Some(reservation) = flow.reservation_mut().filter(|_| reserved) {
                     self.reservations.stay(slot, reservation);
                 }
             }
             (Standing::Beyond(until), LaneName::Surplus) => {
-                tag_surplus(flow, self.lanes.get_mut(name), slot);
+                tag_surplus(flow, self.lanes.get_mut(name), slot, self.cost);
                 self.held.set(slot, until.as_nanos());
             }
             (Standing::Empty, _) => self.withdraw(slot, now),
@@ -153,16 +163,21 @@ impl<T> Sfq<T> {
     }
 }
 
-/// Gives the head of a flow its start tag, and its place in the order.
-fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, idle_credit: Cost) {
+/// Gives the head of a flow its tags, and its place in the order.
+fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, model: CostModel, idle_credit: Cost) {
     let credit = flow.advance(idle_credit);
-    flow.start = flow.finish.max(lane.virtual_time.saturating_sub(credit));
-    lane.make_ready(slot, flow.start);
+    flow.start = flow.finish.max(lane.virtual_time().saturating_sub(credit));
+    lane.make_ready(slot, flow.start, || head_finish(flow, model));
 }
 
 /// The same among those beyond their limits.
-fn tag_surplus<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32) {
+fn tag_surplus<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, model: CostModel) {
     let finish = flow.terms.as_ref().map_or(0, |terms| terms.surplus_finish);
-    flow.start = finish.max(lane.virtual_time);
-    lane.make_ready(slot, flow.start);
+    flow.start = finish.max(lane.virtual_time());
+    lane.make_ready(slot, flow.start, || head_finish(flow, model));
+}
+
+/// Finish tag of the request at the head of a ready flow.
+fn head_finish<T>(flow: &Flow<T>, model: CostModel) -> u128 {
+    flow.start + flow.advance(model.cost(flow.queue.front().expect(READY).extent.bytes))
 }

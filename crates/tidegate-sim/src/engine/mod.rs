@@ -345,6 +345,7 @@ impl<'a> Simulation<'a> {
             weight: vm.shares,
             exempt: vm.protected,
             reservation: vm.reservation,
+            bucket: None,
             limit: vm.limit,
             delay: Latency::ZERO,
             // What a workload may have under way is bounded where it issues.

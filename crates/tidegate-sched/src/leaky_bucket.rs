@@ -1,0 +1,184 @@
+//! A leaky bucket ahead of the fair queue: it decides when a request may begin to wait for its turn.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate_units::{Instant, Iops};
+
+use crate::bucket::TokenBucket;
+
+/// The leaky bucket of a flow, ahead of the fair queue (H. D. Lee, Y. J. Nam, K. J. Jung, S. G. Jung, C. Park, *Regulating
+/// I/O Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §3.1 and table 1).
+///
+/// A request that gets a token is *released*: from then on it is one of those among whom the scheduler chooses, and it
+/// has had its token whatever the scheduler does. A [`Limit`](crate::Limit) in contrast takes its token when a request is
+/// dispatched, so that tokens pile up while the flow waits for its turn. Every request takes one token, whatever its
+/// size.
+///
+/// Over any stretch of time t at most `σ + ρ·(t + tick)` requests are released. The tick is part of the bound: a stretch
+/// that begins just before one and ends with it has the bucket's contents and a whole tick's tokens. With changing
+/// rates ρ·(t + tick) is what comes in during the ticks that the stretch touches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LeakyBucket {
+    /// ρ: tokens per second. Zero releases nothing once the bucket is empty.
+    pub rate: Iops,
+    /// σ: how many tokens pile up while nothing asks for them. Zero counts as one. The bucket is full at first.
+    pub size: u32,
+    /// 1/γ: tokens appear at whole multiples of this time and at no other, as many at once as the rate gives for the time
+    /// since the last; zero: as they come. The multiples are counted from the first time that the scheduler was told.
+    /// What does not fit into the bucket is lost, so that no rate beyond σ per tick is reached.
+    pub tick: Duration,
+    /// How many released requests of the flow may wait undispatched: while so many do, none is released, and tokens pile
+    /// up, to σ at most. Zero counts as one. `None`: any number, as published.
+    ///
+    /// Who is released into a queue that has no room has begun to be late. Where others come back after a pause, the
+    /// queue that has grown meanwhile is what makes response times leap (the paper's case 3).
+    pub ahead: Option<u32>,
+}
+
+/// How a flow stands at its [`LeakyBucket`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BucketStatus {
+    /// Requests released that wait to be dispatched.
+    pub released: usize,
+    /// Requests that the bucket holds back: their delay is over, and they are not released.
+    pub held: usize,
+    /// For how long so far the first in front of the bucket was held for want of a token, while there was room behind
+    /// it. Two readings tell the time between them in which the rate was what held the flow back.
+    pub short: Duration,
+}
+
+/// The state of a [`LeakyBucket`]. Times are the scheduler's own: they never go back.
+///
+/// Nothing happens here by itself. Whoever asks brings it up to date first, which finds the releases at the times at
+/// which they took place.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlet {
+    tokens: TokenBucket,
+    tick: u64,
+    ahead: usize,
+    /// Up to when the tokens have been counted; never more than the last tick.
+    counted: Instant,
+    /// No release that is yet to be found took place before this time.
+    since: Instant,
+    short: Duration,
+    /// When the requests that wait behind the bucket were released, the first one first.
+    released: VecDeque<Instant>,
+}
+
+impl Outlet {
+    pub(crate) fn new(bucket: LeakyBucket, now: Instant) -> Self {
+        let mut outlet = Self {
+            tokens: TokenBucket::new(bucket.rate.into(), bucket.size.into(), now),
+            tick: 0,
+            ahead: 0,
+            counted: now,
+            since: now,
+            short: Duration::ZERO,
+            released: VecDeque::new(),
+        };
+        outlet.set_terms(bucket);
+        outlet
+    }
+
+    /// Another rate, size, tick or bound from now on. Tokens and what is released stay.
+    pub(crate) fn set(
+        &mut self,
+        bucket: LeakyBucket,
+        now: Instant,
+        entered: impl Fn(usize) -> Option<Instant>,
+    ) {
+        self.settle(now, entered);
+        self.counted = self.last_tick(now);
+        self.tokens.set(bucket.rate.into(), bucket.size.into(), self.counted);
+        self.set_terms(bucket);
+    }
+
+    fn set_terms(&mut self, bucket: LeakyBucket) {
+        self.tick = u64::try_from(bucket.tick.as_nanos()).unwrap_or(u64::MAX);
+        self.ahead = bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
+    }
+
+    /// When the first request in the queue was or will be released, if nothing changes; [`Instant::MAX`]: never.
+    /// `entered` says when each request in the queue came or will come to the bucket.
+    pub(crate) fn first_release(
+        &mut self,
+        now: Instant,
+        entered: impl Fn(usize) -> Option<Instant>,
+    ) -> Instant {
+        let next = self.advance(now, entered);
+        let first = self.released.front().copied();
+        first.or(next.map(|next| next.at)).unwrap_or(Instant::MAX)
+    }
+
+    /// Brings everything up to date before something changes.
+    pub(crate) fn settle(&mut self, now: Instant, entered: impl Fn(usize) -> Option<Instant>) {
+        if let Some(next) = self.advance(now, entered) {
+            self.short += now.saturating_since(next.from);
+        }
+        self.since = now;
+    }
+
+    /// The first request that was released is dispatched, after [`settle`](Self::settle). Says when it was released.
+    pub(crate) fn dispatched(&mut self) -> Option<Instant> {
+        self.released.pop_front()
+    }
+
+    pub(crate) fn status(&self, now: Instant, entered: impl Fn(usize) -> Option<Instant>) -> BucketStatus {
+        let mut then = self.clone();
+        then.settle(now, &entered);
+        let released = then.released.len();
+        let held = (released..).map_while(entered).take_while(|&entered| entered <= now).count();
+        BucketStatus { released, held, short: then.short }
+    }
+
+    /// Finds the releases up to now, and then what the next one waits for; `None`: for no token.
+    fn advance(&mut self, now: Instant, entered: impl Fn(usize) -> Option<Instant>) -> Option<Next> {
+        while self.released.len() < self.ahead {
+            let next = self.next(entered(self.released.len())?);
+            if next.at > now {
+                return Some(next);
+            }
+            self.counted = self.last_tick(next.at);
+            self.tokens.take(1, self.counted);
+            self.since = next.at;
+            self.short += next.at.saturating_since(next.from);
+            self.released.push_back(next.at);
+        }
+        None
+    }
+
+    /// When the first request in front of the bucket, which enters at this time, is released if there is room.
+    fn next(&self, entered: Instant) -> Next {
+        let from = entered.max(self.since);
+        let counted = self.last_tick(from);
+        // A copy, because this time may not have come yet, and the bucket must not be filled before.
+        let at = match self.tokens.clone().ready_at(1, counted) {
+            Some(ready) if ready <= counted => from,
+            Some(ready) => self.next_tick(ready),
+            None => Instant::MAX,
+        };
+        Next { from, at }
+    }
+
+    /// The tick that was the last at this time, but never one before those counted: the tick may have changed.
+    fn last_tick(&self, time: Instant) -> Instant {
+        let past = time.as_nanos().checked_rem(self.tick).unwrap_or(0);
+        Instant::from_nanos(time.as_nanos() - past).max(self.counted)
+    }
+
+    fn next_tick(&self, time: Instant) -> Instant {
+        if self.tick == 0 {
+            return time;
+        }
+        time.as_nanos().checked_next_multiple_of(self.tick).map_or(Instant::MAX, Instant::from_nanos)
+    }
+}
+
+/// The release of the first request in front of the bucket.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    /// Since when nothing but a token may be missing.
+    from: Instant,
+    at: Instant,
+}
