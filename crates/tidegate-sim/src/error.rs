@@ -84,6 +84,12 @@ pub enum ScenarioError {
         /// Why.
         reason: String,
     },
+    /// Response times of an array that never answers were asked for.
+    #[error("array `{array}` completes nothing")]
+    Stalled {
+        /// The array.
+        array: ResourceName,
+    },
     /// An array holds only so many requests at once.
     #[error("array `{array}` holds at most {most} requests at once, and would be given more")]
     Overrun {

@@ -9,6 +9,8 @@
 //! [`Scenario::parse`] reads what is to be simulated (or put a [`Scenario`] together in code), [`simulate`] does it. Same
 //! scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the [`Recorder`].
 //!
+//! [`offer`] measures a storage model by offering it load at given rates: for admission, and for profiles.
+//!
 //! Nothing here reads a clock, a file or ambient randomness: a trace that a scenario names is read by the caller of
 //! [`Scenario::read`].
 //!
@@ -46,6 +48,7 @@ mod engine;
 mod error;
 pub mod experiments;
 pub mod iscsi;
+pub mod offer;
 mod outcome;
 mod queue;
 mod random;

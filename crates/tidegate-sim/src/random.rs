@@ -24,7 +24,7 @@ impl Random {
 
     /// Uniform in [0, 1).
     pub(crate) fn fraction(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        unit(self.0.next_u64())
     }
 
     /// Uniform among `0..bound`, by multiplication: the bias is below `bound/2⁶⁴`. Zero when `bound` is.
@@ -36,6 +36,20 @@ impl Random {
     pub(crate) fn exponential(&mut self) -> f64 {
         Exp1.sample(&mut self.0)
     }
+}
+
+/// The number in [0, 1) at a place of the sequence that belongs to these names under this seed. Whoever asks for the same
+/// place gets the same number, in whatever order: for what several are to agree on.
+pub(crate) fn fraction_at(seed: u64, names: &[&str], place: u64) -> f64 {
+    let sequence = fingerprint(names);
+    let start = scramble(seed ^ scramble(sequence as u64 ^ (sequence >> 64) as u64));
+    // SplitMix64, which can be entered anywhere.
+    unit(scramble(start.wrapping_add(place.wrapping_mul(GOLDEN))))
+}
+
+/// The upper 53 bits as a number in [0, 1).
+fn unit(random: u64) -> f64 {
+    (random >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// FNV-1a with 128 bits, with the names kept apart: a hash that will be the same in every version.
@@ -50,9 +64,12 @@ fn fingerprint(names: &[&str]) -> u128 {
     hash
 }
 
-/// The finaliser of SplitMix64.
+/// The step of SplitMix64.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A step and the finaliser of SplitMix64.
 const fn scramble(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = seed.wrapping_add(GOLDEN);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -93,6 +110,12 @@ mod tests {
         let mean = |f: &mut dyn FnMut() -> f64| (0..100_000).map(|_| f()).sum::<f64>() / 100_000.0;
         assert!((mean(&mut || random.fraction()) - 0.5).abs() < 0.005);
         assert!((mean(&mut || random.exponential()) - 1.0).abs() < 0.015);
+        let mut place = 0;
+        let mut next = || {
+            place += 1;
+            fraction_at(7, &["moments"], place)
+        };
+        assert!((mean(&mut next) - 0.5).abs() < 0.005);
         assert!((mean(&mut || random.below(7) as f64) - 3.0).abs() < 0.03);
         assert_eq!(random.below(0), 0);
     }

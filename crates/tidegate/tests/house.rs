@@ -14,6 +14,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-nbd", 1),
     ("tidegate-config", 2),
     ("tidegate-ebpf", 2),
+    ("tidegate-place", 2),
     ("tidegate-gateway", 3),
     ("tidegate-load", 3),
     ("tidegate-sim", 3),

@@ -7,7 +7,7 @@ use tidegate_units::Latency;
 
 use super::plan::{StepPlan, StreamPlan};
 use super::{Event, NONE, Simulation};
-use crate::random::Random;
+use crate::random::{self, Random};
 use crate::scenario::{Arrivals, Cycle, Durability, Spacing, Step, Think, ThinkTime, Workload};
 
 /// A workload of a virtual machine, within two lines of the cache.
@@ -213,16 +213,26 @@ impl<'a> Simulation<'a> {
 
     fn plan_arrival(&mut self, index: u32) {
         let now = self.now;
+        let seed = self.seed;
         let stream = &mut self.streams[index as usize];
+        if let Arrivals::Open { spacing: Spacing::Drawn { from, to }, .. } = stream.workload.arrivals {
+            while !(from..to).contains(&random::fraction_at(seed, &["drawn"], stream.arrived)) {
+                stream.arrived += 1;
+            }
+        }
         let at = match &stream.workload.arrivals {
             Arrivals::Open { rate, spacing: Spacing::Poisson, .. } => {
                 let gap = Latency::from_secs_f64(stream.random.exponential() / rate.per_second());
                 now.saturating_add(gap.as_nanos())
             }
-            Arrivals::Open { rate, spacing: Spacing::Even, .. } => {
+            Arrivals::Open { rate, spacing, .. } => {
                 // From the beginning each time, so that no error adds up.
                 let gap = Latency::from_secs_f64((stream.arrived + 1) as f64 / rate.per_second());
-                stream.since.saturating_add(gap.as_nanos()).max(now)
+                let later = match spacing {
+                    Spacing::Jittered(most) => most.scale(stream.random.fraction()),
+                    _ => Latency::ZERO,
+                };
+                stream.since.saturating_add(gap.saturating_add(later).as_nanos()).max(now)
             }
             Arrivals::Trace { records, speed, repeat } => {
                 let position = stream.arrived as usize;

@@ -4,6 +4,8 @@ use std::hint::black_box;
 
 use tidegate_control::{Reserved, Shortage};
 
+use tidegate_units::Latency;
+
 use crate::outcome::{Latencies, Missed, WindowOutcome};
 
 /// Binary digits of a response time that a bucket keeps: buckets are at most 1/64 wide, and their middles off by less
@@ -19,7 +21,7 @@ const RECENT: usize = 23;
 /// least value and its greatest. Even so buckets are where no cache has them: a request only notes which one is its own,
 /// and those of many are counted at once, so that the memory is waited for once and not for each.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Distribution {
+pub(crate) struct Distribution {
     count: u64,
     nanos: u128,
     /// The buckets of the response times that came last, as many as the remainder of `count` says.
@@ -78,15 +80,62 @@ impl Distribution {
 
     /// The least value that is not exceeded by this part of all, in milliseconds: the middle of its bucket.
     fn quantile_ms(&self, quantile: f64) -> f64 {
-        let wanted = ((self.count as f64 * quantile).ceil() as u64).max(1);
-        let mut seen = 0;
-        let found = self.buckets.iter().position(|&count| {
-            seen += u64::from(count);
-            seen >= wanted
-        });
-        let found = found.unwrap_or(self.buckets.len().saturating_sub(1));
+        let found = bucket_of(quantile, self.count, self.buckets.iter().map(|&count| u64::from(count)));
         middle(usize::from(self.first) + found) / 1e6
     }
+}
+
+/// Response times of several simulations together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pooled {
+    count: u64,
+    nanos: u128,
+    /// All buckets up to the last that has any.
+    buckets: Vec<u64>,
+}
+
+impl Pooled {
+    pub(crate) fn add(&mut self, mut part: Distribution) {
+        part.settle(part.count as usize % RECENT);
+        self.count += part.count;
+        self.nanos += part.nanos;
+        let first = usize::from(part.first);
+        self.buckets.resize(self.buckets.len().max(first + part.buckets.len()), 0);
+        for (own, more) in self.buckets[first..].iter_mut().zip(part.buckets) {
+            *own += u64::from(more);
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; `None` when there are none.
+    pub(crate) fn mean(&self) -> Option<Latency> {
+        let mean = self.nanos.checked_div(u128::from(self.count))?;
+        Some(Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
+    }
+
+    /// The least that is not exceeded by this part of all, exact to one per cent; `None` when there are none.
+    pub(crate) fn quantile(&self, quantile: f64) -> Option<Latency> {
+        let found = bucket_of(quantile, self.count, self.buckets.iter().copied());
+        (self.count > 0).then(|| Latency::from_nanos(middle(found).round() as u64))
+    }
+}
+
+/// In which of these buckets the least value lies that is not exceeded by this part of all `count`; the last one where that
+/// is more than there are.
+fn bucket_of(quantile: f64, count: u64, buckets: impl ExactSizeIterator<Item = u64>) -> usize {
+    let wanted = ((count as f64 * quantile).ceil() as u64).max(1);
+    let last = buckets.len().saturating_sub(1);
+    let mut seen = 0;
+    let mut buckets = buckets;
+    let found = buckets.position(|count| {
+        seen += count;
+        seen >= wanted
+    });
+    found.unwrap_or(last)
 }
 
 /// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two. Fewer than 2¹² in all.
@@ -159,6 +208,11 @@ impl Outstanding {
         self.request_nanos += u128::from(self.value) * u128::from(now - self.changed);
         self.changed = now;
         self.value = self.value.saturating_add_signed(change);
+    }
+
+    /// How many there are.
+    pub(super) const fn now(&self) -> u64 {
+        self.value
     }
 
     /// Request-nanoseconds so far. Means are taken between two of them.
@@ -295,6 +349,33 @@ mod tests {
             }
             let mean = values.iter().map(|value| *value as f64).sum::<f64>() / values.len() as f64 / 1e6;
             prop_assert!((found.mean - mean).abs() <= mean * 1e-9);
+        }
+
+        /// In however many parts they come.
+        #[test]
+        fn pooled_they_are_what_they_are_together(
+            parts in prop::collection::vec(prop::collection::vec(0u64..1 << 45, 0..80), 1..6),
+        ) {
+            let (mut together, mut pooled) = (Distribution::default(), Pooled::default());
+            for part in &parts {
+                let mut own = Distribution::default();
+                for &value in part {
+                    together.record(value);
+                    own.record(value);
+                }
+                pooled.add(own);
+            }
+            prop_assert_eq!(pooled.count(), parts.iter().map(|part| part.len() as u64).sum::<u64>());
+            let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
+            let found = [pooled.mean(), pooled.quantile(0.5), pooled.quantile(0.95), pooled.quantile(0.99)].map(ms);
+            match together.latencies() {
+                None => prop_assert_eq!(found, [None; 4]),
+                Some(Latencies { mean, p50, p95, p99 }) => {
+                    for (found, expected) in found.into_iter().zip([mean, p50, p95, p99]) {
+                        prop_assert!((found.unwrap() - expected).abs() < 2e-6, "{found:?} instead of {expected}");
+                    }
+                }
+            }
         }
     }
 }

@@ -27,14 +27,15 @@ use crate::error::ScenarioError;
 use crate::outcome::{Outcome, Work};
 use crate::queue::Queue;
 use crate::random::Random;
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, Silent};
 use crate::scenario::{Host, Scenario};
 use crate::table::Table;
 use cluster::Cluster;
 use load::{Operation, Stream};
-use measure::{Distribution, Outstanding, Promises, Since, Tally, WindowTime};
+use measure::{Outstanding, Promises, Since, Tally, WindowTime};
 use plan::{Plan, nanos};
 
+pub(crate) use measure::{Distribution, Pooled};
 pub(crate) use plan::GREATEST_DEPTH;
 
 /// Nothing: where an index may be missing.
@@ -53,6 +54,31 @@ pub fn simulate(
     let mut simulation = Simulation::new(scenario, seed)?;
     simulation.run(recorder)?;
     Ok(simulation.outcome())
+}
+
+/// What a virtual machine felt, for who wants other quantiles than an outcome has, or those of several simulations.
+pub(crate) struct Felt {
+    /// From issuing a request to its completion.
+    pub(crate) response_times: Distribution,
+    /// By how much what is not done has grown since: requests under way, and operations that did not take place because
+    /// too many were.
+    pub(crate) undone: i64,
+}
+
+/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up, in their order.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<Vec<Felt>, ScenarioError> {
+    let mut simulation = Simulation::new(scenario, seed)?;
+    simulation.run(&mut Silent)?;
+    let felt = (0..simulation.vms.len()).map(|index| {
+        let under_way = simulation.under_way(index);
+        let vm = &mut simulation.vms[index];
+        let undone = (vm.dropped + under_way).cast_signed() - vm.under_way.cast_signed();
+        Felt { response_times: std::mem::take(&mut vm.felt), undone }
+    });
+    Ok(felt.collect())
 }
 
 /// Whether a scenario can be simulated.
@@ -199,6 +225,8 @@ struct VmState {
     judged: u64,
     above: u64,
     dropped: u64,
+    /// Requests under way when the statistics began.
+    under_way: u64,
     /// What is judged: reads only.
     protected: bool,
 }
@@ -626,6 +654,7 @@ impl VmState {
             judged: 0,
             above: 0,
             dropped: 0,
+            under_way: 0,
             protected,
         }
     }

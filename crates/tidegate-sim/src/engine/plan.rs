@@ -8,7 +8,8 @@ use tidegate_units::{Bytes, Instant, Window};
 
 use crate::error::ScenarioError;
 use crate::scenario::{
-    Array, Arrivals, Disk, Durability, Host, Place, Scenario, Scope, SignalSource, Step, Vm, Workload,
+    Array, Arrivals, Disk, Durability, Host, Place, Scenario, Scope, SignalSource, Spacing, Step, Vm,
+    Workload,
 };
 
 /// What the engine holds in arrays with an index of 32 bits, and in memory that a machine has.
@@ -19,6 +20,9 @@ const MOST_VIEWS: usize = 512;
 
 /// More threads than this in a workload, or I/Os in a step, are a slip.
 const MOST_THREADS: u32 = 65_536;
+
+/// The least part of a mixed stream: of a smaller one the engine would look for the next arrival for ever.
+const LEAST_PART: f64 = 1e-6;
 
 /// The longest issue queue; longer ones are no queue any more but a place where requests are lost from sight.
 pub(crate) const GREATEST_DEPTH: u32 = 1_024;
@@ -323,6 +327,11 @@ fn check_workload(workload: &Workload) -> Result<(), String> {
         }
         Arrivals::Open { rate, limit, .. } if rate.per_second() <= 0.0 || !(1..=1 << 20).contains(limit) => {
             return Err("its rate is more than nothing, and its limit 1 to 1048576".to_owned());
+        }
+        Arrivals::Open { spacing: Spacing::Drawn { from, to }, .. }
+            if !(fraction(*from) && fraction(*to) && to - from >= LEAST_PART) =>
+        {
+            return Err(format!("the part that is drawn is {LEAST_PART} at least, between 0 and 1"));
         }
         Arrivals::After { every, backlog, .. } if *every == 0 || backlog < every => {
             return Err("it follows at least one operation, and its backlog is at least that many".to_owned());

@@ -21,7 +21,9 @@ impl Simulation<'_> {
         }
         for index in 0..self.vms.len() {
             let integral = self.integral(index);
+            let under_way = self.under_way(index);
             let vm = &mut self.vms[index];
+            vm.under_way = under_way;
             vm.felt = Distribution::default();
             // What belongs to the interval under way counts for the time series, and not for the statistics.
             vm.tally = Tally::default();
@@ -36,6 +38,11 @@ impl Simulation<'_> {
         let now = self.now;
         let ports = &mut self.ports;
         self.vms[vm].ports.iter().map(|&port| ports[port as usize].outstanding.integral(now)).sum()
+    }
+
+    /// How many requests a virtual machine has under way, on all its ports.
+    pub(super) fn under_way(&self, vm: usize) -> u64 {
+        self.vms[vm].ports.iter().map(|&port| self.ports[port as usize].outstanding.now()).sum()
     }
 
     /// An interval of the time series is over.

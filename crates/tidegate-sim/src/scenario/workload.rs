@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_units::{Instant, Iops, Latency};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use super::Span;
 
@@ -108,13 +108,25 @@ pub enum ThinkTime {
 }
 
 /// How arrivals at a rate are spaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Spacing {
     /// A Poisson process.
     #[default]
     Poisson,
     /// Evenly.
     Even,
+    /// Evenly, and each later by up to this much, at random: what several workloads have to do at one time they then do in
+    /// any order.
+    Jittered(Latency),
+    /// Evenly, and for each arrival a number from 0 to 1 is drawn: it takes place when that is at least `from` and below
+    /// `to`. All workloads of a simulation see the same numbers, so that those of one rate with parts that fill 0 to 1 are
+    /// together one stream of mixed requests. The workload's rate is that of the whole stream.
+    Drawn {
+        /// The beginning of its part.
+        from: f64,
+        /// The end of its part.
+        to: f64,
+    },
 }
 
 /// Active for a time, then not, and so on.
@@ -181,6 +193,26 @@ impl Sizes {
         let valid = sizes.iter().all(|(bytes, weight)| *bytes > 0 && weight.is_finite() && *weight >= 0.0);
         let some = sizes.iter().any(|(_, weight)| *weight > 0.0);
         (valid && some).then_some(Self(sizes))
+    }
+
+    /// Normally distributed, in whole blocks of 512 bytes, at least one of them and at most four deviations above the mean.
+    /// `None` unless the mean is a block or more, the deviation no more than the mean, and the greatest below 4 GiB.
+    #[must_use]
+    pub fn normal(mean: Bytes, deviation: Bytes) -> Option<Self> {
+        const BLOCK: u64 = 512;
+        let greatest = deviation.get().checked_mul(4)?.checked_add(mean.get())?;
+        if mean.get() < BLOCK || deviation > mean || u32::try_from(greatest).is_err() {
+            return None;
+        }
+        if deviation == Bytes::ZERO {
+            return Some(Self::fixed(mean.get() as u32));
+        }
+        let weight = |bytes: u64| {
+            let deviations = (bytes as f64 - mean.get() as f64) / deviation.get() as f64;
+            (-0.5 * deviations * deviations).exp()
+        };
+        let sizes = (1..=greatest / BLOCK).map(|blocks| blocks * BLOCK);
+        Self::weighted(sizes.map(|bytes| (bytes as u32, weight(bytes))).collect())
     }
 
     /// The greatest.

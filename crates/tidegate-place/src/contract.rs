@@ -1,0 +1,241 @@
+//! What tenants ask for.
+
+use thiserror::Error;
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
+
+/// The least rate that a contract can be about: a request in a hundred seconds. To measure what is rarer takes hours, and
+/// no storage notices it. In IO/s.
+pub const LEAST_RATE: f64 = 0.01;
+
+/// The largest request: what an NBD client may send at once.
+pub const GREATEST_SIZE: Bytes = Bytes::from_mib(32);
+
+/// What a tenant asks for: `{iops, size, rt}` (Lee §2). As long as it sends no more than `iops` requests per second, none
+/// is to take longer than `response_time`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contract {
+    /// Whose it is.
+    pub name: ConsumerName,
+    /// Requests per second.
+    pub iops: Iops,
+    /// Their mean size.
+    pub size: Bytes,
+    /// What each of them may take, from its arrival to its answer.
+    pub response_time: Latency,
+}
+
+/// Contracts that contradict neither themselves nor each other. At least one, each with a name of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contracts(Vec<Contract>);
+
+/// What the storage can do at best, for contracts that no measurement of theirs has to refute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ability {
+    /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
+    pub capacity: Iops,
+    /// The mean response time of each tenant's requests when one is sent at a time and nobody else sends any, in the order
+    /// of the contracts.
+    pub alone: Vec<Latency>,
+}
+
+/// Why a contract cannot be, whatever else is promised.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ContractError {
+    /// There are none.
+    #[error("there are no contracts to decide about")]
+    Nobody,
+    /// Two have one name.
+    #[error("two contracts are those of `{0}`")]
+    Twice(ConsumerName),
+    /// Nothing per second, or next to nothing. A NaN or a negative number is nothing, too.
+    #[error(
+        "`{0}` asks for {1}, and a contract is about {LEAST_RATE} IO/s at least: leave out who sends nothing"
+    )]
+    Rate(ConsumerName, Iops),
+    /// Requests without data, or larger than any.
+    #[error("`{0}` asks for requests of {1}, and a request has 1 B to {GREATEST_SIZE}")]
+    Size(ConsumerName, Bytes),
+    /// No time at all.
+    #[error(
+        "`{0}` asks for a response time of nothing: give each request the time that its service takes, and more"
+    )]
+    ResponseTime(ConsumerName),
+    /// Less than a request takes when it is alone.
+    #[error(
+        "`{name}` asks for {asked}, and its requests take {alone} on average when nobody else sends any: ask for more \
+         than that, for smaller requests, or faster storage"
+    )]
+    BelowService {
+        /// Whose contract.
+        name: ConsumerName,
+        /// The response time that it asks for.
+        asked: Latency,
+        /// What its requests take alone.
+        alone: Latency,
+    },
+    /// More than the storage completes.
+    #[error(
+        "together they ask for {asked:.1} IO/s, and the storage completes {capacity:.1}: ask for less, or have fewer tenants"
+    )]
+    AboveCapacity {
+        /// Requests per second of all contracts.
+        asked: f64,
+        /// What the storage completes per second.
+        capacity: f64,
+    },
+    /// What the storage can do was not said of everybody.
+    #[error("these are {contracts} contracts, and response times alone of {alone}")]
+    Ability {
+        /// How many contracts there are.
+        contracts: usize,
+        /// How many response times were given.
+        alone: usize,
+    },
+}
+
+impl ContractError {
+    /// Whose contract it is about, where it is about one.
+    #[must_use]
+    pub const fn tenant(&self) -> Option<&ConsumerName> {
+        match self {
+            Self::Twice(name) | Self::Rate(name, _) | Self::Size(name, _) | Self::ResponseTime(name) => {
+                Some(name)
+            }
+            Self::BelowService { name, .. } => Some(name),
+            Self::Nobody | Self::AboveCapacity { .. } | Self::Ability { .. } => None,
+        }
+    }
+}
+
+impl Contracts {
+    /// Takes contracts that are right by themselves.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in the order of the contracts.
+    pub fn new(contracts: Vec<Contract>) -> Result<Self, ContractError> {
+        if contracts.is_empty() {
+            return Err(ContractError::Nobody);
+        }
+        for (at, contract) in contracts.iter().enumerate() {
+            contract.check()?;
+            if contracts[..at].iter().any(|other| other.name == contract.name) {
+                return Err(ContractError::Twice(contract.name.clone()));
+            }
+        }
+        Ok(Self(contracts))
+    }
+
+    /// Whether the storage can keep them at all: no response time is below that of a request alone, and no more is asked for
+    /// than the storage completes. Who passes may still be refused by [`judge`](crate::judge).
+    ///
+    /// # Errors
+    /// The first contract that asks for the impossible, or that all of them do together.
+    pub fn check(&self, ability: &Ability) -> Result<(), ContractError> {
+        if ability.alone.len() != self.0.len() {
+            let (contracts, alone) = (self.0.len(), ability.alone.len());
+            return Err(ContractError::Ability { contracts, alone });
+        }
+        for (contract, &alone) in self.0.iter().zip(&ability.alone) {
+            if contract.response_time < alone {
+                let (name, asked) = (contract.name.clone(), contract.response_time);
+                return Err(ContractError::BelowService { name, asked, alone });
+            }
+        }
+        let (asked, capacity) = (self.total().per_second(), ability.capacity.per_second());
+        if asked > capacity {
+            return Err(ContractError::AboveCapacity { asked, capacity });
+        }
+        Ok(())
+    }
+
+    /// IOPS^T: the requests per second of all of them (Lee §2).
+    #[must_use]
+    pub fn total(&self) -> Iops {
+        Iops::new(self.0.iter().map(|contract| contract.iops.per_second()).sum())
+    }
+
+    /// The contracts, in their order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Contract] {
+        &self.0
+    }
+}
+
+impl Contract {
+    fn check(&self) -> Result<(), ContractError> {
+        let name = || self.name.clone();
+        if self.iops.per_second() < LEAST_RATE {
+            return Err(ContractError::Rate(name(), self.iops));
+        }
+        if self.size == Bytes::ZERO || self.size > GREATEST_SIZE {
+            return Err(ContractError::Size(name(), self.size));
+        }
+        if self.response_time == Latency::ZERO {
+            return Err(ContractError::ResponseTime(name()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn contract(name: &str, iops: f64, millis: f64) -> Contract {
+        Contract {
+            name: ConsumerName::new(name).unwrap(),
+            iops: Iops::new(iops),
+            size: Bytes::from_kib(4),
+            response_time: Latency::from_millis_f64(millis),
+        }
+    }
+
+    fn refused(contracts: Vec<Contract>) -> ContractError {
+        Contracts::new(contracts).unwrap_err()
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_and_named() {
+        assert_eq!(refused(vec![]), ContractError::Nobody);
+        let right = || contract("right", 1.0, 1.0);
+        for iops in [0.0, -40.0, f64::NAN, f64::NEG_INFINITY, 0.009] {
+            let error = refused(vec![right(), contract("w", iops, 35.0)]);
+            assert!(matches!(&error, ContractError::Rate(..)), "{iops}: {error}");
+            assert_eq!(error.tenant().unwrap().as_str(), "w");
+        }
+        for millis in [0.0, -1.0, f64::NAN] {
+            let error = refused(vec![right(), contract("w", 40.0, millis)]);
+            assert!(matches!(error, ContractError::ResponseTime(_)), "{millis}");
+        }
+        for size in [Bytes::ZERO, Bytes::new(GREATEST_SIZE.get() + 1)] {
+            let error = refused(vec![Contract { size, ..right() }]);
+            assert!(matches!(error, ContractError::Size(..)), "{size}");
+        }
+        assert!(matches!(refused(vec![right(), right()]), ContractError::Twice(_)));
+        // The least of everything is still something.
+        let least = Contract { size: Bytes::new(1), ..contract("w", LEAST_RATE, 1e-6) };
+        assert!(Contracts::new(vec![least]).is_ok());
+    }
+
+    #[test]
+    fn what_no_storage_of_this_speed_can_do_is_refused() {
+        let contracts = Contracts::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
+        let ability = |capacity, second| Ability {
+            capacity: Iops::new(capacity),
+            alone: vec![Latency::from_millis(12), Latency::from_millis(second)],
+        };
+        assert_eq!(contracts.check(&ability(60.0, 38)), Ok(()), "each at its bound");
+        let error = contracts.check(&ability(60.0, 39)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`w2` asks for 38.0ms, and its requests take 39.0ms on average when nobody else sends any: ask for more than \
+             that, for smaller requests, or faster storage"
+        );
+        let error = contracts.check(&ability(59.9, 12)).unwrap_err();
+        assert!(
+            error.to_string().starts_with("together they ask for 60.0 IO/s, and the storage completes 59.9")
+        );
+        let unsaid = Ability { capacity: Iops::new(100.0), alone: vec![] };
+        assert!(matches!(contracts.check(&unsaid), Err(ContractError::Ability { .. })));
+    }
+}

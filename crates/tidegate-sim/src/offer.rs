@@ -1,0 +1,415 @@
+//! Measuring a storage model: load is offered at a rate, and response times are what comes of it.
+//!
+//! What Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2): requests of several consumers together, mixed in the
+//! proportion of their rates, through the scheduler that stands before the storage. The rules are those of
+//! [`tidegate_place`]; here are simulations of the one engine, a consumer being a virtual machine, and the pool a host.
+//!
+//! ```
+//! use tidegate_device::Preset;
+//! use tidegate_sim::offer::{Load, Offer};
+//! use tidegate_units::{Bytes, ConsumerName, Iops};
+//!
+//! let reads = Load::random_reads(ConsumerName::new("w1")?, Iops::new(40.0), Bytes::from_kib(4));
+//! let offer = Offer::new(Preset::Dnes309170w.config(), vec![reads]);
+//! let response = offer.at(1.0)?;
+//! assert!(response.sustained && response.all.mean.as_millis_f64() < 35.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::time::Duration;
+
+use tidegate_device::{Device, DeviceConfig};
+use tidegate_place::{Measured, Point};
+use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
+
+use crate::engine::{Felt, Pooled, felt};
+use crate::error::ScenarioError;
+use crate::random::Random;
+use crate::scenario::{
+    Array, Arrivals, Disk, Durability, Host, Place, Region, Scenario, Sizes, Spacing, Span, Step, Think, Vm,
+    Workload,
+};
+
+/// A storage model, the load that is offered to it, and how it is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// The model.
+    pub device: DeviceConfig,
+    /// What stands before it: depth, scheduler and, where there is one, law. Its name and its array are of no importance.
+    pub host: Host,
+    /// Who sends requests; at least one.
+    pub loads: Vec<Load>,
+    /// How requests arrive.
+    pub arriving: Arriving,
+    /// The part of response times that a [quantile](Responses::quantile) is not exceeded by.
+    pub quantile: f64,
+    /// The seed of the first simulation; each of the others has the next.
+    pub seed: u64,
+    /// How many simulations there are of everything; their response times are taken together. None counts as one.
+    pub seeds: u32,
+    /// How many requests are measured in each of them, after a tenth as many that are not. 100 at least.
+    pub requests: u32,
+}
+
+/// One consumer's requests, anywhere on the storage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The consumer.
+    pub name: ConsumerName,
+    /// Its weight in the scheduler.
+    pub shares: Shares,
+    /// Requests per second.
+    pub rate: Iops,
+    /// How large they are.
+    pub sizes: Sizes,
+    /// The part of them that reads, 0 to 1.
+    pub reads: f64,
+}
+
+impl Load {
+    /// Reads of one size, with the usual shares.
+    #[must_use]
+    pub fn random_reads(name: ConsumerName, rate: Iops, size: Bytes) -> Self {
+        let bytes = u32::try_from(size.get()).unwrap_or(u32::MAX);
+        Self { name, shares: Shares::DEFAULT, rate, sizes: Sizes::fixed(bytes), reads: 1.0 }
+    }
+}
+
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Arriving {
+    /// Of each consumer evenly, as a leaky bucket of its rate lets them through while more are waiting, and all buckets in
+    /// step: what is due at the same time comes in any order. So it is where all buckets are replenished by the same ticks
+    /// (Lee §4.1: every millisecond), and nothing is worse: consumers whose rates are multiples of each other meet always
+    /// or never, and who makes a promise does not know which.
+    #[default]
+    InStep,
+    /// The same, and who begins when is random.
+    Even,
+    /// In one stream at the rate of all, evenly, each being a consumer's with the probability of its part: Lee's text
+    /// (§2), read literally. Two of them never come at once.
+    Drawn,
+    /// Of each consumer in a Poisson process.
+    Poisson,
+}
+
+/// What came of one rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    /// Requests offered per second, of all consumers.
+    pub offered: Iops,
+    /// Requests completed per second.
+    pub completed: Iops,
+    /// Whether the storage kept up: what was not done grew by no more than a fiftieth of what was.
+    pub sustained: bool,
+    /// Everybody's response times.
+    pub all: Responses,
+    /// Each consumer's, in the order of the loads.
+    pub loads: Vec<Responses>,
+}
+
+/// Response times from a request's arrival in its queue to its completion. Zero where none completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Responses {
+    /// Their mean.
+    pub mean: Latency,
+    /// Their [quantile](Offer::quantile), exact to one per cent.
+    pub quantile: Latency,
+}
+
+impl Response {
+    /// As it is judged.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        if self.sustained {
+            Measured::Sustained(self.loads.iter().map(|load| load.quantile).collect())
+        } else {
+            Measured::Overloaded
+        }
+    }
+
+    /// As a point of a profile.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        Point {
+            offered: self.offered,
+            completed: self.completed,
+            mean: self.all.mean,
+            quantile: self.all.quantile,
+            sustained: self.sustained,
+        }
+    }
+}
+
+/// Of what was done, the part by which what is not done may have grown: 1 in so many. Queues at a load of 0.97 end with
+/// some dozen requests more or less than they began with, and thousands are measured.
+const GROWTH: i64 = 50;
+
+/// Time enough for any order, and short beside every response time.
+const TIE: Latency = Latency::from_micros(1);
+
+/// More waiting requests of a consumer than this are not kept.
+const GREATEST_BACKLOG: u32 = 1 << 20;
+
+/// The fewest requests that a percentile is taken of.
+const FEWEST_REQUESTS: u32 = 100;
+
+/// A simulation of one request at a time begins with this duration, and takes as many times as long until it has enough.
+const FIRST_DURATION: Duration = Duration::from_millis(1);
+const LONGER: u32 = 4;
+/// After so many times, 3 days, the storage is said to complete nothing.
+const TIMES_LONGER: u32 = 14;
+
+/// A storage that completes less than this part of what is offered completes what it can.
+const OVERLOADED: f64 = 0.9;
+/// How often the rate is doubled at most until that is so: no more than a queue's depth can be served at once.
+const DOUBLINGS: u32 = 16;
+
+impl Offer {
+    /// Load on a model behind a host without a law, with the usual depth: in step, the 95th percentile, seeds 1 to 10
+    /// with 2000 requests each. Then a percentile is off by a half per cent or so, by chance.
+    ///
+    /// The scheduler makes no batches: they are for requests that lie close to each other, and these do not.
+    #[must_use]
+    pub fn new(device: DeviceConfig, loads: Vec<Load>) -> Self {
+        let (name, array) = (HostName::new("pool"), ResourceName::new("storage"));
+        let (Ok(name), Ok(array)) = (name, array) else { unreachable!("both are names") };
+        Self {
+            device,
+            host: Host { batch: None, ..Host::new(name, array) },
+            loads,
+            arriving: Arriving::default(),
+            quantile: 0.95,
+            seed: 1,
+            seeds: 10,
+            requests: 2_000,
+        }
+    }
+
+    /// Requests per second of all loads.
+    #[must_use]
+    pub fn rate(&self) -> Iops {
+        Iops::new(self.loads.iter().map(|load| load.rate.per_second()).sum())
+    }
+
+    /// Offers this many times the rate of every load.
+    ///
+    /// # Errors
+    /// When the model, a load or the host cannot be simulated.
+    pub fn at(&self, scale: f64) -> Result<Response, ScenarioError> {
+        let offered = Iops::new(self.rate().per_second() * scale);
+        let times = self.times(offered);
+        let seeds = (0..self.seeds.max(1)).map(|at| self.seed.wrapping_add(at.into()));
+        let mut loads = vec![Pooled::default(); self.loads.len()];
+        let (mut all, mut undone) = (Pooled::default(), 0);
+        for seed in seeds.clone() {
+            let scenario = self.scenario(self.consumers(scale, seed)?, times)?;
+            for (load, Felt { response_times, undone: more }) in loads.iter_mut().zip(felt(&scenario, seed)?)
+            {
+                all.add(response_times.clone());
+                load.add(response_times);
+                undone += more;
+            }
+        }
+        let seconds = (times.duration - times.warmup).as_secs_f64() * seeds.count() as f64;
+        Ok(Response {
+            offered,
+            completed: Iops::new(all.count() as f64 / seconds),
+            sustained: undone.saturating_mul(GROWTH) <= all.count().cast_signed(),
+            all: self.responses(&all),
+            loads: loads.iter().map(|load| self.responses(load)).collect(),
+        })
+    }
+
+    /// The mean response time of each load's requests when one is sent at a time, and nobody else sends any.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at), and when none completes.
+    pub fn alone(&self) -> Result<Vec<Latency>, ScenarioError> {
+        self.loads.iter().map(|load| self.load_alone(load)).collect()
+    }
+
+    fn load_alone(&self, load: &Load) -> Result<Latency, ScenarioError> {
+        let mut duration = FIRST_DURATION;
+        let mut mean = None;
+        for _ in 0..TIMES_LONGER {
+            let arrivals = Arrivals::Closed { outstanding: 1, think: Think::NONE };
+            let vm = self.vm(&load.name, load.shares, vec![workload(load, arrivals, Span::ALWAYS)])?;
+            let scenario = self.scenario(vec![vm], Times { duration, warmup: Duration::ZERO })?;
+            let mut pooled = Pooled::default();
+            for Felt { response_times, .. } in felt(&scenario, self.seed)? {
+                pooled.add(response_times);
+            }
+            mean = pooled.mean();
+            if pooled.count() >= u64::from(self.requests()) {
+                break;
+            }
+            duration *= LONGER;
+        }
+        mean.ok_or_else(|| ScenarioError::Stalled { array: self.host.array.clone() })
+    }
+
+    /// The most that the storage completes per second of all loads, mixed as they are: what it completes when more are
+    /// always waiting, in one queue, where no share changes the mixture.
+    ///
+    /// # Errors
+    /// As [`alone`](Self::alone).
+    pub fn capacity(&self) -> Result<Iops, ScenarioError> {
+        let rate = self.rate().per_second();
+        let alone = self.alone()?;
+        let busy: f64 = self
+            .loads
+            .iter()
+            .zip(alone)
+            .map(|(load, alone)| load.rate.per_second() * alone.as_secs_f64())
+            .sum();
+        let mut scale = 1.0 / busy;
+        let mut completed = Iops::ZERO;
+        for _ in 0..DOUBLINGS {
+            let offered = rate * scale;
+            let times = self.times(Iops::new(offered));
+            let name = &self.loads.first().ok_or(ScenarioError::Nothing("load"))?.name;
+            let mut workloads = Vec::new();
+            for (load, (from, to)) in self.loads.iter().zip(self.parts()) {
+                let spacing = Spacing::Drawn { from, to };
+                workloads.push(workload(
+                    load,
+                    self.open(Iops::new(offered), spacing, to - from),
+                    Span::ALWAYS,
+                ));
+            }
+            let vm = self.vm(name, Shares::DEFAULT, workloads)?;
+            let mut pooled = Pooled::default();
+            for Felt { response_times, .. } in felt(&self.scenario(vec![vm], times)?, self.seed)? {
+                pooled.add(response_times);
+            }
+            completed = Iops::new(pooled.count() as f64 / (times.duration - times.warmup).as_secs_f64());
+            if completed.per_second() < OVERLOADED * offered {
+                break;
+            }
+            scale *= 2.0;
+        }
+        Ok(completed)
+    }
+
+    /// What comes of so many rates, evenly from the first of them to `greatest`.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at).
+    pub fn points(&self, greatest: Iops, count: u32) -> Result<Vec<Point>, ScenarioError> {
+        let whole = greatest.per_second() / self.rate().per_second();
+        (1..=count).map(|at| Ok(self.at(whole * f64::from(at) / f64::from(count))?.point())).collect()
+    }
+
+    fn requests(&self) -> u32 {
+        self.requests.max(FEWEST_REQUESTS)
+    }
+
+    fn responses(&self, pooled: &Pooled) -> Responses {
+        let quantile = pooled.quantile(self.quantile).unwrap_or_default();
+        Responses { mean: pooled.mean().unwrap_or_default(), quantile }
+    }
+
+    fn times(&self, offered: Iops) -> Times {
+        let measured = Latency::from_secs_f64(f64::from(self.requests()) / offered.per_second());
+        let warmup = measured.scale(0.1).to_duration();
+        Times { duration: measured.to_duration().saturating_add(warmup), warmup }
+    }
+
+    /// Everybody's part of the whole, one after the other.
+    fn parts(&self) -> Vec<(f64, f64)> {
+        let whole = self.rate().per_second();
+        let mut sum = 0.0;
+        let ends = self.loads.iter().map(|load| {
+            let from = sum / whole;
+            sum += load.rate.per_second();
+            (from, sum / whole)
+        });
+        ends.collect()
+    }
+
+    fn consumers(&self, scale: f64, seed: u64) -> Result<Vec<Vm>, ScenarioError> {
+        let whole = Iops::new(self.rate().per_second() * scale);
+        let consumer = |(load, (from, to)): (&Load, (f64, f64))| {
+            let rate = Iops::new(load.rate.per_second() * scale);
+            let (rate, spacing, begins) = match self.arriving {
+                Arriving::InStep => (rate, Spacing::Jittered(TIE), Latency::ZERO),
+                Arriving::Drawn => (whole, Spacing::Drawn { from, to }, Latency::ZERO),
+                Arriving::Even => {
+                    let phase = Random::of(seed, &["phase", load.name.as_str()]).fraction();
+                    (rate, Spacing::Even, Latency::from_secs_f64(phase / rate.per_second()))
+                }
+                Arriving::Poisson => (rate, Spacing::Poisson, Latency::ZERO),
+            };
+            let during = Span { from: Instant::ZERO + begins, to: Instant::MAX };
+            let arrivals = self.open(rate, spacing, to - from);
+            self.vm(&load.name, load.shares, vec![workload(load, arrivals, during)])
+        };
+        self.loads.iter().zip(self.parts()).map(consumer).collect()
+    }
+
+    /// Of an overloaded storage no more wait than are measured.
+    fn open(&self, rate: Iops, spacing: Spacing, part: f64) -> Arrivals {
+        let limit = (f64::from(self.requests()) * part).ceil() as u32;
+        Arrivals::Open { rate, spacing, limit: limit.clamp(1, GREATEST_BACKLOG) }
+    }
+
+    fn vm(
+        &self,
+        name: &ConsumerName,
+        shares: Shares,
+        mut workloads: Vec<Workload>,
+    ) -> Result<Vm, ScenarioError> {
+        let device = Device::new(&self.device, self.seed).map_err(|reason| ScenarioError::Device {
+            array: self.host.array.clone(),
+            reason: reason.to_string(),
+        })?;
+        let place = Place::At { offset: Bytes::ZERO, size: device.capacity() };
+        let disk = Disk { array: None, place };
+        for (workload, number) in workloads.iter_mut().zip(1..) {
+            workload.name = format!("{}-{number}", workload.name);
+        }
+        Ok(Vm { shares, workloads, ..Vm::new(name.clone(), self.host.name.clone(), disk) })
+    }
+
+    fn scenario(&self, vms: Vec<Vm>, times: Times) -> Result<Scenario, ScenarioError> {
+        if vms.is_empty() {
+            return Err(ScenarioError::Nothing("load"));
+        }
+        let array = Array { name: self.host.array.clone(), device: self.device.clone(), changes: Vec::new() };
+        Ok(Scenario {
+            warmup: times.warmup,
+            // Nobody looks at the time series.
+            series_interval: times.duration,
+            arrays: vec![array],
+            hosts: vec![self.host.clone()],
+            vms,
+            ..Scenario::new("offer", times.duration)
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    duration: Duration,
+    warmup: Duration,
+}
+
+fn workload(load: &Load, arrivals: Arrivals, during: Span) -> Workload {
+    Workload {
+        name: load.name.to_string(),
+        arrivals,
+        steps: vec![Step {
+            count: 1,
+            sizes: load.sizes.clone(),
+            reads: load.reads,
+            sequential: 0.0,
+            region: Region::WHOLE,
+            durability: Durability::None,
+            disk: 0,
+        }],
+        operations: 1,
+        during: vec![during],
+        cycle: None,
+    }
+}
