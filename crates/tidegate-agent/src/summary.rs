@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_control::{Law, LawKind, LoopConfig};
+use tidegate_control::{LawKind, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
 use tidegate_sched::Beyond;
@@ -122,12 +122,8 @@ fn device_name(device: &DeviceConfig) -> String {
 }
 
 fn regulation(law: &LoopConfig) -> Regulation {
-    let kind = match law.law {
-        Law::Window(_) => LawKind::Window,
-        Law::Pid(_) => LawKind::Pid,
-    };
     Regulation {
-        kind,
+        kind: law.law.kind(),
         target: law.target,
         set_point: law.set_point(),
         interval: law.interval.into(),

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    KneeConfig, KneeConfigError, Law, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
-    SharesOf, Smoothing, WindowConfig, WindowConfigError,
+    ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig, KneeConfigError, Law,
+    LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, SharesOf, Smoothing,
+    WindowConfig, WindowConfigError,
 };
 use tidegate_units::{Iops, Latency, ResourceName, Window};
 
@@ -36,6 +37,9 @@ pub const KNEE_KEYS: &[&str] = &["fraction", "floor", "half_life"];
 pub const PID_KEYS: &[&str] =
     &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
 
+/// The keys of the table `integral`.
+pub const INTEGRAL_KEYS: &[&str] = &["gain", "floor", "greatest", "variant"];
+
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -46,19 +50,31 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 enum Choice {
     Window,
     Pid,
+    Integral,
     None,
 }
 
+/// What a pool or a host can be regulated by.
+#[derive(Debug, Clone, Copy)]
+pub struct Laws {
+    /// What the window law has where nothing is said: it is another one where hosts share the resource.
+    pub window: WindowConfig,
+    /// Whether consumers can be held to rates. Without that there is no integral law.
+    pub rates: bool,
+}
+
 /// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
-/// section's keys must contain `law` and [`POOL_KEYS`].
-/// `window_defaults` is what the window law has where nothing is said: it is another one where hosts share the resource.
+/// section's keys must contain `law` and [`POOL_KEYS`], and `integral` where consumers can be held to rates.
 pub fn read(
     pool: &Section<'_>,
     name: &ResourceName,
-    window_defaults: WindowConfig,
+    laws: Laws,
     report: &mut Report<'_>,
 ) -> Option<LoopConfig> {
-    let choices = [("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
+    let mut choices = vec![("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
+    if laws.rates {
+        choices.insert(2, ("integral", Choice::Integral));
+    }
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
         // Not understood: already reported, and nothing sensible can be said about the parameters.
@@ -66,25 +82,33 @@ pub fn read(
         None if pool.has("target") => Choice::Window,
         None => Choice::None,
     };
-    let window = window(pool, window_defaults, report);
+    let window = window(pool, laws.window, report);
     let pid = pid(pool, PidConfig::default(), report);
+    let integral = if laws.rates { integral(pool, report) } else { None };
     let law = match choice {
         Choice::Window => Law::Window(window),
         Choice::Pid => Law::Pid(pid),
+        // Without one its gain is wrong, which was reported.
+        Choice::Integral => Law::Integral(integral?),
         Choice::None => {
             let why = match pool.has("law") {
                 true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
                 false => format!("{} has no law: add a `target`", pool.what()),
             };
             no_effect(pool, POOL_KEYS, &why, report);
+            if laws.rates {
+                no_effect(pool, &["integral"], &why, report);
+            }
             return None;
         }
     };
-    let (idle_table, help) = match law {
-        Law::Window(_) => (["pid"], "the law is `window`"),
-        Law::Pid(_) => (["window"], "the law is `pid`"),
-    };
-    no_effect(pool, &idle_table, help, report);
+    let tables =
+        [("window", LawKind::Window), ("pid", LawKind::Pid), ("integral", LawKind::Integral)].into_iter();
+    for (table, kind) in tables.filter(|(_, kind)| laws.rates || *kind != LawKind::Integral) {
+        if kind != law.kind() {
+            no_effect(pool, &[table], &format!("the law is `{}`", law.kind()), report);
+        }
+    }
     let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
     config.normalise = pool.flag("normalise", report);
     let automatic = automatic(pool, &mut config, report);
@@ -247,6 +271,26 @@ fn pid(pool: &Section<'_>, mut config: PidConfig, report: &mut Report<'_>) -> Pi
     config
 }
 
+fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfig> {
+    let mut config = IntegralConfig::default();
+    let Some(section) = pool.table("integral", INTEGRAL_KEYS, report) else { return Some(config) };
+    let gain = section.number("gain", report).map(|gain| {
+        ControllerGain::new(gain.value).map_err(|error| report.error(&gain.span, error.to_string()))
+    });
+    if let Some(floor) = section.parsed::<Iops>("floor", report) {
+        config.floor = floor.value;
+    }
+    if let Some(greatest) = section.parsed::<Iops>("greatest", report) {
+        config.greatest = Some(greatest.value);
+    }
+    let variants = [("improved", IntegralVariant::IMPROVED), ("literal", IntegralVariant::LITERAL)];
+    if let Some(variant) = section.choice("variant", &variants, report) {
+        config.variant = variant.value;
+    }
+    config.gain = gain.unwrap_or(Ok(config.gain)).ok()?;
+    Some(config)
+}
+
 fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut Report<'_>) {
     for key in keys {
         if let Some(span) = pool.key_span(key) {
@@ -265,6 +309,9 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
         LoopConfigError::RequestsAreNotScaled => &[&["window", "shares_of"], &["normalise"]],
         LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
+        LoopConfigError::ContractsHaveTheirSignal => &[&["law"]],
+        LoopConfigError::ContractsAreNotScaled => &[&["normalise"]],
+        LoopConfigError::ContractsAreNotSmoothed => &[&["smoothing"], &["past_weight"]],
         LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
         LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],
         LoopConfigError::Knee(KneeConfigError::HalfLife(_)) => &[&["knee", "half_life"]],
@@ -277,6 +324,10 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Pid(PidConfigError::IntegralTime) => &[&["pid", "integral_time"]],
         LoopConfigError::Pid(PidConfigError::Levels { .. }) => &[&["pid", "step"], &["pid", "greatest"]],
         LoopConfigError::Pid(PidConfigError::Floor) => &[&["pid", "floor"]],
+        LoopConfigError::Integral(IntegralConfigError::Floor) => &[&["integral", "floor"]],
+        LoopConfigError::Integral(IntegralConfigError::Bounds { .. }) => {
+            &[&["integral", "greatest"], &["integral", "floor"]]
+        }
     }
 }
 
@@ -287,4 +338,88 @@ fn span_of(pool: &Section<'_>, path: &[&str]) -> Option<std::ops::Range<usize>> 
         value = value.get_ref().as_table()?.get(*key)?;
     }
     Some(value.span())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Finding;
+
+    const KEYS: &[&str] = &[
+        "law",
+        "target",
+        "set_point",
+        "interval",
+        "smoothing",
+        "past_weight",
+        "normalise",
+        "idle_half_life",
+        "dry_run",
+        "knee",
+        "window",
+        "pid",
+        "integral",
+    ];
+
+    fn read_with(text: &str, rates: bool) -> (Option<LoopConfig>, Vec<Finding>) {
+        let mut report = Report::new("test", text);
+        let document = crate::parse(text, &mut report).unwrap();
+        let pool = Section::new(&document, 0..0, "the pool".to_owned(), KEYS, &mut report);
+        let name = ResourceName::new("p").unwrap();
+        let laws = Laws { window: WindowConfig::default(), rates };
+        let law = read(&pool, &name, laws, &mut report);
+        (law, report.into_findings())
+    }
+
+    fn read_rates(text: &str) -> (Option<LoopConfig>, Vec<Finding>) {
+        read_with(&format!("law = 'integral'\ntarget = '50ms'\n{text}"), true)
+    }
+
+    #[test]
+    fn an_integral_law_is_read_with_every_key() {
+        let (law, findings) = read_rates("");
+        assert!(findings.is_empty(), "{findings:?}");
+        let name = ResourceName::new("p").unwrap();
+        let default = Law::Integral(IntegralConfig::default());
+        assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(50), default)));
+        let (law, findings) = read_rates(
+            "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', variant = 'literal' }",
+        );
+        assert!(findings.is_empty(), "{findings:?}");
+        let integral = IntegralConfig {
+            gain: ControllerGain::new(12.5).unwrap(),
+            floor: Iops::new(5.0),
+            greatest: Some(Iops::new(9_000.0)),
+            variant: IntegralVariant::LITERAL,
+        };
+        let law = law.unwrap();
+        assert_eq!((law.law, law.interval), (Law::Integral(integral), Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn what_an_integral_law_cannot_be_is_said() {
+        let cases = [
+            ("integral = { gain = 0.0 }", "the controller gain must be above 0"),
+            ("integral = { gain = -1 }", "the controller gain must be above 0"),
+            ("integral = { floor = '0 IO/s' }", "the floor rate must be greater than zero"),
+            ("integral = { floor = '5 IO/s', greatest = '4 IO/s' }", "at most the greatest rate"),
+            ("integral = { variant = 'bold' }", "`variant` cannot be `bold`"),
+            ("smoothing = '200ms'", "without `smoothing`"),
+            ("past_weight = 0.5", "without `smoothing` and `past_weight`"),
+            ("normalise = true", "without `normalise`"),
+            ("set_point = 'auto'", "only the window law's set point"),
+        ];
+        for (text, said) in cases {
+            let (_, findings) = read_rates(text);
+            assert!(findings.len() == 1 && findings[0].message().contains(said), "{text}: {findings:?}");
+        }
+        let (_, findings) = read_rates("pid = {}");
+        assert!(findings[0].message().contains("`pid` has no effect"), "{findings:?}");
+    }
+
+    #[test]
+    fn where_nobody_can_be_held_to_a_rate_there_is_no_integral_law() {
+        let (law, findings) = read_with("law = 'integral'\ntarget = '50ms'", false);
+        assert!(law.is_none() && findings[0].message().contains("cannot be `integral`"), "{findings:?}");
+    }
 }

@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, Law, LoopConfig, Observation, Operations, Outstanding, PidConfig,
-    WindowConfig,
+    ConsumerObservation, ControlLoop, IntegralConfig, Law, LoopConfig, Observation, Operations, Outstanding,
+    PidConfig, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
@@ -34,9 +34,12 @@ fn observation(consumers: u32) -> Observation {
 
 fn step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("step");
-    for (name, law) in
-        [("window", Law::Window(WindowConfig::default())), ("pid", Law::Pid(PidConfig::default()))]
-    {
+    let laws = [
+        ("window", Law::Window(WindowConfig::default())),
+        ("pid", Law::Pid(PidConfig::default())),
+        ("integral", Law::Integral(IntegralConfig::default())),
+    ];
+    for (name, law) in laws {
         for consumers in [1, 10, 10_000] {
             let observation = observation(consumers);
             let config = LoopConfig::new(observation.resource.clone(), Latency::from_millis(15), law);

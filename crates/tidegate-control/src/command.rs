@@ -1,7 +1,7 @@
 //! What a throttle is told.
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{ConsumerName, Latency, Window};
+use tidegate_units::{ConsumerName, Iops, Latency, Window};
 
 /// What a throttle has to put into force now, completely: whatever is `None`, or not named, is let go.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -17,10 +17,12 @@ pub struct Commands {
 }
 
 /// What one throttled consumer is held to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerCommand {
     /// Who.
     pub name: ConsumerName,
     /// How long each of its requests is held before it is dispatched. `None`: not at all.
     pub delay: Option<Latency>,
+    /// How many of its requests are released per second: the rate at which its leaky bucket is filled. `None`: all of them.
+    pub rate: Option<Iops>,
 }

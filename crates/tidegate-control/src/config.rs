@@ -6,6 +6,7 @@ use thiserror::Error;
 use tidegate_units::{Latency, ResourceName};
 
 use crate::decision::LawKind;
+use crate::integral::{IntegralConfig, IntegralConfigError};
 use crate::knee::{KneeConfig, KneeConfigError};
 use crate::pid::{PidConfig, PidConfigError};
 use crate::window::{SharesOf, WindowConfig, WindowConfigError};
@@ -15,7 +16,9 @@ use crate::window::{SharesOf, WindowConfig, WindowConfigError};
 pub struct LoopConfig {
     /// The resource.
     pub resource: ResourceName,
-    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected.
+    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected. Of the integral
+    /// law: to nobody, since promises are made by contract; it is what consumers without one are held to, unless a contract is
+    /// stricter.
     pub target: Latency,
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
     /// point is above it half of the time.
@@ -25,11 +28,11 @@ pub struct LoopConfig {
     /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law only, and
     /// without effect while there are protected consumers: their target is a promise. Default off.
     pub knee: Option<KneeConfig>,
-    /// How often the loop is stepped. Default 250 ms.
+    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1).
     pub interval: Duration,
     /// Which law, and its parameters.
     pub law: Law,
-    /// How the signal is smoothed.
+    /// How the signal is smoothed. Of the integral law: not at all, since it takes the mean of a control period.
     pub smoothing: Smoothing,
     /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
     /// request size is not taken for a change of load. A promise to protected reads is about their real response
@@ -60,6 +63,8 @@ pub enum Law {
     Window(WindowConfig),
     /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
     Pid(PidConfig),
+    /// The integral law (Lee): a rate for each throttled consumer, by its own response times and its own contract.
+    Integral(IntegralConfig),
 }
 
 impl Law {
@@ -69,6 +74,7 @@ impl Law {
         match self {
             Self::Window(_) => LawKind::Window,
             Self::Pid(_) => LawKind::Pid,
+            Self::Integral(_) => LawKind::Integral,
         }
     }
 }
@@ -88,6 +94,11 @@ pub enum Smoothing {
     },
 }
 
+impl Smoothing {
+    /// Every sample as it is.
+    pub const NONE: Self = Self::TimeConstant(Duration::ZERO);
+}
+
 impl Default for Smoothing {
     /// 0.2 s. Both laws average by themselves, and what delays the signal makes them overshoot. With it both keep the
     /// demo's target in at least 96.9 % of the seconds on each of ten seeds (`bench/runs/2026-11-21-lab-demo.json`).
@@ -100,15 +111,19 @@ impl LoopConfig {
     /// A loop with every default.
     #[must_use]
     pub fn new(resource: ResourceName, target: Latency, law: Law) -> Self {
+        let (interval, smoothing) = match law {
+            Law::Window(_) | Law::Pid(_) => (Duration::from_millis(250), Smoothing::default()),
+            Law::Integral(_) => (Duration::from_secs(1), Smoothing::NONE),
+        };
         Self {
             resource,
             target,
             set_point_ratio: 0.8,
             signal: SignalChoice::default(),
             knee: None,
-            interval: Duration::from_millis(250),
+            interval,
             law,
-            smoothing: Smoothing::default(),
+            smoothing,
             normalise: false,
             idle_half_life: Duration::from_secs(2),
             dry_run: false,
@@ -147,6 +162,10 @@ impl LoopConfig {
         match &self.law {
             Law::Window(window) => window.validate()?,
             Law::Pid(pid) => pid.validate()?,
+            Law::Integral(integral) => {
+                integral.validate()?;
+                self.validate_for_contracts()?;
+            }
         }
         if let Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }) = self.law
             && self.normalise
@@ -158,6 +177,20 @@ impl LoopConfig {
                 return Err(LoopConfigError::AutomaticNeedsWindow);
             }
             knee.validate(self.set_point())?;
+        }
+        Ok(())
+    }
+
+    /// Every contract has its own signal and its own reference.
+    fn validate_for_contracts(&self) -> Result<(), LoopConfigError> {
+        if self.signal != SignalChoice::default() {
+            return Err(LoopConfigError::ContractsHaveTheirSignal);
+        }
+        if self.normalise {
+            return Err(LoopConfigError::ContractsAreNotScaled);
+        }
+        if self.smoothing != Smoothing::NONE {
+            return Err(LoopConfigError::ContractsAreNotSmoothed);
         }
         Ok(())
     }
@@ -187,6 +220,17 @@ pub enum LoopConfigError {
     /// The set point is to be chosen automatically, for a law that keeps a promise.
     #[error("only the window law's set point can be chosen automatically")]
     AutomaticNeedsWindow,
+    /// Another signal was chosen for a law that takes each consumer's own requests.
+    #[error("the integral law steers by each consumer's own requests: nothing else can be its signal")]
+    ContractsHaveTheirSignal,
+    /// A contract is about requests as they are.
+    #[error("contracts are about response times as they are: without `normalise`")]
+    ContractsAreNotScaled,
+    /// An average over more than the control period would answer late, and the gain is not chosen for that.
+    #[error(
+        "the integral law takes the mean of each interval as it is: without `smoothing` and `past_weight`"
+    )]
+    ContractsAreNotSmoothed,
     /// A parameter of the automatic choice.
     #[error(transparent)]
     Knee(#[from] KneeConfigError),
@@ -196,4 +240,7 @@ pub enum LoopConfigError {
     /// A parameter of the PID.
     #[error(transparent)]
     Pid(#[from] PidConfigError),
+    /// A parameter of the integral law.
+    #[error(transparent)]
+    Integral(#[from] IntegralConfigError),
 }

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use tidegate_units::{Bytes, Instant, Iops, Latency, Window};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use crate::command::{Commands, ConsumerCommand};
 use crate::compensation::Compensation;
 use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
-use crate::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
+use crate::decision::{Action, Bound, Decision, Input, Output, Signal};
 use crate::ewma::Ewma;
-use crate::hosts::{ClusterSignal, HostReport};
+use crate::heard::{Heard, operations, throttled};
+use crate::hosts::HostReport;
 use crate::normalise::SizeModel;
 use crate::observation::{ConsumerObservation, Observation, Operations};
 use crate::pid::{Pid, PidConfig};
+use crate::rate_decision::{GaveWay, RateDecision};
+use crate::rates::{Period, Rates, RatesStep};
 use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
 use crate::window::{SharesOf, WindowLaw, active_share};
@@ -31,7 +34,8 @@ const FULL: f64 = 0.7;
 ///
 /// Silence is never read as success. When no request of the signal completed: if one has been in flight for longer
 /// than the set point, that is overload and the law is fed its age; if some are outstanding but young, nothing is
-/// known and the command is held; if none is outstanding, the command decays towards release.
+/// known and the command is held; if none is outstanding, the command decays towards release. The integral law decides so of
+/// each consumer by its own requests, and by what was promised to it; there decay is towards that.
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     config: LoopConfig,
@@ -48,8 +52,16 @@ pub struct ControlLoop {
     set_point: SetPoint,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum LawState {
+    /// One output for all throttled consumers, by one signal.
+    Common(CommonLaw),
+    /// A rate for each, by its own requests.
+    Rates(Rates),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CommonLaw {
     Window(WindowLaw),
     Pid(Pid),
 }
@@ -57,16 +69,33 @@ enum LawState {
 impl LawState {
     fn new(law: Law) -> Result<Self, LoopConfigError> {
         Ok(match law {
-            Law::Window(config) => Self::Window(WindowLaw::new(config)?),
-            Law::Pid(config) => Self::Pid(Pid::new(config)?),
+            Law::Window(config) => Self::Common(CommonLaw::Window(WindowLaw::new(config)?)),
+            Law::Pid(config) => Self::Common(CommonLaw::Pid(Pid::new(config)?)),
+            Law::Integral(config) => Self::Rates(Rates::new(config)?),
         })
     }
 
-    fn kind(&self) -> LawKind {
+    fn window(&self) -> Option<&WindowLaw> {
         match self {
-            Self::Window(_) => LawKind::Window,
-            Self::Pid(_) => LawKind::Pid,
+            Self::Common(CommonLaw::Window(law)) => Some(law),
+            Self::Common(CommonLaw::Pid(_)) | Self::Rates(_) => None,
         }
+    }
+}
+
+impl CommonLaw {
+    fn decide(&mut self, input: Input, fed: Option<Latency>, given: &Given<'_>) -> Decided {
+        let somebody_to_hold =
+            throttled(given.consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
+        let (action, step) = match (input, fed) {
+            (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.unchanged()),
+            (_, Some(estimate)) if somebody_to_hold => (Action::Regulate, self.regulate(estimate, given)),
+            _ => {
+                self.relax(given.remaining);
+                (Action::Relax, self.unchanged())
+            }
+        };
+        Decided { action, step, rates: Vec::new(), gave_way: None }
     }
 
     /// What is in force, as a step that changed nothing.
@@ -76,22 +105,6 @@ impl LawState {
             Self::Pid(law) => Output::Delay(law.delay()),
         };
         LawStep { beta: None, raw: output, bounded: output, bound: None }
-    }
-
-    /// What shares divide among hosts, where a law knows of that.
-    fn shares_of(&self) -> SharesOf {
-        match self {
-            Self::Window(law) => law.config().shares_of,
-            Self::Pid(_) => SharesOf::Slots,
-        }
-    }
-
-    /// The greatest window, where there is one.
-    fn greatest_window(&self) -> Option<Window> {
-        match self {
-            Self::Window(law) => Some(law.config().greatest),
-            Self::Pid(_) => None,
-        }
     }
 
     fn relax(&mut self, remaining: f64) {
@@ -104,6 +117,50 @@ impl LawState {
             }
         }
     }
+
+    fn regulate(&mut self, estimate: Latency, given: &Given<'_>) -> LawStep {
+        match self {
+            Self::Window(law) => {
+                let demand =
+                    throttled(given.consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
+                let beta = law.beta(demand) * given.compensation.unwrap_or(1.0);
+                let step = law.step(estimate, given.set_point, beta, given.intervals);
+                let raised = given.reserved.is_some_and(|reserved| law.raise_to(reserved.window));
+                LawStep {
+                    beta: Some(beta),
+                    raw: Output::Window(step.raw),
+                    bounded: Output::Window(law.window()),
+                    bound: if raised { Some(Bound::Reservation) } else { step.bound },
+                }
+            }
+            Self::Pid(law) => {
+                let greatest = throttled(given.consumers)
+                    .map(|consumer| greatest_delay(law.config(), consumer))
+                    .max()
+                    .unwrap_or(Latency::ZERO);
+                let step = law.step(estimate, given.set_point, given.elapsed, greatest);
+                LawStep {
+                    beta: None,
+                    raw: Output::Delay(step.raw),
+                    bounded: Output::Delay(step.delay),
+                    bound: step.bound,
+                }
+            }
+        }
+    }
+}
+
+/// What a common law is given beside its input.
+struct Given<'a> {
+    consumers: &'a [ConsumerObservation],
+    set_point: Latency,
+    elapsed: Duration,
+    /// How many control intervals that is.
+    intervals: f64,
+    /// What is left of something that decays.
+    remaining: f64,
+    compensation: Option<f64>,
+    reserved: Option<&'a Reserved>,
 }
 
 /// What a law said, bounded or not.
@@ -112,6 +169,22 @@ struct LawStep {
     raw: Output,
     bounded: Output,
     bound: Option<Bound>,
+}
+
+/// What the law's step comes to, whichever law it is.
+struct Decided {
+    action: Action,
+    step: LawStep,
+    rates: Vec<RateDecision>,
+    gave_way: Option<GaveWay>,
+}
+
+impl From<RatesStep> for Decided {
+    fn from(step: RatesStep) -> Self {
+        let RatesStep { action, raw, bounded, rates, gave_way } = step;
+        let bound = gave_way.is_some().then_some(Bound::Return);
+        Self { action, step: LawStep { beta: None, raw, bounded, bound }, rates, gave_way }
+    }
 }
 
 impl ControlLoop {
@@ -142,8 +215,8 @@ impl ControlLoop {
     }
 
     /// Changes the set-up while running, without a jump: estimate and command stay, as far as the new bounds
-    /// allow. Another kind of law begins without holding anything, because a window says nothing about a delay;
-    /// another resource begins anew.
+    /// allow. Another kind of law begins as if it were new, because a window says nothing about a delay; another resource
+    /// begins anew.
     ///
     /// # Errors
     /// When the configuration is not valid; nothing is changed then.
@@ -154,11 +227,10 @@ impl ControlLoop {
             return Ok(());
         }
         match (&mut self.law, config.law) {
-            (LawState::Window(law), Law::Window(new)) => law.reconfigure(new)?,
-            (LawState::Pid(law), Law::Pid(new)) => law.reconfigure(new)?,
-            (LawState::Window(_), Law::Pid(_)) | (LawState::Pid(_), Law::Window(_)) => {
-                self.law = LawState::new(config.law)?;
-            }
+            (LawState::Common(CommonLaw::Window(law)), Law::Window(new)) => law.reconfigure(new)?,
+            (LawState::Common(CommonLaw::Pid(law)), Law::Pid(new)) => law.reconfigure(new)?,
+            (LawState::Rates(rates), Law::Integral(new)) => rates.reconfigure(new)?,
+            (law, new) => *law = LawState::new(new)?,
         }
         self.set_point.reconfigure(&config);
         self.config = config;
@@ -178,9 +250,9 @@ impl ControlLoop {
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
         let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
         let demand = throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-        let (window, active) = match &self.law {
-            LawState::Window(law) => (Some(law.window()), active_share(law.window(), demand.clone())),
-            LawState::Pid(_) => (None, 1.0),
+        let (window, active) = match self.law.window() {
+            Some(law) => (Some(law.window()), active_share(law.window(), demand.clone())),
+            None => (None, 1.0),
         };
         HostReport {
             interval: interval.into(),
@@ -199,6 +271,9 @@ impl ControlLoop {
 
     /// Whose response times this host's own measurements are.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
+        if let LawState::Rates(_) = self.law {
+            return Signal::Everything;
+        }
         match self.config.signal {
             SignalChoice::Reads => Signal::Reads,
             SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
@@ -212,57 +287,61 @@ impl ControlLoop {
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
-        let (signal, heard) = match &observation.cluster {
+        // Contracts are each host's own: what others measured is not of their consumers.
+        let cluster = match self.law {
+            LawState::Common(_) => observation.cluster.as_ref(),
+            LawState::Rates(_) => None,
+        };
+        let (signal, heard) = match cluster {
             Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
             None => {
                 let signal = self.own_signal(consumers);
                 (signal, Heard::of(consumers, signal))
             }
         };
-        let (set_point, choice) = self.set_point.in_force(signal, observation.cluster.as_ref());
+        let (set_point, choice) = self.set_point.in_force(signal, cluster);
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
 
         let measured = match input {
-            Input::Samples { .. } if observation.cluster.is_some() => Some(heard.mean()),
+            Input::Samples { .. } if cluster.is_some() => Some(heard.mean()),
             Input::Samples { .. } => Some(self.mean(consumers, signal, &heard, elapsed)),
             Input::Overload { .. } | Input::Unknown | Input::Idle | Input::NoTime => None,
         };
         let full = self.is_full(consumers, elapsed);
         let interval = Interval { elapsed, signal, input, measured, full };
-        self.set_point.learn(&interval, observation.cluster.as_ref());
+        self.set_point.learn(&interval, cluster);
         let fed = self.estimate(input, signal, measured, elapsed);
-        let around = Surroundings {
-            everywhere: observation.cluster.as_ref().map(|cluster| cluster.reserved),
-            greatest: self.law.greatest_window(),
-            capacity: capacity(observation, elapsed),
-        };
         let estimate = fed.or_else(|| self.ewma.get());
-        let reserved = self.reservations.observe(throttled(consumers), elapsed, estimate, &around);
+        let reserved = self.reserved(observation, elapsed, estimate);
         let compensation = self.compensate(observation);
-        let somebody_to_hold = throttled(consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
-        let (action, step) = match (input, fed) {
-            (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.law.unchanged()),
-            (_, Some(estimate)) if somebody_to_hold => {
-                let step =
-                    self.regulate(estimate, set_point, elapsed, consumers, compensation, reserved.as_ref());
-                (Action::Regulate, step)
-            }
-            _ => {
-                let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
-                self.law.relax((-half_lives).exp2());
-                (Action::Relax, self.law.unchanged())
+        let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
+        let given = Given {
+            consumers,
+            set_point,
+            elapsed,
+            intervals: elapsed.as_secs_f64() / self.config.interval.as_secs_f64(),
+            remaining: (-half_lives).exp2(),
+            compensation,
+            reserved: reserved.as_ref(),
+        };
+        let Decided { action, step, rates, gave_way } = match &mut self.law {
+            LawState::Common(law) => law.decide(input, fed, &given),
+            LawState::Rates(rates) => {
+                let Given { elapsed, intervals, remaining, set_point, .. } = given;
+                let pause = self.config.idle_half_life;
+                rates.step(consumers, &Period { elapsed, intervals, remaining, pause, set_point }).into()
             }
         };
 
-        let (commands, held) = self.commands(consumers);
+        let (commands, held) = self.commands(consumers, &rates);
         let decision = Decision {
             version: Decision::VERSION,
             resource: self.config.resource.clone(),
             at: now,
             elapsed: elapsed.into(),
-            law: self.law.kind(),
+            law: self.config.law.kind(),
             signal,
-            cluster: observation.cluster.clone(),
+            cluster: cluster.cloned(),
             input,
             measured,
             estimate,
@@ -275,6 +354,8 @@ impl ControlLoop {
             bounded: step.bounded,
             bound: step.bound,
             reserved,
+            rates,
+            gave_way,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             dry_run: self.config.dry_run,
@@ -363,53 +444,30 @@ impl ControlLoop {
         }
     }
 
-    fn regulate(
+    /// What reservations ask of a common law. Rates have contracts instead.
+    fn reserved(
         &mut self,
-        estimate: Latency,
-        set_point: Latency,
+        observation: &Observation,
         elapsed: Duration,
-        consumers: &[ConsumerObservation],
-        compensation: Option<f64>,
-        reserved: Option<&Reserved>,
-    ) -> LawStep {
-        match &mut self.law {
-            LawState::Window(law) => {
-                let demand =
-                    throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-                let beta = law.beta(demand) * compensation.unwrap_or(1.0);
-                let intervals = elapsed.as_secs_f64() / self.config.interval.as_secs_f64();
-                let step = law.step(estimate, set_point, beta, intervals);
-                let raised = reserved.is_some_and(|reserved| law.raise_to(reserved.window));
-                LawStep {
-                    beta: Some(beta),
-                    raw: Output::Window(step.raw),
-                    bounded: Output::Window(law.window()),
-                    bound: if raised { Some(Bound::Reservation) } else { step.bound },
-                }
-            }
-            LawState::Pid(law) => {
-                let greatest = throttled(consumers)
-                    .map(|consumer| greatest_delay(law.config(), consumer))
-                    .max()
-                    .unwrap_or(Latency::ZERO);
-                let step = law.step(estimate, set_point, elapsed, greatest);
-                LawStep {
-                    beta: None,
-                    raw: Output::Delay(step.raw),
-                    bounded: Output::Delay(step.delay),
-                    bound: step.bound,
-                }
-            }
+        estimate: Option<Latency>,
+    ) -> Option<Reserved> {
+        if let LawState::Rates(_) = self.law {
+            return None;
         }
+        let around = Surroundings {
+            everywhere: observation.cluster.as_ref().map(|cluster| cluster.reserved),
+            greatest: self.law.window().map(|law| law.config().greatest),
+            capacity: capacity(observation, elapsed),
+        };
+        self.reservations.observe(throttled(&observation.consumers), elapsed, estimate, &around)
     }
 
     /// By what β is multiplied, where shares are of requests and all hosts' response times are of everything.
     fn compensate(&mut self, observation: &Observation) -> Option<f64> {
-        let cluster = observation
-            .cluster
-            .as_ref()
-            .filter(|cluster| cluster.signal == Signal::Everything)
-            .filter(|_| self.law.shares_of() == SharesOf::Requests);
+        let cluster =
+            observation.cluster.as_ref().filter(|cluster| cluster.signal == Signal::Everything).filter(
+                |_| self.law.window().is_some_and(|law| law.config().shares_of == SharesOf::Requests),
+            );
         let Some(cluster) = cluster else {
             self.compensation = Compensation::default();
             return None;
@@ -423,7 +481,7 @@ impl ControlLoop {
 
     /// Whether requests waited while the window was full, by Little's law for those at the resource.
     fn is_full(&self, consumers: &[ConsumerObservation], elapsed: Duration) -> bool {
-        let LawState::Window(law) = &self.law else { return false };
+        let Some(law) = self.law.window() else { return false };
         let waited: f64 = throttled(consumers)
             .flat_map(|consumer| [&consumer.reads, &consumer.writes])
             .map(|operations| operations.total_latency.as_secs_f64())
@@ -432,25 +490,31 @@ impl ControlLoop {
             && waited >= FULL * law.window().get() * elapsed.as_secs_f64()
     }
 
-    /// What is in force for whom, and how many feel it.
-    fn commands(&self, consumers: &[ConsumerObservation]) -> (Commands, u32) {
+    /// What is in force for whom, and how many feel it. `rates`: what was decided of them, if they have rates.
+    fn commands(&self, consumers: &[ConsumerObservation], rates: &[RateDecision]) -> (Commands, u32) {
         let mut commands = Commands::default();
         let mut held = 0;
+        let mut rates = rates.iter();
         for consumer in throttled(consumers) {
-            let delay = match &self.law {
-                LawState::Window(law) => {
+            let (mut delay, mut rate) = (None, None);
+            let is_held = match &self.law {
+                LawState::Common(CommonLaw::Window(law)) => {
                     commands.window = Some(law.window());
-                    held += u32::from(consumer.queued > 0);
-                    None
+                    consumer.queued > 0
                 }
-                LawState::Pid(law) => {
-                    let delay = law.delay().min(greatest_delay(law.config(), consumer));
-                    let delay = (delay > Latency::ZERO).then_some(delay);
-                    held += u32::from(delay.is_some());
-                    delay
+                LawState::Common(CommonLaw::Pid(law)) => {
+                    let longest = law.delay().min(greatest_delay(law.config(), consumer));
+                    delay = (longest > Latency::ZERO).then_some(longest);
+                    delay.is_some()
+                }
+                LawState::Rates(_) => {
+                    let decided = rates.next();
+                    rate = decided.map(|decided| decided.rate);
+                    decided.is_some_and(|decided| decided.held)
                 }
             };
-            commands.consumers.push(ConsumerCommand { name: consumer.name.clone(), delay });
+            held += u32::from(is_held);
+            commands.consumers.push(ConsumerCommand { name: consumer.name.clone(), delay, rate });
         }
         commands.spacing = spacing(throttled(consumers).zip(&commands.consumers));
         (commands, held)
@@ -486,64 +550,9 @@ fn spacing<'a>(
 
 /// The same consumers, held to nothing.
 fn released(commands: Commands) -> Commands {
-    let consumers =
-        commands.consumers.into_iter().map(|consumer| ConsumerCommand { delay: None, ..consumer }).collect();
+    let release = |consumer| ConsumerCommand { delay: None, rate: None, ..consumer };
+    let consumers = commands.consumers.into_iter().map(release).collect();
     Commands { window: None, spacing: None, consumers }
-}
-
-/// What the signal's consumers say, added up.
-#[derive(Default)]
-struct Heard {
-    count: u64,
-    total_nanos: u128,
-    outstanding: bool,
-    oldest: Option<Latency>,
-}
-
-impl Heard {
-    fn of(consumers: &[ConsumerObservation], signal: Signal) -> Self {
-        let mut heard = Self::default();
-        for operations in operations(consumers, signal) {
-            heard.count = heard.count.saturating_add(operations.count);
-            if operations.count > 0 {
-                heard.total_nanos += u128::from(operations.total_latency.as_nanos());
-            }
-            heard.outstanding |= operations.in_flight > 0;
-            if operations.in_flight > 0 {
-                heard.oldest = heard.oldest.max(operations.oldest_in_flight);
-            }
-        }
-        // Of reads alone: what waits may be writes, and who is held for them would never be let go.
-        heard.outstanding |= signal != Signal::Reads
-            && signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
-        heard
-    }
-
-    /// What all hosts say together.
-    fn by_all(cluster: &ClusterSignal) -> Self {
-        let mean = cluster.mean.unwrap_or_default().as_nanos();
-        Self {
-            // A mean of nothing is no sample, whatever was counted.
-            count: if cluster.mean.is_some() { cluster.completed } else { 0 },
-            total_nanos: u128::from(mean) * u128::from(cluster.completed),
-            outstanding: cluster.outstanding,
-            oldest: cluster.oldest,
-        }
-    }
-
-    fn input(&self, set_point: Latency) -> Input {
-        match self.oldest {
-            _ if self.count > 0 => Input::Samples { count: self.count },
-            Some(oldest) if oldest > set_point => Input::Overload { oldest },
-            _ if self.outstanding => Input::Unknown,
-            _ => Input::Idle,
-        }
-    }
-
-    fn mean(&self) -> Latency {
-        let mean = self.total_nanos / u128::from(self.count.max(1));
-        Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
-    }
 }
 
 /// What the resource completes per second, as far as it is known: of other hosts only if their signal is everything.
@@ -558,25 +567,6 @@ fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
             Some(Iops::new(completed / elapsed.as_secs_f64()))
         }
     }
-}
-
-fn throttled(consumers: &[ConsumerObservation]) -> impl Iterator<Item = &ConsumerObservation> + Clone {
-    consumers.iter().filter(|consumer| !consumer.protected)
-}
-
-fn signal_consumers(
-    consumers: &[ConsumerObservation],
-    signal: Signal,
-) -> impl Iterator<Item = &ConsumerObservation> {
-    consumers.iter().filter(move |consumer| consumer.protected || signal != Signal::ProtectedReads)
-}
-
-/// The operations whose response times are the signal.
-fn operations(consumers: &[ConsumerObservation], signal: Signal) -> impl Iterator<Item = &Operations> {
-    signal_consumers(consumers, signal).flat_map(move |consumer| {
-        let writes = (signal == Signal::Everything).then_some(&consumer.writes);
-        std::iter::once(&consumer.reads).chain(writes)
-    })
 }
 
 fn mean_bytes(operations: &Operations) -> Bytes {

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{Instant, Latency, ResourceName, Window};
+use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
 
 use crate::choice::SetPointChoice;
 use crate::hosts::ClusterSignal;
+use crate::rate_decision::{GaveWay, RateDecision, most_affected};
 use crate::reservation::{Reserved, Shortage};
 
 /// What is less does not explain anything.
@@ -28,7 +29,8 @@ pub struct Decision {
     pub elapsed: Latency,
     /// Which law decided.
     pub law: LawKind,
-    /// Whose response times are the signal.
+    /// Whose response times are the signal. Of the integral law always everything: input, measured and estimate are then of
+    /// all requests together, and decide nothing; [`rates`](Self::rates) has each consumer's own.
     pub signal: Signal,
     /// What all hosts said together, when the law steered by that.
     pub cluster: Option<ClusterSignal>,
@@ -39,7 +41,8 @@ pub struct Decision {
     /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when that
     /// is greater and nothing completes. `None` before the first sample, and after a long idle time.
     pub estimate: Option<Latency>,
-    /// What the law steers to: the target times the set point ratio, or what was chosen automatically.
+    /// What the law steers to: the target times the set point ratio, or what was chosen automatically. Of the integral law:
+    /// what consumers without a contract are steered to, unless somebody's contract is stricter.
     pub set_point: Latency,
     /// Why, when it was chosen automatically.
     pub choice: Option<SetPointChoice>,
@@ -59,7 +62,11 @@ pub struct Decision {
     /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or before
     /// anything completed.
     pub reserved: Option<Reserved>,
-    /// How many consumers are held back: delayed, or waiting behind the window.
+    /// What the integral law decided of every consumer that may be held. Of another law nothing.
+    pub rates: Vec<RateDecision>,
+    /// The surplus that was taken back because a consumer with a contract came back from a pause.
+    pub gave_way: Option<GaveWay>,
+    /// How many consumers are held back: delayed, or waiting behind the window, or for their release.
     pub held: u32,
     /// How many consumers may be held back.
     pub throttled: u32,
@@ -69,7 +76,7 @@ pub struct Decision {
 
 impl Decision {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 4;
+    pub const VERSION: u16 = 5;
 }
 
 /// The kind of law.
@@ -80,6 +87,8 @@ pub enum LawKind {
     Window,
     /// The single-sided PID (Bjørgeengen).
     Pid,
+    /// The integral law (Lee).
+    Integral,
 }
 
 impl fmt::Display for LawKind {
@@ -87,6 +96,7 @@ impl fmt::Display for LawKind {
         f.write_str(match self {
             Self::Window => "window",
             Self::Pid => "pid",
+            Self::Integral => "integral",
         })
     }
 }
@@ -154,13 +164,15 @@ pub enum Output {
     Window(Window),
     /// How long to hold each request; a negative output is no delay.
     Delay(Latency),
+    /// The rates of all throttled consumers together.
+    Rate(Iops),
 }
 
 /// A bound on what a law may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The least output: the smallest window, or no delay.
+    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract the floor.
     Least,
     /// The greatest output that the configuration allows.
     Greatest,
@@ -170,11 +182,18 @@ pub enum Bound {
     /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time may then
     /// stay above the set point.
     Reservation,
+    /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
+    Demand,
+    /// Surplus was given back to who returned: see [`GaveWay`].
+    Return,
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
+        if let Output::Rate(sum) = self.bounded {
+            return self.write_rates(f, sum);
+        }
         self.write_reason(f)?;
         if let Some(choice) = &self.choice {
             write!(f, " ({choice})")?;
@@ -244,6 +263,7 @@ impl Decision {
         match self.bounded {
             Output::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
             Output::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
+            Output::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
         }
         write!(f, " ({} of {} held)", self.held, self.throttled)?;
         match (self.bounded, self.bound) {
@@ -280,5 +300,25 @@ impl Decision {
                 f.write_str(if everywhere > rate { " for all hosts" } else { "" })
             }
         }
+    }
+
+    /// The rates of a few, the most affected ones, and how many there are beside them.
+    fn write_rates(&self, f: &mut fmt::Formatter<'_>, sum: Iops) -> fmt::Result {
+        if self.input == Input::NoTime {
+            return f.write_str("the clock did not advance: rates as before");
+        }
+        if self.rates.is_empty() {
+            return f.write_str("nobody to hold");
+        }
+        let held = if self.dry_run { "would be held" } else { "held" };
+        write!(f, "{sum} in all ({} of {} {held})", self.held, self.throttled)?;
+        let (named, rest) = most_affected(&self.rates);
+        for (index, rate) in named.into_iter().enumerate() {
+            write!(f, "{} {rate}", if index == 0 { ":" } else { ";" })?;
+        }
+        if rest > 0 {
+            write!(f, "; and {rest} more")?;
+        }
+        self.gave_way.iter().try_for_each(|gave_way| write!(f, "; {gave_way}"))
     }
 }

@@ -20,7 +20,10 @@
 //!
 //! The PID's gains are configured, or found: [`Relay`] oscillates the process for a while and proposes them.
 //!
-//! The parts can be used alone: the laws [`WindowLaw`] (PARDA) and [`Pid`] (Bjørgeengen), the estimators
+//! Where consumers have a [`Contract`], the integral law keeps a rate for each. Its gain is configured, or follows from the
+//! process gain ([`gain_for`]).
+//!
+//! The parts can be used alone: the laws [`WindowLaw`] (PARDA), [`Pid`] (Bjørgeengen) and [`IntegralLaw`] (Lee), the estimators
 //! [`Ewma`] and [`SizeModel`].
 
 #![forbid(unsafe_code)]
@@ -29,15 +32,21 @@ mod choice;
 mod command;
 mod compensation;
 mod config;
+mod contract;
 mod control_loop;
 mod curve;
 mod decision;
 mod ewma;
+mod gain;
+mod heard;
 mod hosts;
+mod integral;
 mod knee;
 mod normalise;
 mod observation;
 mod pid;
+mod rate_decision;
+mod rates;
 mod relay;
 mod reservation;
 mod set_point;
@@ -48,14 +57,20 @@ mod writers;
 pub use choice::{Direction, SetPointChoice, SetPointReason};
 pub use command::{Commands, ConsumerCommand};
 pub use config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+pub use contract::{Contract, ContractError};
 pub use control_loop::ControlLoop;
 pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
 pub use ewma::Ewma;
+pub use gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
 pub use hosts::{ClusterSignal, HeardReport, HostReport, combine};
+pub use integral::{
+    IntegralConfig, IntegralConfigError, IntegralLaw, IntegralStep, IntegralVariant, RateBounds, RateUse,
+};
 pub use knee::{KneeConfig, KneeConfigError};
 pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
+pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
 pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};

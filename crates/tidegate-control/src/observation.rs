@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
+use crate::contract::Contract;
 use crate::hosts::ClusterSignal;
 
 /// What happened at one resource since the sensor's previous report.
@@ -25,7 +26,7 @@ pub struct Observation {
 
 impl Observation {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 2;
+    pub const VERSION: u16 = 3;
 
     /// A report of the current version, by a host on its own.
     #[must_use]
@@ -45,6 +46,9 @@ pub struct ConsumerObservation {
     /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it means for a
     /// protected consumer is nothing, since that is never held.
     pub reservation: Option<Iops>,
+    /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract means for a
+    /// protected consumer is that the others leave it that rate; it is never held.
+    pub contract: Option<Contract>,
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
     /// Its reads at the resource.
@@ -56,6 +60,11 @@ pub struct ConsumerObservation {
     pub mean_outstanding: Outstanding,
     /// Requests that wait for the throttle now: accepted, not yet dispatched.
     pub queued: u32,
+    /// How many of its requests waited on average for their release by the leaky bucket. Zero where there is none.
+    pub mean_unreleased: Outstanding,
+    /// How long the requests that completed since the previous report waited between their release by the bucket and their
+    /// dispatch, in sum: a fair queue is part of what a promise is about, the bucket is not. Zero where there is none.
+    pub scheduler_wait: Latency,
 }
 
 impl ConsumerObservation {
@@ -66,11 +75,14 @@ impl ConsumerObservation {
             name,
             shares,
             reservation: None,
+            contract: None,
             protected,
             reads: Operations::default(),
             writes: Operations::default(),
             mean_outstanding: Outstanding::default(),
             queued: 0,
+            mean_unreleased: Outstanding::default(),
+            scheduler_wait: Latency::ZERO,
         }
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Action, BetaScale, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, HostReport, Input,
-    KneeConfig, Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant,
-    SharesOf, Signal, Smoothing, WindowConfig, combine,
+    Action, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop, ControllerGain, Decision,
+    HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig, Law, LoopConfig,
+    Observation, Operations, Output, Outstanding, PidConfig, PidVariant, SharesOf, Signal, Smoothing,
+    WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -47,6 +48,18 @@ fn quiet() -> impl Strategy<Value = Operations> {
 }
 
 prop_compose! {
+    fn contract()(
+        iops in prop_oneof![0.1..1e4, Just(f64::INFINITY), Just(f64::MIN_POSITIVE)],
+        response_time in number(),
+        part in 0.0..=1.0,
+    ) -> Contract {
+        let response_time = Latency::from_nanos(response_time.max(1));
+        let expected = response_time.scale(part).max(Latency::from_nanos(1)).min(response_time);
+        Contract::new(Iops::new(iops), response_time, expected).unwrap()
+    }
+}
+
+prop_compose! {
     fn consumer()(
         name in 0u32..20,
         shares in prop_oneof![Just(1), 1u32..=1_000_000, Just(1_000_000)],
@@ -56,6 +69,9 @@ prop_compose! {
         writes in quiet(),
         outstanding in prop_oneof![Just(0.0), 0.0..100.0, any::<f64>()],
         queued in prop_oneof![Just(0), any::<u32>()],
+        contract in proptest::option::of(contract()),
+        unreleased in prop_oneof![Just(0.0), 0.0..10.0, any::<f64>()],
+        scheduler_wait in number(),
     ) -> ConsumerObservation {
         ConsumerObservation {
             name: ConsumerName::new(&format!("consumer-{name}")).unwrap(),
@@ -66,6 +82,9 @@ prop_compose! {
             writes,
             mean_outstanding: Outstanding::new(outstanding),
             queued,
+            contract,
+            mean_unreleased: Outstanding::new(unreleased),
+            scheduler_wait: Latency::from_nanos(scheduler_wait),
         }
     }
 }
@@ -95,7 +114,19 @@ fn law() -> impl Strategy<Value = Law> {
             })
         },
     );
-    prop_oneof![window, pid]
+    let greatest = proptest::option::of(prop_oneof![2.0..1e4, Just(f64::INFINITY)]);
+    let gain = prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)];
+    let integral =
+        (gain, 0.1..2.0, greatest, any::<[bool; 3]>()).prop_map(|(gain, floor, greatest, switches)| {
+            let [raise_only_used, decay_unused, give_way] = switches;
+            Law::Integral(IntegralConfig {
+                gain: ControllerGain::new(gain).unwrap(),
+                floor: Iops::new(floor),
+                greatest: greatest.map(Iops::new),
+                variant: IntegralVariant { raise_only_used, decay_unused, give_way },
+            })
+        });
+    prop_oneof![window, pid, integral]
 }
 
 prop_compose! {
@@ -112,12 +143,13 @@ prop_compose! {
         ],
     ) -> LoopConfig {
         let requests = matches!(law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
+        let integral = matches!(law, Law::Integral(_));
         let knee = (automatic && matches!(law, Law::Window(_))).then(KneeConfig::default);
         LoopConfig {
             knee,
-            normalise: normalise && !requests,
+            normalise: normalise && !requests && !integral,
             dry_run,
-            smoothing,
+            smoothing: if integral { Smoothing::NONE } else { smoothing },
             ..LoopConfig::new(ResourceName::new("r").unwrap(), Latency::from_millis(target), law)
         }
     }
@@ -193,8 +225,17 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
                 assert!(commanded.as_secs_f64() <= longest + 1e-9, "{commanded} {longest}");
             }
         }
+        (Law::Integral(law), Output::Rate(_)) => {
+            assert_eq!((commands.window, commands.spacing), (None, None));
+            check_rates(config, law, &throttled, commands, decision);
+        }
         other => panic!("a law says what is not its own: {other:?}"),
     }
+    assert_eq!(decision.rates.is_empty(), throttled.is_empty() || !matches!(config.law, Law::Integral(_)));
+    assert_eq!(
+        commands.consumers.iter().any(|consumer| consumer.rate.is_some()),
+        !decision.rates.is_empty() && !config.dry_run
+    );
     let (ceiling, floor) = (config.set_point(), config.knee.map(|knee| knee.floor));
     assert!(decision.set_point <= ceiling && decision.set_point >= floor.unwrap_or(ceiling), "{decision}");
     assert_eq!(decision.choice.is_some(), config.knee.is_some());
@@ -211,6 +252,36 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
     let text = serde_json::to_string(decision).unwrap();
     let again: Decision = serde_json::from_str(&text).unwrap();
     assert_eq!((again.at, again.input, again.estimate), (decision.at, decision.input, decision.estimate));
+}
+
+fn check_rates(
+    config: &LoopConfig,
+    law: &IntegralConfig,
+    throttled: &[&ConsumerObservation],
+    commands: &Commands,
+    decision: &Decision,
+) {
+    assert_eq!(decision.rates.len(), throttled.len());
+    assert_eq!((&decision.cluster, &decision.reserved), (&None, &None));
+    for ((consumer, decided), command) in throttled.iter().zip(&decision.rates).zip(&commands.consumers) {
+        assert_eq!(consumer.name, decided.name);
+        let least = consumer.contract.map_or(law.floor, |contract| contract.iops());
+        assert!(decided.rate >= least, "{decided:?}");
+        let most = law.greatest.filter(|&greatest| greatest > least);
+        assert!(
+            decided.rate <= most.unwrap_or(if law.greatest.is_some() { least } else { Iops::new(f64::MAX) })
+        );
+        assert!(!config.dry_run || command.rate.is_none());
+        assert!(command.rate.is_none_or(|rate| rate == decided.rate));
+        assert!(command.delay.is_none());
+        let expected = consumer.contract.map_or(decision.set_point, |contract| contract.expected());
+        assert!(decided.reference == expected || consumer.contract.is_none(), "{decided:?}");
+        assert!(decided.reference <= expected);
+        assert_eq!(decided.input == Input::NoTime, decision.input == Input::NoTime);
+        assert!(!decided.to_string().is_empty());
+    }
+    // A sentence is not a list: three are named, the others counted, and perhaps somebody is back.
+    assert!(decision.to_string().matches("; ").count() <= 4, "{decision}");
 }
 
 /// How far what is in force is from letting go, on the scale on which it decays.
@@ -251,7 +322,9 @@ proptest! {
                     let (commands, decision) = control.step(now, &observation);
                     check(control.config(), &observation.consumers, &commands, &decision);
                     prop_assert_eq!(twin.step(now, &observation), (commands, decision.clone()));
-                    if let Some(before) = in_force {
+                    // Rates are of those who are there, and who comes and goes changes their sum.
+                    let common = !matches!(decision.bounded, Output::Rate(_));
+                    if let Some(before) = in_force.filter(|_| common) {
                         let law = &control.config().law;
                         let (before, after) = (strictness(law, before), strictness(law, decision.bounded));
                         match decision.action {

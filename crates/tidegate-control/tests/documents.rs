@@ -4,25 +4,33 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use tidegate_control::{
-    Action, Bound, ClusterSignal, ConsumerObservation, Decision, Direction, Input, LawKind, Observation,
-    Operations, Output, Outstanding, Reserved, SetPointChoice, SetPointReason, Shortage, Signal,
+    Action, Bound, ClusterSignal, ConsumerObservation, Contract, Decision, Direction, GaveWay, Input,
+    LawKind, Observation, Operations, Output, Outstanding, RateDecision, Reserved, SetPointChoice,
+    SetPointReason, Shortage, Signal,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
-const OBSERVATION_2: &str = concat!(
-    r#"{"version":2,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"reservation":200.0,"#,
+const OBSERVATION_3: &str = concat!(
+    r#"{"version":3,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"reservation":200.0,"#,
+    r#""contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"#,
     r#""protected":true,"reads":{"count":16,"bytes":65536,"total_latency":192000000,"in_flight":1,"#,
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
-    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2}],"cluster":{"hosts":3,"stale":1,"#,
+    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2,"mean_unreleased":0.5,"scheduler_wait":8000000}],"cluster":{"hosts":3,"stale":1,"#,
     r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
     r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
 
-const DECISION_4: &str = concat!(
-    r#"{"version":4,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
+const DECISION_5: &str = concat!(
+    r#"{"version":5,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
     r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
     r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"compensation":null,"raw":{"window":0.125},"#,
-    r#""bounded":{"window":0.25},"bound":"least","reserved":null,"held":12,"throttled":12,"dry_run":false}"#
+    r#""bounded":{"window":0.25},"bound":"least","reserved":null,"rates":[],"gave_way":null,"held":12,"throttled":12,"dry_run":false}"#
+);
+
+const RATE_5: &str = concat!(
+    r#"{"name":"w1","contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"#,
+    r#""input":{"samples":{"count":50}},"measured":31000000,"reference":29000000,"held":true,"#,
+    r#""action":"regulate","raw":52.0,"rate":52.0,"bound":null}"#
 );
 
 const CHOICE_2: &str = concat!(
@@ -53,11 +61,59 @@ fn observation() -> Observation {
         reservation: Some(Iops::new(200.0)),
         mean_outstanding: Outstanding::new(0.75),
         queued: 2,
+        contract: Some(contract()),
+        mean_unreleased: Outstanding::new(0.5),
+        scheduler_wait: Latency::from_millis(8),
         ..ConsumerObservation::idle(ConsumerName::new("database").unwrap(), Shares::DEFAULT, true)
     };
     let resource = ResourceName::new("sata").unwrap();
     let alone = Observation::new(resource, Instant::from_nanos(1_500_000_000), vec![consumer]);
     Observation { cluster: Some(cluster()), ..alone }
+}
+
+fn contract() -> Contract {
+    Contract::new(Iops::new(40.0), Latency::from_millis(35), Latency::from_millis(29)).unwrap()
+}
+
+fn rate(name: &str, millis: u64) -> RateDecision {
+    RateDecision {
+        name: ConsumerName::new(name).unwrap(),
+        contract: Some(contract()),
+        input: Input::Samples { count: 50 },
+        measured: Some(Latency::from_millis(millis)),
+        reference: Latency::from_millis(29),
+        held: true,
+        action: Action::Regulate,
+        raw: Iops::new(52.0),
+        rate: Iops::new(52.0),
+        bound: None,
+    }
+}
+
+/// A decision of the integral law.
+fn of_rates(rates: Vec<RateDecision>) -> Decision {
+    let sum = Output::Rate(Iops::new(rates.iter().map(|rate| rate.rate.per_second()).sum()));
+    Decision {
+        law: LawKind::Integral,
+        signal: Signal::Everything,
+        beta: None,
+        raw: sum,
+        bounded: sum,
+        bound: None,
+        held: rates.iter().filter(|rate| rate.held).count() as u32,
+        throttled: rates.len() as u32,
+        rates,
+        ..decision()
+    }
+}
+
+fn gave_way() -> GaveWay {
+    GaveWay {
+        to: ConsumerName::new("w2").unwrap(),
+        returned: 1,
+        sustained: Iops::new(72.0),
+        given_back: Iops::new(18.0),
+    }
 }
 
 fn cluster() -> ClusterSignal {
@@ -109,6 +165,8 @@ fn decision() -> Decision {
         bounded: Output::Window(Window::new(0.25)),
         bound: Some(Bound::Least),
         reserved: None,
+        rates: Vec::new(),
+        gave_way: None,
         held: 12,
         throttled: 12,
         dry_run: false,
@@ -116,15 +174,15 @@ fn decision() -> Decision {
 }
 
 #[test]
-fn version_2_of_an_observation() {
-    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_2);
-    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_2).unwrap(), observation());
+fn version_3_of_an_observation() {
+    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_3);
+    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_3).unwrap(), observation());
 }
 
 #[test]
-fn version_4_of_a_decision() {
-    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_4);
-    assert_eq!(serde_json::from_str::<Decision>(DECISION_4).unwrap(), decision());
+fn version_5_of_a_decision() {
+    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_5);
+    assert_eq!(serde_json::from_str::<Decision>(DECISION_5).unwrap(), decision());
     let spelled = [
         (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
@@ -146,7 +204,14 @@ fn version_4_of_a_decision() {
         ),
         (serde_json::to_string(&Shortage::Storage).unwrap(), r#""storage""#),
         (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
-        (serde_json::to_string(&LawKind::Pid).unwrap(), r#""pid""#),
+        (serde_json::to_string(&[LawKind::Pid, LawKind::Integral]).unwrap(), r#"["pid","integral"]"#),
+        (serde_json::to_string(&Output::Rate(Iops::new(72.0))).unwrap(), r#"{"rate":72.0}"#),
+        (serde_json::to_string(&[Bound::Demand, Bound::Return]).unwrap(), r#"["demand","return"]"#),
+        (serde_json::to_string(&rate("w1", 31)).unwrap(), RATE_5),
+        (
+            serde_json::to_string(&gave_way()).unwrap(),
+            r#"{"to":"w2","returned":1,"sustained":72.0,"given_back":18.0}"#,
+        ),
         (serde_json::to_string(&choice(SetPointReason::Knee)).unwrap(), CHOICE_2),
         (
             serde_json::to_string(&[
@@ -171,11 +236,11 @@ fn version_4_of_a_decision() {
 #[test]
 fn another_version_or_an_unknown_field_is_refused() {
     let error = |text: &str| serde_json::from_str::<Observation>(text).unwrap_err().to_string();
-    let newer = OBSERVATION_2.replacen("\"version\":2", "\"version\":3", 1);
-    assert!(error(&newer).contains("version 3 is not known here"), "{}", error(&newer));
-    let more = OBSERVATION_2.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
+    let newer = OBSERVATION_3.replacen("\"version\":3", "\"version\":4", 1);
+    assert!(error(&newer).contains("version 4 is not known here"), "{}", error(&newer));
+    let more = OBSERVATION_3.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
     assert!(error(&more).contains("mood"), "{}", error(&more));
-    let newer = DECISION_4.replacen("\"version\":4", "\"version\":5", 1);
+    let newer = DECISION_5.replacen("\"version\":5", "\"version\":6", 1);
     assert!(serde_json::from_str::<Decision>(&newer).is_err());
 }
 
@@ -308,6 +373,51 @@ fn a_decision_reads_as_a_sentence() {
         (
             Decision { input: Input::NoTime, throttled: 0, held: 0, ..decision() },
             "sata: the clock did not advance: nobody to hold",
+        ),
+    ];
+    for (decision, sentence) in cases {
+        assert_eq!(decision.to_string(), sentence);
+    }
+}
+
+#[test]
+fn a_decision_about_rates_names_the_most_affected() {
+    let idle = RateDecision {
+        contract: None,
+        input: Input::Idle,
+        measured: None,
+        held: false,
+        action: Action::Relax,
+        rate: Iops::new(2.0),
+        bound: Some(Bound::Least),
+        ..rate("w3", 0)
+    };
+    let promised = RateDecision { rate: Iops::new(40.0), bound: Some(Bound::Least), ..rate("w2", 40) };
+    let late = RateDecision {
+        input: Input::Overload { oldest: Latency::from_millis(90) },
+        measured: None,
+        ..rate("w4", 0)
+    };
+    let cases = [
+        (
+            of_rates(vec![rate("w1", 31), promised.clone(), idle.clone()]),
+            "sata: 94 IO/s in all (2 of 3 held): w2 40.0ms against 29.0ms: 40 IO/s, as promised; w1 31.0ms against \
+             29.0ms: 52 IO/s; w3 idle: 2.0 IO/s, the least that is allowed",
+        ),
+        (
+            Decision { dry_run: true, gave_way: Some(gave_way()), ..of_rates(vec![rate("w1", 20)]) },
+            "sata (dry run): 52 IO/s in all (1 of 1 would be held): w1 20.0ms against 29.0ms: 52 IO/s; w2 is back: \
+             18 IO/s of surplus given back, for 72 IO/s that the storage sustains",
+        ),
+        (
+            of_rates((0..300).map(|at| rate(&format!("c{at}"), 20)).chain([late, promised]).collect()),
+            "sata: 15.7 kIO/s in all (302 of 302 held): w4 completes nothing, its oldest waits 90.0ms against 29.0ms: \
+             52 IO/s; w2 40.0ms against 29.0ms: 40 IO/s, as promised; c0 20.0ms against 29.0ms: 52 IO/s; and 299 more",
+        ),
+        (of_rates(Vec::new()), "sata: nobody to hold"),
+        (
+            Decision { input: Input::NoTime, ..of_rates(vec![rate("w1", 31)]) },
+            "sata: the clock did not advance: rates as before",
         ),
     ];
     for (decision, sentence) in cases {

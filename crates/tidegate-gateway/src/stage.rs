@@ -455,14 +455,12 @@ impl Consumer {
         let (requests, bytes) = self.sizes;
         let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
         ConsumerObservation {
-            name: self.config.name.clone(),
-            shares: self.config.shares,
             reservation: self.config.reservation.map(in_requests),
-            protected: self.config.protected,
             reads,
             writes,
             mean_outstanding: Outstanding::new(self.outstanding.mean(now)),
             queued: u32::try_from(self.queued).unwrap_or(u32::MAX),
+            ..ConsumerObservation::idle(self.config.name.clone(), self.config.shares, self.config.protected)
         }
     }
 

@@ -1,6 +1,7 @@
 //! `[pool.NAME]`.
 
-use tidegate_config::{Given, Report, Section, law};
+use tidegate_config::law::{self, Laws};
+use tidegate_config::{Given, Report, Section};
 use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
@@ -63,10 +64,9 @@ pub(super) fn read(
     let depth = section.whole("depth", 1..=GREATEST_DEPTH, &mut context.report);
     let limits = limits(section, &mut context.report);
     let shared = section.flag("cluster", &mut context.report);
-    let window_defaults = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
-    let law = resource
-        .as_ref()
-        .and_then(|resource| law::read(section, resource, window_defaults, &mut context.report));
+    let window = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
+    let laws = Laws { window, rates: false };
+    let law = resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
         context.report.warning(

@@ -18,7 +18,7 @@ pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Repor
     let depth = f64::from(pool.depth);
     let (greatest, key) = match law.law {
         Law::Window(window) if window.greatest.get() < depth => (window.greatest, "window.greatest"),
-        Law::Window(_) | Law::Pid(_) => (Window::new(depth), "depth"),
+        Law::Window(_) | Law::Pid(_) | Law::Integral(_) => (Window::new(depth), "depth"),
     };
     let reserved = Iops::new(reserved);
     let latency = law.set_point();

@@ -51,16 +51,14 @@ impl Simulation<'_> {
                 let (requests, bytes) = port.sizes;
                 let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
                 ConsumerObservation {
-                    name: vm.name.clone(),
-                    shares: vm.shares,
                     reservation: vm.reservation.map(in_requests),
-                    protected: vm.protected,
                     reads,
                     writes,
                     mean_outstanding: MeanOutstanding::new(
                         port.observed.mean(port.outstanding.integral(self.now), self.now),
                     ),
                     queued: port.queued,
+                    ..ConsumerObservation::idle(vm.name.clone(), vm.shares, vm.protected)
                 }
             })
             .collect();

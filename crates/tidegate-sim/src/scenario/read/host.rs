@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tidegate_config::{Report, Section, law};
+use tidegate_config::law::{self, Laws};
+use tidegate_config::{Report, Section};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Batch, Cost};
 use tidegate_units::{Bytes, HostName, Latency, ResourceName};
@@ -100,8 +101,8 @@ fn host(
     let report = &mut context.report;
     // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
     let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
-    let defaults = defaults(table, report);
-    let law = law::read(table, &resource, defaults, report);
+    let laws = Laws { window: defaults(table, report), rates: false };
+    let law = law::read(table, &resource, laws, report);
     let mut host = Host::new(name.clone(), resource);
     host.law = law;
     if let Some(depth) = table.whole("depth", 1..=u64::from(GREATEST_DEPTH), report) {
