@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::{
     ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig, KneeConfigError, Law,
     LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, SharesOf, Smoothing,
-    WindowConfig, WindowConfigError,
+    Statistic, WindowConfig, WindowConfigError,
 };
 use tidegate_units::{Iops, Latency, ResourceName, Window};
 
@@ -38,7 +38,7 @@ pub const PID_KEYS: &[&str] =
     &["proportional_gain", "integral_time", "derivative_time", "variant", "step", "greatest", "floor"];
 
 /// The keys of the table `integral`.
-pub const INTEGRAL_KEYS: &[&str] = &["gain", "floor", "greatest", "variant"];
+pub const INTEGRAL_KEYS: &[&str] = &["gain", "floor", "greatest", "statistic", "variant"];
 
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -282,6 +282,10 @@ fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfi
     }
     if let Some(greatest) = section.parsed::<Iops>("greatest", report) {
         config.greatest = Some(greatest.value);
+    }
+    let statistics = [("p95", Statistic::Percentile95), ("mean", Statistic::Mean)];
+    if let Some(statistic) = section.choice("statistic", &statistics, report) {
+        config.statistic = statistic.value;
     }
     let variants = [("improved", IntegralVariant::IMPROVED), ("literal", IntegralVariant::LITERAL)];
     if let Some(variant) = section.choice("variant", &variants, report) {

@@ -2,8 +2,8 @@
 //!
 //! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which words it
 //! is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim` scenarios. What both
-//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), and the [`law`] of a resource, which has the
-//! same keys wherever it is written.
+//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`] of a resource and the [`contract`] of a
+//! consumer, which have the same keys wherever they are written.
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};
@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod contract;
 mod finding;
 pub mod law;
 mod nearest;

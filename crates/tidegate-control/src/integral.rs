@@ -23,8 +23,22 @@ pub struct IntegralConfig {
     /// The greatest rate of a consumer, unless its contract is for more. Default: none, since no number is right for every
     /// storage, and the default variant goes no further than what is used.
     pub greatest: Option<Iops>,
+    /// What RT_i is.
+    pub statistic: Statistic,
     /// The paper's law, or which improvements of it.
     pub variant: IntegralVariant,
+}
+
+/// What the response time RT_i(k) of a control period is. Lee calls it "the current response time" (§3.1) and says no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistic {
+    /// What 95 % of the period's requests took at most. The reference, RT^E, is such a percentile (§2), and only so a few
+    /// per cent of the requests are late, as the paper has it: with the mean at RT^E it is a quarter of them (`tidegate
+    /// reproduce lee.statistic`).
+    #[default]
+    Percentile95,
+    /// Their mean.
+    Mean,
 }
 
 impl Default for IntegralConfig {
@@ -33,6 +47,7 @@ impl Default for IntegralConfig {
             gain: ControllerGain::PAPER,
             floor: Iops::new(2.0),
             greatest: None,
+            statistic: Statistic::default(),
             variant: IntegralVariant::default(),
         }
     }

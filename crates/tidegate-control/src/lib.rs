@@ -65,6 +65,7 @@ pub use gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
 pub use hosts::{ClusterSignal, HeardReport, HostReport, combine};
 pub use integral::{
     IntegralConfig, IntegralConfigError, IntegralLaw, IntegralStep, IntegralVariant, RateBounds, RateUse,
+    Statistic,
 };
 pub use knee::{KneeConfig, KneeConfigError};
 pub use normalise::SizeModel;

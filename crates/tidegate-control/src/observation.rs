@@ -60,11 +60,15 @@ pub struct ConsumerObservation {
     pub mean_outstanding: Outstanding,
     /// Requests that wait for the throttle now: accepted, not yet dispatched.
     pub queued: u32,
-    /// How many of its requests waited on average for their release by the leaky bucket. Zero where there is none.
-    pub mean_unreleased: Outstanding,
+    /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of a token. Zero
+    /// where there is none.
+    pub short_of_tokens: Latency,
     /// How long the requests that completed since the previous report waited between their release by the bucket and their
     /// dispatch, in sum: a fair queue is part of what a promise is about, the bucket is not. Zero where there is none.
     pub scheduler_wait: Latency,
+    /// What 95 % of the requests that completed since the previous report took at most, from their release by the bucket to
+    /// their completion. `None` when none completed, and where nobody measures it.
+    pub release_to_completion: Option<Latency>,
 }
 
 impl ConsumerObservation {
@@ -81,8 +85,9 @@ impl ConsumerObservation {
             writes: Operations::default(),
             mean_outstanding: Outstanding::default(),
             queued: 0,
-            mean_unreleased: Outstanding::default(),
+            short_of_tokens: Latency::ZERO,
             scheduler_wait: Latency::ZERO,
+            release_to_completion: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::decision::{Action, Bound, Input, Output, Signal};
 use crate::heard::{Heard, throttled};
-use crate::integral::{IntegralConfig, IntegralConfigError, IntegralLaw, RateBounds, RateUse};
+use crate::integral::{IntegralConfig, IntegralConfigError, IntegralLaw, RateBounds, RateUse, Statistic};
 use crate::observation::ConsumerObservation;
 use crate::rate_decision::{GaveWay, RateDecision};
 
@@ -68,13 +68,19 @@ struct Report {
 
 impl Report {
     /// `otherwise`: the reference of whoever has no contract.
-    fn of(consumer: &ConsumerObservation, otherwise: Latency, elapsed: Duration) -> Self {
+    fn of(
+        consumer: &ConsumerObservation,
+        statistic: Statistic,
+        otherwise: Latency,
+        elapsed: Duration,
+    ) -> Self {
         let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
         heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
         let reference = consumer.contract.map_or(otherwise, |contract| contract.expected());
         let promised = consumer.contract.map_or(otherwise, |contract| contract.response_time());
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(promised) };
-        let measured = matches!(input, Input::Samples { .. }).then(|| heard.mean());
+        let percentile = consumer.release_to_completion.filter(|_| statistic == Statistic::Percentile95);
+        let measured = matches!(input, Input::Samples { .. }).then(|| percentile.unwrap_or(heard.mean()));
         Self { heard, input, measured, reference }
     }
 
@@ -137,7 +143,7 @@ impl Rates {
         let (mut completed, mut kept) = (0.0, None);
         let mut rates = Vec::with_capacity(consumers.len());
         for consumer in consumers {
-            let report = Report::of(consumer, otherwise, period.elapsed);
+            let report = Report::of(consumer, self.config.statistic, otherwise, period.elapsed);
             completed += report.heard.count as f64;
             // Nobody promised anything to the protected one without a contract.
             if !consumer.protected || consumer.contract.is_some() {
@@ -190,7 +196,7 @@ impl Rates {
             }
             return None;
         }
-        let held = consumer.mean_unreleased.get() > 0.0;
+        let held = consumer.short_of_tokens > Latency::ZERO;
         let used = RateUse { completed: per_second(report.heard.count, period.elapsed), waited: held };
         let law = &mut known.law;
         let mut regulate = |seen| {

@@ -111,8 +111,26 @@ pub struct ConsumerOutcome {
     /// time at the array was above its host's target; a protected one's reads only. `None` without a law, and when it did
     /// nothing.
     pub above_target_fraction: Option<f64>,
+    /// How its contract was kept. `None` without one, and where no law keeps contracts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contract: Option<ContractOutcome>,
     /// Operations of open-loop workloads that did not take place, because too many were under way.
     pub dropped: u64,
+}
+
+/// How a contract was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ContractOutcome {
+    /// The rate that was promised.
+    pub iops: f64,
+    /// The response time that was promised.
+    pub response_time_ms: f64,
+    /// RT^E, the law's reference.
+    pub expected_ms: f64,
+    /// From a request's release by the leaky bucket to its completion; `None` without requests.
+    pub release_to_completion_ms: Option<Latencies>,
+    /// The part of the requests that took longer than was promised, from their release on.
+    pub late_fraction: Option<f64>,
 }
 
 /// A distribution of response times, in milliseconds.

@@ -50,6 +50,8 @@ pub struct Row<'a> {
 pub struct Sample {
     /// The window that the consumer runs under at the end of the interval.
     pub window: Option<f64>,
+    /// The rate at which its requests are released, where a law commands rates.
+    pub rate: Option<f64>,
     /// β of the law's last decision.
     pub beta: Option<f64>,
     /// What the law's own host measured in its last control interval.

@@ -35,6 +35,14 @@ impl Simulation<'_> {
         self.queue.push(next, Event::Step { group });
     }
 
+    /// Steps one loop between its times: rates are divided anew as soon as somebody comes back, not up to an interval later.
+    pub(super) fn step_out_of_turn(&mut self, stage: u32, recorder: &mut dyn Recorder) {
+        if self.hosts[self.stages[stage as usize].host as usize].up {
+            let mut observation = self.observe(stage);
+            self.decide(stage, &mut observation, recorder);
+        }
+    }
+
     fn observe(&mut self, stage: u32) -> Observation {
         let stage = &self.stages[stage as usize];
         let consumers = stage
@@ -50,7 +58,7 @@ impl Simulation<'_> {
                 let [reads, writes] = port.take_interval(oldest);
                 let (requests, bytes) = port.sizes;
                 let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
-                ConsumerObservation {
+                let mut consumer = ConsumerObservation {
                     reservation: vm.reservation.map(in_requests),
                     reads,
                     writes,
@@ -59,7 +67,11 @@ impl Simulation<'_> {
                     ),
                     queued: port.queued,
                     ..ConsumerObservation::idle(vm.name.clone(), vm.shares, vm.protected)
+                };
+                if let Some(tenant) = &mut port.tenant {
+                    tenant.observe(&mut consumer, stage.scheduler.status(port.flow, instant(self.now)));
                 }
+                consumer
             })
             .collect();
         Observation::new(stage.resource.clone(), instant(self.now), consumers)
@@ -118,6 +130,10 @@ impl Simulation<'_> {
             let name = &self.scenario.vms[port.vm as usize].name;
             let command = commands.next_if(|command| command.name == *name);
             let delay = command.and_then(|command| command.delay).unwrap_or_default();
+            if let Some(tenant) = &mut port.tenant {
+                let rate = command.and_then(|command| command.rate);
+                tenant.hold(rate, &mut stage.scheduler, port.flow, now);
+            }
             if delay != port.delay {
                 port.delay = delay;
                 let known = stage.scheduler.set_delay(port.flow, delay, now);

@@ -108,7 +108,8 @@ impl Simulation<'_> {
             state.commanded = None;
             state.window.set(None, self.now);
             for port in state.ports.clone() {
-                let flow_config = self.flow_config(self.ports[port as usize].vm);
+                let tenant = self.tenant(self.ports[port as usize].vm, stage);
+                let flow_config = self.flow_config(self.ports[port as usize].vm, tenant.as_deref());
                 let flow = self.stages[stage as usize]
                     .scheduler
                     .add_flow(&flow_config, Instant::from_nanos(self.now));
@@ -119,6 +120,7 @@ impl Simulation<'_> {
                 port.outstanding.clear(self.now);
                 port.interval = [Operations::default(); 2];
                 port.at_array = [(NONE, NONE); 2];
+                port.tenant = tenant;
             }
         }
         for stream in 0..self.streams.len() as u32 {

@@ -68,6 +68,12 @@ impl Distribution {
         }
     }
 
+    /// The least that is not exceeded by this part of all, exact to one per cent; `None` when there are none.
+    pub(super) fn quantile(mut self, quantile: f64) -> Option<Latency> {
+        self.settle(self.count as usize % RECENT);
+        (self.count > 0).then(|| Latency::from_nanos((self.quantile_ms(quantile) * 1e6).round() as u64))
+    }
+
     pub(super) fn latencies(mut self) -> Option<Latencies> {
         self.settle(self.count as usize % RECENT);
         (self.count > 0).then(|| Latencies {

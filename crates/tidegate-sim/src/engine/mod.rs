@@ -13,12 +13,13 @@ mod load;
 mod measure;
 mod plan;
 mod report;
+mod tenant;
 
 use std::hint::black_box;
 use std::ops::Range;
 
 use slab::Slab;
-use tidegate_control::{ControlLoop, LoopConfig, Operations};
+use tidegate_control::{ControlLoop, Law as ControlLaw, LoopConfig, Operations};
 use tidegate_device::{Completion, Device, Io, IoKind, MAX_IN_FLIGHT};
 use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
 use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
@@ -34,6 +35,7 @@ use cluster::Cluster;
 use load::{Operation, Stream};
 use measure::{Outstanding, Promises, Since, Tally, WindowTime};
 use plan::{Plan, nanos};
+use tenant::Tenant;
 
 pub(crate) use measure::{Distribution, Pooled};
 pub(crate) use plan::GREATEST_DEPTH;
@@ -100,6 +102,8 @@ enum Event {
     Wake { stage: u32 },
     /// Loops are stepped.
     Step { group: u32 },
+    /// Somebody who was promised something is back from a pause: a loop is stepped out of turn.
+    Return { stage: u32 },
     /// A report arrives.
     Message { message: u32 },
     /// A virtual machine, host or workload comes or goes.
@@ -126,16 +130,23 @@ struct Waiting {
     operation: u32,
 }
 
-/// A request at its array, within one line of the cache.
+/// A request at its array, within one line of the cache. Of where it goes the array has taken note.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Request {
-    waited: Waiting,
+    issued: u64,
+    /// Since when it was its scheduler's to dispatch.
+    released: u64,
+    dispatched: u64,
+    kind: IoKind,
+    bytes: u32,
+    stream: u32,
+    port: u32,
+    operation: u32,
     /// Its port's; here so that it need not be asked for it first.
     stage: u32,
     /// Its host's life in which it was issued: what a host asked for before it failed is nobody's any more.
     life: u32,
-    dispatched: u64,
     /// Neighbours in the order of dispatch, of the same port and kind.
     before: u32,
     after: u32,
@@ -206,6 +217,8 @@ struct Port {
     sizes: (u64, Bytes),
     /// The oldest and the newest request at the array, of reads and writes.
     at_array: [(u32, u32); 2],
+    /// Where its stage's law commands rates.
+    tenant: Option<Box<Tenant>>,
 }
 
 /// A virtual machine.
@@ -348,7 +361,8 @@ impl<'a> Simulation<'a> {
 
     fn add_port(&mut self, plan: &plan::PortPlan) {
         let index = self.ports.len() as u32;
-        let flow_config = self.flow_config(plan.vm);
+        let tenant = self.tenant(plan.vm, plan.stage);
+        let flow_config = self.flow_config(plan.vm, tenant.as_deref());
         let stage = &mut self.stages[plan.stage as usize];
         stage.ports.push(index);
         self.vms[plan.vm as usize].ports.push(index);
@@ -364,16 +378,26 @@ impl<'a> Simulation<'a> {
             interval: [Operations::default(); 2],
             sizes: (0, Bytes::ZERO),
             at_array: [(NONE, NONE); 2],
+            tenant,
         });
     }
 
-    fn flow_config(&self, vm: u32) -> FlowConfig {
+    /// What is kept of a virtual machine where its stage's law commands rates.
+    fn tenant(&self, vm: u32, stage: u32) -> Option<Box<Tenant>> {
+        let Stage { host, law, .. } = &self.stages[stage as usize];
+        let law = law.as_ref()?;
+        let ControlLaw::Integral(integral) = law.config.law else { return None };
+        let (vm, host) = (&self.scenario.vms[vm as usize], &self.scenario.hosts[*host as usize]);
+        Some(Box::new(Tenant::new(vm, host, integral.floor, !law.config.dry_run)))
+    }
+
+    fn flow_config(&self, vm: u32, tenant: Option<&Tenant>) -> FlowConfig {
         let vm = &self.scenario.vms[vm as usize];
         FlowConfig {
             weight: vm.shares,
             exempt: vm.protected,
             reservation: vm.reservation,
-            bucket: None,
+            bucket: tenant.and_then(|tenant| tenant.bucket),
             limit: vm.limit,
             delay: Latency::ZERO,
             // What a workload may have under way is bounded where it issues.
@@ -427,6 +451,7 @@ impl<'a> Simulation<'a> {
                 }
             }
             Event::Step { group } => self.step(group, recorder),
+            Event::Return { stage } => self.step_out_of_turn(stage, recorder),
             Event::Message { message } => self.cluster.deliver(message, self.now, &self.hosts),
             Event::Life { change } => self.change(change),
             Event::Cycle { stream } => self.turn(stream),
@@ -465,11 +490,17 @@ impl<'a> Simulation<'a> {
         self.work.requests += 1;
         self.work.events += 1;
         if io.kind == IoKind::Flush {
-            self.submit(request, stage, NONE);
+            self.submit(request, stage, self.now, NONE);
             return;
         }
         port.outstanding.add(1, self.now);
         port.queued += 1;
+        if let Some(tenant) = &mut port.tenant
+            && let Some(law) = &self.stages[stage as usize].law
+            && tenant.issued(self.now, law.config.idle_half_life)
+        {
+            self.queue.push(self.now, Event::Return { stage });
+        }
         let extent = Extent { offset: io.offset, bytes: io.bytes };
         let queued =
             self.stages[stage as usize].scheduler.enqueue(port.flow, instant(self.now), request, extent);
@@ -483,7 +514,7 @@ impl<'a> Simulation<'a> {
         loop {
             let state = &mut self.stages[stage as usize];
             match state.scheduler.pull(now) {
-                Pull::Request { request, .. } => self.dispatch(stage, request),
+                Pull::Request { request, released, .. } => self.dispatch(stage, request, released),
                 Pull::NotBefore(at) => {
                     let at = at.as_nanos();
                     if at < state.wake {
@@ -497,14 +528,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn dispatch(&mut self, stage: u32, request: Waiting) {
+    fn dispatch(&mut self, stage: u32, request: Waiting, released: Instant) {
         self.work.events += 1;
         let port = &mut self.ports[request.port as usize];
-        let kind = kind(request.io);
+        let kind = kind(request.io.kind);
         port.queued -= 1;
         port.interval[kind].in_flight += 1;
         let newest = port.at_array[kind].1;
-        let key = self.submit(request, stage, newest);
+        let key = self.submit(request, stage, released.as_nanos(), newest);
         let port = &mut self.ports[request.port as usize];
         port.at_array[kind].1 = key;
         if newest == NONE {
@@ -515,9 +546,22 @@ impl<'a> Simulation<'a> {
     }
 
     /// Hands a request to its array. Its key.
-    fn submit(&mut self, waited: Waiting, stage: u32, before: u32) -> u32 {
+    fn submit(&mut self, waited: Waiting, stage: u32, released: u64, before: u32) -> u32 {
         let Stage { life, array, .. } = self.stages[stage as usize];
-        let request = Request { waited, stage, life, dispatched: self.now, before, after: NONE };
+        let request = Request {
+            issued: waited.issued,
+            released,
+            dispatched: self.now,
+            kind: waited.io.kind,
+            bytes: waited.io.bytes,
+            stream: waited.stream,
+            port: waited.port,
+            operation: waited.operation,
+            stage,
+            life,
+            before,
+            after: NONE,
+        };
         let key = self.requests.insert(request) as u32;
         let state = &mut self.arrays[array as usize];
         if state.device.submit(instant(self.now), u64::from(key), waited.io).is_err() {
@@ -532,14 +576,13 @@ impl<'a> Simulation<'a> {
     /// Reads what a completion is about to need, and does nothing with it. With thousands of hosts none of that is in a
     /// cache any more: asked for at once it is waited for together, and not one after the other.
     fn recall(&self, request: &Request) {
-        let Waiting { stream, port, .. } = request.waited;
-        let port = &self.ports[port as usize];
+        let port = &self.ports[request.port as usize];
         let vm = &self.vms[port.vm as usize];
         let stage = &self.stages[request.stage as usize];
         black_box((port.at_array, port.outstanding, port.interval[READ].count, port.interval[1].count));
         black_box((stage.life, stage.wake, vm.interval.count, vm.interval.judged_nanos, vm.protected));
         vm.felt.recall();
-        self.streams[stream as usize].recall();
+        self.streams[request.stream as usize].recall();
         stage.scheduler.recall(port.flow);
     }
 
@@ -547,35 +590,40 @@ impl<'a> Simulation<'a> {
     fn completed(&mut self, key: u32) {
         let request = self.requests.remove(key as usize);
         self.recall(&request);
-        let Waiting { io, issued, stream, port, operation } = request.waited;
-        let port = &mut self.ports[port as usize];
+        let port = &mut self.ports[request.port as usize];
         let stage = &mut self.stages[request.stage as usize];
-        let flush = io.kind == IoKind::Flush;
+        let flush = request.kind == IoKind::Flush;
         let device = self.now - request.dispatched;
         if !flush {
             let array = &mut self.arrays[stage.array as usize];
             array.latency.record(device);
             array.count += 1;
-            array.bytes += u64::from(io.bytes);
+            array.bytes += u64::from(request.bytes);
         }
         if request.life != stage.life {
             return;
         }
         if !flush {
-            let felt = self.now - issued;
-            let kind = kind(io);
+            let felt = self.now - request.issued;
+            let kind = kind(request.kind);
             port.outstanding.add(-1, self.now);
             let operations = &mut port.interval[kind];
             operations.in_flight -= 1;
             operations.count += 1;
-            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(io.bytes));
+            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(request.bytes));
             operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(device));
             unlink(&mut self.requests, port, kind, &request);
+            if let Some(tenant) = &mut port.tenant {
+                tenant.answered(&request, self.now);
+                if port.outstanding.now() == 0 {
+                    tenant.fell_quiet(self.now);
+                }
+            }
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
             let done = Tally {
                 count: 1,
-                bytes: io.bytes.into(),
+                bytes: request.bytes.into(),
                 ops: 0,
                 felt_nanos: felt,
                 device_nanos: device,
@@ -586,7 +634,7 @@ impl<'a> Simulation<'a> {
             let complete = stage.scheduler.complete(port.flow, instant(self.now));
             debug_assert!(complete.is_ok(), "{OURS}");
         }
-        self.request_done(stream, operation);
+        self.request_done(request.stream, request.operation);
         self.pump(request.stage);
     }
 }
@@ -596,8 +644,8 @@ const OURS: &str = "the scheduler knows every port's flow, and its queue has no 
 const READ: usize = 0;
 
 /// Which of the two kinds that the law and the statistics tell apart.
-fn kind(io: Io) -> usize {
-    usize::from(io.kind != IoKind::Read)
+fn kind(kind: IoKind) -> usize {
+    usize::from(kind != IoKind::Read)
 }
 
 /// Takes a request out of the order of dispatch.
@@ -614,6 +662,7 @@ fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: 
 
 fn scheduler(host: &Host, window: Window) -> Sfq<Waiting> {
     Sfq::new(SfqConfig {
+        discipline: host.discipline,
         window: Some(window),
         batch: host.batch,
         idle_credit: host.idle_credit,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate_control::{LoopConfig, LoopConfigError};
+use tidegate_control::{LawKind, LoopConfig, LoopConfigError};
 use tidegate_device::{Device, DeviceConfig, MAX_IN_FLIGHT};
 use tidegate_units::{Bytes, Instant, Window};
 
@@ -179,7 +179,9 @@ impl Plan {
                 array,
                 vm: own,
                 depth: Window::new(f64::from(spec.depth)),
-                cluster: law.is_some() && spec.signal == SignalSource::Cluster,
+                // A contract is with one host.
+                cluster: law.as_ref().is_some_and(|law| law.law.kind() != LawKind::Integral)
+                    && spec.signal == SignalSource::Cluster,
                 law,
             });
             stages.len() as u32 - 1

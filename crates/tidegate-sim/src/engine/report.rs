@@ -2,7 +2,7 @@
 
 use super::measure::{Distribution, Promises, Tally};
 use super::plan::nanos;
-use super::{ArrayState, Event, NONE, Simulation, Stage, instant};
+use super::{ArrayState, Event, NONE, Simulation, Stage, Tenant, instant};
 use crate::outcome::{ConsumerOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome};
 use crate::recorder::{Recorder, Row, Sample};
 use tidegate_units::Latency;
@@ -18,6 +18,9 @@ impl Simulation<'_> {
         for stage in &mut self.stages {
             stage.window.restart(self.now);
             stage.promises = Promises::default();
+        }
+        for tenant in self.ports.iter_mut().filter_map(|port| port.tenant.as_mut()) {
+            tenant.measure();
         }
         for index in 0..self.vms.len() {
             let integral = self.integral(index);
@@ -72,6 +75,7 @@ impl Simulation<'_> {
         let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
         Sample {
             window: stage.window.value().filter(|_| !state.protected),
+            rate: self.main_tenant(vm).and_then(|tenant| Some(tenant.bucket?.rate.per_second())),
             beta: law.and_then(|law| law.beta),
             latency_local_ms: ms(law.and_then(|law| law.local)),
             latency_cluster_ms: ms(law.and_then(|law| law.together)),
@@ -83,6 +87,10 @@ impl Simulation<'_> {
             ops_per_s: state.interval.ops as f64 / seconds,
             outstanding,
         }
+    }
+
+    fn main_tenant(&self, vm: usize) -> Option<&Tenant> {
+        self.ports[self.vms[vm].ports[0] as usize].tenant.as_deref()
     }
 
     fn main_stage(&self, vm: usize) -> &Stage {
@@ -141,6 +149,7 @@ impl Simulation<'_> {
         let window = self.stages[stage as usize].window.outcome(self.end);
         let integral = self.integral(vm);
         let state = &mut self.vms[vm];
+        let tenant = self.ports[state.ports[0] as usize].tenant.as_mut();
         ConsumerOutcome {
             host: spec.host.clone(),
             shares: spec.shares,
@@ -152,6 +161,7 @@ impl Simulation<'_> {
             window: (!state.protected).then_some(window),
             outstanding: state.measured.mean(integral, self.end),
             above_target_fraction: (state.judged > 0).then(|| state.above as f64 / state.judged as f64),
+            contract: tenant.and_then(|tenant| tenant.outcome()),
             dropped: state.dropped,
         }
     }

@@ -58,6 +58,7 @@ fn judged(experiments: &[Experiment], result: impl Fn(&Subject) -> RunResult) ->
 
 const SAMPLE: Sample = Sample {
     window: Some(20.0),
+    rate: Some(50.0),
     beta: Some(1.0),
     latency_local_ms: Some(500.0),
     latency_cluster_ms: Some(500.0),

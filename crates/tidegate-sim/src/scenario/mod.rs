@@ -9,9 +9,9 @@ mod workload;
 
 use std::time::Duration;
 
-use tidegate_control::LoopConfig;
+use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
-use tidegate_sched::{Batch, Cost, Limit};
+use tidegate_sched::{Batch, Cost, Discipline, Limit};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
 pub use read::{Files, InvalidScenario, SpanError, schema};
@@ -122,8 +122,12 @@ pub struct Host {
     pub scope: Scope,
     /// The greatest number of requests outstanding at the array: what a law works below, and all there is without one.
     pub depth: u32,
+    /// Which tags decide who is next.
+    pub discipline: Discipline,
     /// Whether, and how long, its scheduler stays with one virtual machine.
     pub batch: Option<Batch>,
+    /// How requests are released where the law commands rates.
+    pub release: Release,
     /// What a virtual machine may save up while it is idle.
     pub idle_credit: Cost,
     /// How long after the others it takes its steps. Hosts with the same interval and phase step at the same time.
@@ -146,7 +150,9 @@ impl Host {
             signal: SignalSource::default(),
             scope: Scope::default(),
             depth: Self::DEFAULT_DEPTH,
+            discipline: Discipline::default(),
             batch: Some(Batch::default()),
+            release: Release::default(),
             idle_credit: Cost::ZERO,
             phase: Duration::ZERO,
             down: Vec::new(),
@@ -156,6 +162,22 @@ impl Host {
 
     /// The usual length of an issue queue per LUN (PARDA §2).
     pub const DEFAULT_DEPTH: u32 = 64;
+}
+
+/// How leaky buckets release requests into their scheduler ([`LeakyBucket`](tidegate_sched::LeakyBucket)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Tokens come at whole multiples of this; zero: at any time.
+    pub tick: Duration,
+    /// How many requests of a virtual machine may be released and wait for their turn; `None`: any number.
+    pub ahead: Option<u32>,
+}
+
+impl Default for Release {
+    /// Every millisecond (Lee §4.1), and two ahead.
+    fn default() -> Self {
+        Self { tick: Duration::from_millis(1), ahead: Some(2) }
+    }
 }
 
 /// Whose response times a law steers by.
@@ -193,6 +215,10 @@ pub struct Vm {
     pub reservation: Option<Iops>,
     /// A ceiling that no law lifts.
     pub limit: Option<Limit>,
+    /// What is promised to it, where its host's law keeps contracts.
+    pub contract: Option<Contract>,
+    /// σ: how many requests may be released at once after a pause, where its host's law commands rates.
+    pub bucket: u32,
     /// Its virtual disks; the steps of its workloads refer to them by position. At least one.
     pub disks: Vec<Disk>,
     /// What it does, each independently of the others but for [`Arrivals::After`].
@@ -202,6 +228,9 @@ pub struct Vm {
 }
 
 impl Vm {
+    /// What comes at once comes late: with as few as two a machine that is back from a pause hardly waits for itself.
+    pub const DEFAULT_BUCKET: u32 = 2;
+
     /// A virtual machine with 100 shares, on from beginning to end, that does nothing yet.
     #[must_use]
     pub fn new(name: ConsumerName, host: HostName, disk: Disk) -> Self {
@@ -212,6 +241,8 @@ impl Vm {
             protected: false,
             reservation: None,
             limit: None,
+            contract: None,
+            bucket: Self::DEFAULT_BUCKET,
             disks: vec![disk],
             workloads: Vec::new(),
             on: vec![Span::ALWAYS],

@@ -16,6 +16,7 @@ pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
     "host",
     "consumer",
     "window",
+    "rate",
     "beta",
     "latency_local_ms",
     "latency_cluster_ms",
@@ -32,7 +33,7 @@ pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
 pub(super) const NAMES: usize = 3;
 
 /// Columns of numbers, which may have no value.
-pub(super) const NUMBERS: usize = 11;
+pub(super) const NUMBERS: usize = 12;
 
 /// How a time series is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +134,7 @@ pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
     [
         sample.window,
+        sample.rate,
         sample.beta,
         sample.latency_local_ms,
         sample.latency_cluster_ms,

@@ -6,12 +6,12 @@ use std::ops::Range;
 use tidegate_config::law::{self, Laws};
 use tidegate_config::{Report, Section};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
-use tidegate_sched::{Batch, Cost};
+use tidegate_sched::{Batch, Cost, Discipline};
 use tidegate_units::{Bytes, HostName, Latency, ResourceName};
 
 use super::{Context, Span, array, copies};
 use crate::engine::GREATEST_DEPTH;
-use crate::scenario::{Host, Scenario, Scope, SignalSource};
+use crate::scenario::{Host, Release, Scenario, Scope, SignalSource};
 
 pub(super) const KEYS: &[&str] = &[
     "count",
@@ -29,6 +29,9 @@ pub(super) const KEYS: &[&str] = &[
     "knee",
     "window",
     "pid",
+    "integral",
+    "scheduler",
+    "release",
     "beta_scale",
     "signal",
     "scope",
@@ -38,6 +41,8 @@ pub(super) const KEYS: &[&str] = &[
     "down",
     "reported_factor",
 ];
+
+pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
 
 pub(super) const BATCH_KEYS: &[&str] = &["locality", "requests", "ios"];
 
@@ -101,7 +106,7 @@ fn host(
     let report = &mut context.report;
     // The law is read also where the array is wrong: its mistakes are worth knowing at the same time.
     let resource = array.clone().or_else(|| ResourceName::new("unknown").ok())?;
-    let laws = Laws { window: defaults(table, report), rates: false };
+    let laws = Laws { window: defaults(table, report), rates: true };
     let law = law::read(table, &resource, laws, report);
     let mut host = Host::new(name.clone(), resource);
     host.law = law;
@@ -112,6 +117,10 @@ fn host(
     let scopes = [("host", Scope::Host), ("vm", Scope::Vm)];
     host.signal = table.choice("signal", &signals, report).map_or(host.signal, |given| given.value);
     host.scope = table.choice("scope", &scopes, report).map_or(host.scope, |given| given.value);
+    let disciplines = [("sfq", Discipline::StartTags), ("yfq", Discipline::FinishTags)];
+    host.discipline =
+        table.choice("scheduler", &disciplines, report).map_or(host.discipline, |given| given.value);
+    host.release = release(table, report);
     without_effect(table, host.law.as_ref(), report);
     if let Some(phase) = table.parsed::<Latency>("phase", report) {
         host.phase = phase.value.to_duration();
@@ -146,11 +155,23 @@ fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Re
     if law.is_some() || table.has("target") {
         return;
     }
-    for key in ["beta_scale", "signal", "scope", "phase", "reported_factor"] {
+    for key in ["beta_scale", "signal", "scope", "phase", "reported_factor", "release"] {
         if let Some(span) = table.key_span(key) {
             report.warning(&span, format!("`{key}` has no effect"), format!("{} has no law", table.what()));
         }
     }
+}
+
+fn release(table: &Section<'_>, report: &mut Report<'_>) -> Release {
+    let mut release = Release::default();
+    let Some(section) = table.table("release", RELEASE_KEYS, report) else { return release };
+    if let Some(tick) = section.parsed::<Latency>("tick", report) {
+        release.tick = tick.value.to_duration();
+    }
+    if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
+        release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
+    }
+    release
 }
 
 fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {

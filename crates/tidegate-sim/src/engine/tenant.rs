@@ -1,0 +1,121 @@
+//! A virtual machine that a law holds to a rate: its bucket, and how long its requests take from their release on.
+
+use std::time::Duration;
+
+use tidegate_control::{ConsumerObservation, Contract};
+use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Sfq};
+use tidegate_units::{Instant, Iops, Latency};
+
+use super::Request;
+use super::measure::Distribution;
+use crate::outcome::ContractOutcome;
+use crate::scenario::{Host, Vm};
+
+/// The part of an interval's requests that the law's percentile is not exceeded by.
+const PERCENTILE: f64 = 0.95;
+
+/// What is kept of it beside what every port keeps.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    contract: Option<Contract>,
+    /// In force; `None`: everything is released at once.
+    pub(super) bucket: Option<LeakyBucket>,
+    /// Its bucket when a rate is commanded again.
+    terms: LeakyBucket,
+    /// From release to dispatch, of what completed since the last observation.
+    waited: Latency,
+    /// From release to completion, of the same.
+    answered: Distribution,
+    /// For how long the bucket had been short of tokens at the last observation.
+    short: Duration,
+    /// From release to completion, since the statistics began.
+    all: Distribution,
+    /// Of these, those that took longer than was promised.
+    late: u64,
+    done: u64,
+    /// Since when it has had nothing outstanding; `None` while it has.
+    quiet_since: Option<u64>,
+}
+
+impl Tenant {
+    /// It begins at what was promised to it, or at `floor` (Lee, table 1).
+    pub(super) fn new(vm: &Vm, host: &Host, floor: Iops, held: bool) -> Self {
+        let rate = vm.contract.map_or(floor, |contract| contract.iops());
+        let terms = LeakyBucket { rate, size: vm.bucket, tick: host.release.tick, ahead: host.release.ahead };
+        Self {
+            contract: vm.contract,
+            bucket: (held && !vm.protected).then_some(terms),
+            terms,
+            waited: Latency::ZERO,
+            answered: Distribution::default(),
+            short: Duration::ZERO,
+            all: Distribution::default(),
+            late: 0,
+            done: 0,
+            quiet_since: Some(0),
+        }
+    }
+
+    /// A request of its is issued: whether it comes back from a pause of at least this length, and somebody was promised
+    /// something.
+    pub(super) fn issued(&mut self, now: u64, pause: Duration) -> bool {
+        let quiet = self.quiet_since.take().map(|since| Duration::from_nanos(now - since));
+        self.contract.is_some() && quiet.is_some_and(|quiet| quiet >= pause)
+    }
+
+    /// Nothing of its is outstanding any more.
+    pub(super) fn fell_quiet(&mut self, now: u64) {
+        self.quiet_since = Some(now);
+    }
+
+    /// A request of its is answered.
+    pub(super) fn answered(&mut self, request: &Request, now: u64) {
+        let took = now - request.released;
+        self.waited = self.waited.saturating_add(Latency::from_nanos(request.dispatched - request.released));
+        self.answered.record(took);
+        self.all.record(took);
+        self.done += 1;
+        self.late +=
+            u64::from(self.contract.is_some_and(|contract| took > contract.response_time().as_nanos()));
+    }
+
+    /// Puts a rate into force, or lets go.
+    pub(super) fn hold<T>(&mut self, rate: Option<Iops>, scheduler: &mut Sfq<T>, flow: FlowId, now: Instant) {
+        let bucket = rate.map(|rate| LeakyBucket { rate, ..self.terms });
+        if bucket != self.bucket {
+            self.bucket = bucket;
+            let known = scheduler.set_bucket(flow, bucket, now);
+            debug_assert!(known.is_ok(), "the scheduler knows every port's flow");
+        }
+    }
+
+    /// Adds what the law is to know of the time since the last observation.
+    pub(super) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
+        let answered = std::mem::take(&mut self.answered);
+        observation.contract = self.contract;
+        observation.scheduler_wait = std::mem::take(&mut self.waited);
+        observation.release_to_completion = answered.quantile(PERCENTILE);
+        let short = status.and_then(|status| status.bucket).map_or(Duration::ZERO, |bucket| bucket.short);
+        // A bucket that is lifted and set again counts from the beginning.
+        observation.short_of_tokens = short.saturating_sub(self.short).into();
+        self.short = short;
+    }
+
+    /// The statistics begin.
+    pub(super) fn measure(&mut self) {
+        self.all = Distribution::default();
+        (self.late, self.done) = (0, 0);
+    }
+
+    /// What came of it. `None` without a contract.
+    pub(super) fn outcome(&mut self) -> Option<ContractOutcome> {
+        let contract = self.contract?;
+        Some(ContractOutcome {
+            iops: contract.iops().per_second(),
+            response_time_ms: contract.response_time().as_millis_f64(),
+            expected_ms: contract.expected().as_millis_f64(),
+            release_to_completion_ms: std::mem::take(&mut self.all).latencies(),
+            late_fraction: (self.done > 0).then(|| self.late as f64 / self.done as f64),
+        })
+    }
+}
