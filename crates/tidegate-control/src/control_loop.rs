@@ -283,7 +283,9 @@ impl ControlLoop {
         }
     }
 
-    /// Decides once. `now` may stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
+    /// Decides once. It may be called early, and an interval that is shorter counts less: when a consumer with a contract
+    /// returns from a pause, the others then give way before they are in its way. `now` may stand still or jump: see
+    /// [`Input::NoTime`] and [`Decision::elapsed`].
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;

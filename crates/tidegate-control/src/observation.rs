@@ -44,7 +44,7 @@ pub struct ConsumerObservation {
     /// What it is entitled to, relative to the others.
     pub shares: Shares,
     /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it means for a
-    /// protected consumer is nothing, since that is never held.
+    /// protected consumer is nothing, since that is never held; nor does the integral law know it, which has contracts.
     pub reservation: Option<Iops>,
     /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract means for a
     /// protected consumer is that the others leave it that rate; it is never held.

@@ -515,3 +515,53 @@ proptest! {
         }
     }
 }
+
+/// A storage that answers in 1/(C − X), as an M/M/1 queue does, and lets nobody wait longer than a second.
+fn response(completed: f64) -> Latency {
+    const CAPACITY: f64 = 110.0;
+    let seconds = if completed < CAPACITY { 1.0 / (CAPACITY - completed) } else { 1.0 };
+    Latency::from_secs_f64(seconds.min(1.0))
+}
+
+/// Pulses as in the paper's case 3: the first asks for all that it can get, the second, for five seconds in ten, for all that it
+/// may have. In which part of the seconds requests take longer than promised, and what the first gets. `at_once`: the
+/// loop is stepped as soon as the second returns, not only at the end of that second.
+fn pulses(variant: IntegralVariant, at_once: bool) -> (f64, f64) {
+    const SECONDS: u32 = 1_000;
+    let mut run = Run::new(IntegralConfig { variant, ..IntegralConfig::default() });
+    let (mut rates, mut late, mut served) = ([40.0, 20.0], 0, 0.0);
+    for at in 0..SECONDS {
+        let on = at % 10 < 5;
+        let mut left = Duration::from_secs(1);
+        if at_once && at % 10 == 0 {
+            let early = Duration::from_millis(10);
+            let returning = ConsumerObservation { queued: 1, ..quiet("w2", Some(second())) };
+            let running = busy("w1", Some(first()), 1, response(rates[0]));
+            let (commands, _) = run.after(early, vec![running, returning]);
+            rates = [rate_of(&commands, 0), rate_of(&commands, 1)];
+            left -= early;
+        }
+        let seen = response(rates[0] + if on { rates[1] } else { 0.0 });
+        let using = |name, contract, rate: f64| busy(name, Some(contract), rate.round() as u64, seen);
+        let other = if on { using("w2", second(), rates[1]) } else { quiet("w2", Some(second())) };
+        let (commands, _) = run.after(left, vec![using("w1", first(), rates[0]), other]);
+        late += u32::from(seen > first().response_time());
+        served += rates[0];
+        rates = [rate_of(&commands, 0), rate_of(&commands, 1)];
+    }
+    (f64::from(late) / f64::from(SECONDS), served / f64::from(SECONDS))
+}
+
+#[test]
+fn of_a_pulse_the_first_second_is_late_and_none_when_the_loop_is_told_at_once() {
+    let (literal, _) = pulses(IntegralVariant::LITERAL, false);
+    let (improved, _) = pulses(IntegralVariant::IMPROVED, false);
+    let (told, served) = pulses(IntegralVariant::IMPROVED, true);
+    assert!(literal > 0.15, "{literal}");
+    // One second in ten is over before anything can be done about it.
+    assert!(improved <= 0.1, "{improved}");
+    // The first pulses are how it learns what the storage sustains.
+    assert!(told <= 0.01, "{told}");
+    // Alone it has 75.6 IO/s at its reference, and beside the second 55.6.
+    assert!(served >= 0.85 * (75.6 + 55.6) / 2.0, "{served}");
+}
