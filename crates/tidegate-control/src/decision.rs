@@ -184,6 +184,8 @@ pub enum Bound {
     Reservation,
     /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
     Demand,
+    /// Somebody with a contract has gone, and the consumer has its part of what that leaves.
+    Departure,
     /// Surplus was given back to who returned: see [`GaveWay`].
     Return,
 }

@@ -66,13 +66,18 @@ pub struct IntegralVariant {
     /// When a consumer with a contract comes back from a pause, the others give back at once what the storage cannot sustain
     /// besides it, instead of K·E by K·E while everybody's response times are too long.
     pub give_way: bool,
+    /// When a consumer with a contract has paused for the idle half-life, those who are held get at once what the storage
+    /// sustains without it, by their shares, instead of K·E by K·E.
+    pub take_over: bool,
 }
 
 impl IntegralVariant {
     /// The paper's words (Lee §3.1), and where it says nothing, nothing is done: without samples a rate is held.
-    pub const LITERAL: Self = Self { raise_only_used: false, decay_unused: false, give_way: false };
+    pub const LITERAL: Self =
+        Self { raise_only_used: false, decay_unused: false, give_way: false, take_over: false };
     /// Everything. The default.
-    pub const IMPROVED: Self = Self { raise_only_used: true, decay_unused: true, give_way: true };
+    pub const IMPROVED: Self =
+        Self { raise_only_used: true, decay_unused: true, give_way: true, take_over: true };
 }
 
 impl Default for IntegralVariant {
@@ -125,7 +130,7 @@ pub struct RateBounds {
 }
 
 impl RateBounds {
-    fn confine(self, rate: f64) -> (f64, Option<Bound>) {
+    pub(crate) fn confine(self, rate: f64) -> (f64, Option<Bound>) {
         let least = self.least.per_second();
         match self.greatest.map(Iops::per_second) {
             _ if rate < least => (least, Some(Bound::Least)),
@@ -269,15 +274,15 @@ mod tests {
         #[test]
         fn always_within_its_bounds(
             gain in prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)],
-            switches: [bool; 3],
+            switches: [bool; 4],
             steps in prop::collection::vec(
                 (any::<u64>(), any::<u64>(), anything(), any::<bool>(), anything(), anything(),
                  anything(), proptest::option::of(anything())),
                 1..40,
             ),
         ) {
-            let [raise_only_used, decay_unused, give_way] = switches;
-            let variant = IntegralVariant { raise_only_used, decay_unused, give_way };
+            let [raise_only_used, decay_unused, give_way, take_over] = switches;
+            let variant = IntegralVariant { raise_only_used, decay_unused, give_way, take_over };
             let gain = ControllerGain::new(gain).unwrap();
             let config = IntegralConfig { gain, variant, ..IntegralConfig::default() };
             let mut law = IntegralLaw::new(Iops::new(2.0));

@@ -69,6 +69,7 @@ impl fmt::Display for RateDecision {
             (Some(Bound::Greatest), _) => f.write_str(", the most that is allowed"),
             (Some(Bound::Demand), _) => f.write_str(", more would not be used"),
             (Some(Bound::Return), _) => f.write_str(", surplus given back"),
+            (Some(Bound::Departure), _) => f.write_str(", surplus taken over"),
             _ => Ok(()),
         }
     }

@@ -14,6 +14,10 @@ use crate::rate_decision::{GaveWay, RateDecision};
 /// How much of what one control period says about the storage is believed: some periods together hold enough requests.
 const EVIDENCE: f64 = 0.25;
 
+/// How much of what the storage sustains is given out at once when somebody has gone. The rest is found K·E by K·E: what has just
+/// been taken for sustained was at the edge of somebody's reference.
+const GIVEN_OUT: f64 = 0.95;
+
 /// The rates of all consumers that may be held. Who is no longer observed is forgotten.
 #[derive(Debug, Clone)]
 pub(crate) struct Rates {
@@ -106,6 +110,8 @@ struct Claims {
     others: f64,
     returned: u32,
     first: Option<ConsumerName>,
+    /// How many with a contract have just paused for long enough.
+    gone: u32,
 }
 
 /// What the storage sustains. See [`GaveWay::sustained`].
@@ -153,7 +159,11 @@ impl Rates {
                 rates.push(rate);
             }
         }
+        let gone = claims.gone > 0 && claims.returned == 0;
         let gave_way = self.give_way(consumers, &mut rates, claims);
+        if gone {
+            self.take_over(consumers, &mut rates);
+        }
         if let Some(kept) = kept {
             let per_second = completed / period.elapsed.as_secs_f64();
             self.sustained.learn(per_second, kept, period.intervals);
@@ -186,7 +196,10 @@ impl Rates {
             }
             known.idle = Duration::ZERO;
         } else {
-            known.idle = known.idle.saturating_add(period.elapsed);
+            let idle = known.idle.saturating_add(period.elapsed);
+            let before = std::mem::replace(&mut known.idle, idle);
+            claims.gone +=
+                u32::from(consumer.contract.is_some() && before < period.pause && idle >= period.pause);
         }
         if consumer.protected {
             // Should it be held one day, it begins as if it were new.
@@ -196,7 +209,7 @@ impl Rates {
             }
             return None;
         }
-        let held = consumer.short_of_tokens > Latency::ZERO;
+        let held = is_held(consumer);
         let used = RateUse { completed: per_second(report.heard.count, period.elapsed), waited: held };
         let law = &mut known.law;
         let mut regulate = |seen| {
@@ -264,6 +277,31 @@ impl Rates {
         Some(GaveWay { to, returned: claims.returned, sustained, given_back })
     }
 
+    /// Raises the rates of those who are held to what the storage sustains without those who have gone, by their shares.
+    fn take_over(&mut self, consumers: &[ConsumerObservation], rates: &mut [RateDecision]) {
+        if !self.config.variant.take_over {
+            return;
+        }
+        let active = rates.iter().filter(|rate| !matches!(rate.input, Input::Idle | Input::NoTime));
+        let in_force: f64 = active.map(|rate| rate.rate.per_second()).sum();
+        let room = GIVEN_OUT * self.sustained.0.unwrap_or(0.0) - in_force;
+        let held = || throttled(consumers).enumerate().filter(|(_, one)| is_held(one));
+        let shares: f64 = held().map(|(_, consumer)| consumer.shares.as_f64()).sum();
+        if room <= 0.0 {
+            return;
+        }
+        for (at, consumer) in held() {
+            let decided = &mut rates[at];
+            let part = room * consumer.shares.as_f64() / shares;
+            let raised = decided.rate.per_second() + part;
+            let (rate, bound) = self.bounds(consumer).confine(raised);
+            (decided.rate, decided.bound) = (Iops::new(rate), bound.or(Some(Bound::Departure)));
+            if let Some(known) = self.consumers.get_mut(&consumer.name) {
+                known.law = IntegralLaw::new(decided.rate);
+            }
+        }
+    }
+
     fn bounds(&self, consumer: &ConsumerObservation) -> RateBounds {
         let least = consumer.contract.map_or(self.config.floor, |contract| contract.iops());
         RateBounds { least, greatest: self.config.greatest }
@@ -285,6 +323,11 @@ impl RatesStep {
         };
         Self { action, raw: sum(|rate| rate.raw), bounded: sum(|rate| rate.rate), rates, gave_way }
     }
+}
+
+/// Whether its rate is what kept some of its requests waiting.
+fn is_held(consumer: &ConsumerObservation) -> bool {
+    consumer.short_of_tokens > Latency::ZERO
 }
 
 /// The least RT^E of those with a contract who are active.

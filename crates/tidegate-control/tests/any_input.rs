@@ -9,7 +9,7 @@ use tidegate_control::{
     Action, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop, ControllerGain, Decision,
     HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig, Law, LoopConfig,
     Observation, Operations, Output, Outstanding, PidConfig, PidVariant, SharesOf, Signal, Smoothing,
-    WindowConfig, combine,
+    Statistic, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -70,8 +70,9 @@ prop_compose! {
         outstanding in prop_oneof![Just(0.0), 0.0..100.0, any::<f64>()],
         queued in prop_oneof![Just(0), any::<u32>()],
         contract in proptest::option::of(contract()),
-        unreleased in prop_oneof![Just(0.0), 0.0..10.0, any::<f64>()],
+        short in number(),
         scheduler_wait in number(),
+        release_to_completion in proptest::option::of(number()),
     ) -> ConsumerObservation {
         ConsumerObservation {
             name: ConsumerName::new(&format!("consumer-{name}")).unwrap(),
@@ -83,8 +84,9 @@ prop_compose! {
             mean_outstanding: Outstanding::new(outstanding),
             queued,
             contract,
-            mean_unreleased: Outstanding::new(unreleased),
+            short_of_tokens: Latency::from_nanos(short),
             scheduler_wait: Latency::from_nanos(scheduler_wait),
+            release_to_completion: release_to_completion.map(Latency::from_nanos),
         }
     }
 }
@@ -116,16 +118,18 @@ fn law() -> impl Strategy<Value = Law> {
     );
     let greatest = proptest::option::of(prop_oneof![2.0..1e4, Just(f64::INFINITY)]);
     let gain = prop_oneof![1e-3..1e3, Just(f64::MAX), Just(f64::MIN_POSITIVE)];
-    let integral =
-        (gain, 0.1..2.0, greatest, any::<[bool; 3]>()).prop_map(|(gain, floor, greatest, switches)| {
-            let [raise_only_used, decay_unused, give_way] = switches;
+    let integral = (gain, 0.1..2.0, greatest, any::<[bool; 4]>(), any::<bool>()).prop_map(
+        |(gain, floor, greatest, switches, mean)| {
+            let [raise_only_used, decay_unused, give_way, take_over] = switches;
             Law::Integral(IntegralConfig {
                 gain: ControllerGain::new(gain).unwrap(),
                 floor: Iops::new(floor),
                 greatest: greatest.map(Iops::new),
-                variant: IntegralVariant { raise_only_used, decay_unused, give_way },
+                statistic: if mean { Statistic::Mean } else { Statistic::Percentile95 },
+                variant: IntegralVariant { raise_only_used, decay_unused, give_way, take_over },
             })
-        });
+        },
+    );
     prop_oneof![window, pid, integral]
 }
 

@@ -57,7 +57,7 @@ fn busy(consumer: &str, contract: Option<Contract>, count: u64, mean: Latency) -
     ConsumerObservation {
         reads,
         queued: 1,
-        mean_unreleased: Outstanding::new(1.0),
+        short_of_tokens: ms(500),
         mean_outstanding: Outstanding::new(2.0),
         ..quiet(consumer, contract)
     }
@@ -66,7 +66,7 @@ fn busy(consumer: &str, contract: Option<Contract>, count: u64, mean: Latency) -
 /// Busy, without waiting for its release.
 fn content(consumer: &str, contract: Option<Contract>, count: u64, mean: Latency) -> ConsumerObservation {
     let busy = busy(consumer, contract, count, mean);
-    ConsumerObservation { mean_unreleased: Outstanding::default(), queued: 0, ..busy }
+    ConsumerObservation { short_of_tokens: Latency::ZERO, queued: 0, ..busy }
 }
 
 /// A loop and its clock.
@@ -168,7 +168,7 @@ fn what_is_compared_is_the_mean_from_release_to_completion_of_reads_and_writes()
     consumer.writes = Operations { count: 10, total_latency: ms(10 * 30), ..Operations::default() };
     // (30·10 + 10·30 + 200)/40: the fair queue counts, the wait for the release does not.
     consumer.scheduler_wait = ms(200);
-    consumer.mean_unreleased = Outstanding::new(50.0);
+    consumer.short_of_tokens = ms(900);
     assert_eq!(run.one(consumer).measured, Some(ms(20)));
 }
 

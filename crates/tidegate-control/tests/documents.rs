@@ -15,7 +15,7 @@ const OBSERVATION_3: &str = concat!(
     r#""contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"#,
     r#""protected":true,"reads":{"count":16,"bytes":65536,"total_latency":192000000,"in_flight":1,"#,
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
-    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2,"mean_unreleased":0.5,"scheduler_wait":8000000}],"cluster":{"hosts":3,"stale":1,"#,
+    r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2,"short_of_tokens":500000,"scheduler_wait":8000000,"release_to_completion":null}],"cluster":{"hosts":3,"stale":1,"#,
     r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
     r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
 );
@@ -62,7 +62,7 @@ fn observation() -> Observation {
         mean_outstanding: Outstanding::new(0.75),
         queued: 2,
         contract: Some(contract()),
-        mean_unreleased: Outstanding::new(0.5),
+        short_of_tokens: Latency::from_micros(500),
         scheduler_wait: Latency::from_millis(8),
         ..ConsumerObservation::idle(ConsumerName::new("database").unwrap(), Shares::DEFAULT, true)
     };
