@@ -45,7 +45,8 @@ pub enum Refill {
     InBatches,
 }
 
-/// What YFQ's virtual work function depends on.
+/// What YFQ's virtual work function depends on. What searches the heap stays out of line: inlined it would cost who goes
+/// by start tags a part of his decisions' speed.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// Ready flows, by the start tag of their head.
@@ -62,6 +63,7 @@ impl Default for Work {
 
 impl Work {
     /// v, not less than what it has reached: a credit may put a start tag behind it.
+    #[inline(never)]
     pub(crate) fn at(&self, reached: u128) -> u128 {
         let waiting = self.waiting.first().map(|(_, start)| {
             let ahead = start.wrapping_sub(reached as u64).cast_signed();
@@ -70,10 +72,12 @@ impl Work {
         self.serving.into_iter().chain(waiting).min().map_or(reached, |least| least.max(reached))
     }
 
+    #[inline(never)]
     pub(crate) fn waits(&mut self, slot: u32, start: u128) {
         self.waiting.set(slot, start as u64);
     }
 
+    #[inline(never)]
     pub(crate) fn waits_no_more(&mut self, slot: u32) {
         self.waiting.remove(slot);
     }

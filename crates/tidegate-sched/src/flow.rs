@@ -152,7 +152,8 @@ pub(crate) struct Flow<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) reservation: Option<Reservation>,
-    pub(crate) bucket: Option<Outlet>,
+    /// Elsewhere, so that it does not come between the others in memory where there is none.
+    bucket: Option<Box<Outlet>>,
     pub(crate) limiter: Option<Limiter>,
     /// Until when the limit held or holds the request at the head.
     limited_until: Instant,
@@ -166,7 +167,7 @@ impl Terms {
     fn new(config: &FlowConfig, now: Instant) -> Option<Self> {
         let mut terms =
             Self { reservation: config.reservation.and_then(Reservation::new), ..Self::default() };
-        terms.bucket = config.bucket.map(|bucket| Outlet::new(bucket, now));
+        terms.bucket = config.bucket.map(|bucket| Box::new(Outlet::new(bucket, now)));
         terms.set_limit(config.limit, now);
         (terms.reservation.is_some() || terms.bucket.is_some() || terms.limiter.is_some()).then_some(terms)
     }
@@ -220,24 +221,32 @@ impl<T> Flow<T> {
         (u128::from(self.slope) * u128::from(cost.raw())) >> COST_BITS
     }
 
+    #[inline]
     pub(crate) fn standing(&mut self, now: Instant) -> Standing {
         if self.queue.is_empty() {
             return Standing::Empty;
         }
-        let terms =
-            self.terms.as_deref_mut().filter(|terms| terms.limiter.is_some() || terms.bucket.is_some());
-        if terms.is_none() && self.delay == Latency::ZERO {
+        if self.terms.as_ref().is_some_and(|terms| terms.limiter.is_some() || terms.bucket.is_some()) {
+            return self.standing_by_terms(now);
+        }
+        if self.delay == Latency::ZERO {
             // Whatever it is: it need not be fetched from memory before its turn.
             return Standing::Ready;
         }
-        let Some(terms) = terms else { return Standing::until(self.queue[0].arrived + self.delay, now) };
-        let entered = entered(&self.queue, self.delay);
+        Standing::until(self.queue[0].arrived + self.delay, now)
+    }
+
+    /// The same for a flow with a bucket or a limit.
+    fn standing_by_terms(&mut self, now: Instant) -> Standing {
+        let (Some(head), Some(terms)) = (self.queue.front(), self.terms.as_deref_mut()) else {
+            return Standing::Empty;
+        };
         let released = match &mut terms.bucket {
-            Some(bucket) => bucket.first_release(now, entered),
-            None => entered(0).unwrap_or(now),
+            Some(bucket) => bucket.first_release(now, entered(&self.queue, self.delay)),
+            None => head.arrived + self.delay,
         };
         let Some(limiter) = &mut terms.limiter else { return Standing::until(released, now) };
-        let permitted = limiter.ready_at(self.queue[0].extent.bytes, now).unwrap_or(Instant::MAX);
+        let permitted = limiter.ready_at(head.extent.bytes, now).unwrap_or(Instant::MAX);
         if permitted > now && terms.soft {
             // Held by its delay or its bucket it may go as surplus after that, whenever the limit permits it.
             return if released > now { Standing::Held(released) } else { Standing::Beyond(permitted) };
@@ -248,15 +257,30 @@ impl<T> Flow<T> {
 
     /// Takes the request at the head, which goes now, and says since when it could have gone as far as delay, bucket and
     /// limit are concerned.
+    #[inline]
     pub(crate) fn take_head(&mut self, now: Instant) -> Option<(Queued<T>, Instant)> {
-        self.settle_bucket(now);
+        let by_terms = if self.terms.is_some() { self.leave_terms(now) } else { None };
         let head = self.queue.pop_front()?;
-        let mut released = head.arrived + self.delay;
-        if let Some(terms) = self.terms.as_deref_mut() {
-            released = terms.bucket.as_mut().and_then(Outlet::dispatched).unwrap_or(released);
-            released = released.max(std::mem::take(&mut terms.limited_until));
-        }
+        let released = by_terms.unwrap_or(head.arrived + self.delay);
         Some((head, released))
+    }
+
+    /// The request at the head leaves bucket and limit. Says since when it could have gone as far as they are concerned,
+    /// unless neither held it.
+    fn leave_terms(&mut self, now: Instant) -> Option<Instant> {
+        let terms = self.terms.as_deref_mut()?;
+        let limited = std::mem::take(&mut terms.limited_until);
+        if terms.bucket.is_none() && limited == Instant::ZERO {
+            return None;
+        }
+        let released = match &mut terms.bucket {
+            None => self.queue.front()?.arrived + self.delay,
+            Some(bucket) => {
+                bucket.settle(now, entered(&self.queue, self.delay));
+                bucket.dispatched()?
+            }
+        };
+        Some(released.max(limited))
     }
 
     /// Brings the bucket up to date, before a request goes or the delay changes.
@@ -270,7 +294,7 @@ impl<T> Flow<T> {
         let terms = self.terms.get_or_insert_default();
         match (&mut terms.bucket, bucket) {
             (Some(outlet), Some(bucket)) => outlet.set(bucket, now, entered(&self.queue, self.delay)),
-            (outlet, bucket) => *outlet = bucket.map(|bucket| Outlet::new(bucket, now)),
+            (outlet, bucket) => *outlet = bucket.map(|bucket| Box::new(Outlet::new(bucket, now))),
         }
     }
 

@@ -146,6 +146,7 @@ impl Lane {
     }
 
     /// v: no request that arrives now starts before it.
+    #[inline]
     pub(crate) fn virtual_time(&self) -> u128 {
         self.work.as_ref().map_or(self.reached, |work| work.at(self.reached))
     }
@@ -153,9 +154,14 @@ impl Lane {
     /// A flow with an eligible request takes its place in the order. The finish tag is asked for only where it counts:
     /// it takes the size of the request, which need not be fetched from memory before its turn otherwise.
     pub(crate) fn make_ready(&mut self, slot: u32, start: u128, finish: impl FnOnce() -> u128) {
-        let Some(work) = &mut self.work else { return self.ready.set(slot, start as u64) };
-        work.waits(slot, start);
-        self.ready.set(slot, finish() as u64);
+        let tag = match &mut self.work {
+            None => start,
+            Some(work) => {
+                work.waits(slot, start);
+                finish()
+            }
+        };
+        self.ready.set(slot, tag as u64);
     }
 
     /// The flow has no eligible request any more, or is no longer of this lane.

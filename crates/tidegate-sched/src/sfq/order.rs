@@ -164,6 +164,7 @@ impl<T> Sfq<T> {
 }
 
 /// Gives the head of a flow its tags, and its place in the order.
+#[inline]
 fn tag<T>(flow: &mut Flow<T>, lane: &mut Lane, slot: u32, model: CostModel, idle_credit: Cost) {
     let credit = flow.advance(idle_credit);
     flow.start = flow.finish.max(lane.virtual_time().saturating_sub(credit));
