@@ -11,10 +11,12 @@ use tidegate_cluster::PolicyError;
 use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
+use tidegate_place::InvalidProfile;
 use tidegate_sim::{InvalidScenario, ScenarioError};
 
 use crate::admit::AdmitError;
 use crate::demo::DemoError;
+use crate::page::plot::PlotError;
 use crate::reproduce::ReproduceError;
 
 /// Exit status: it did not work.
@@ -93,6 +95,20 @@ pub(crate) enum Failure {
     /// Contracts that cannot be kept, or not be judged.
     #[error(transparent)]
     Admit(#[from] AdmitError),
+    /// What was measured of a storage is no profile.
+    #[error(transparent)]
+    Profile(InvalidProfile),
+    /// A plot that cannot be drawn.
+    #[error(transparent)]
+    Plot(PlotError),
+    /// A report's file.
+    #[error("{}: the report cannot be written: {source}", path.display())]
+    WriteReport {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A scenario's text.
     #[error(transparent)]
     InvalidScenario(InvalidScenario),
