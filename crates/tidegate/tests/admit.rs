@@ -131,6 +131,26 @@ fn a_file_that_is_wrong_is_no_refusal() {
     assert!(text(&output.stderr).starts_with("tidegate: missing.toml: "), "{}", text(&output.stderr));
 }
 
+/// What the document shows of this disk is what comes out.
+#[test]
+fn the_document_shows_what_is_printed() {
+    let shown = include_str!("../../../docs/contracts.md");
+    assert!(shown.contains(LEE.trim()), "its file is another");
+    let third = "[tenant.w3]\niops = 20\nsize = \"4KiB\"\nresponse_time = \"40ms\"\n";
+    for contracts in [LEE.to_owned(), format!("{LEE}\n{third}")] {
+        let printed = admit(&contracts, &[]).stdout;
+        assert!(shown.contains(text(&printed)), "{}", text(&printed));
+    }
+    for arrivals in ["in-step", "even", "drawn", "poisson"] {
+        let output = admit(LEE, &["--json", "--arrivals", arrivals]);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let expected = |tenant: usize| 1e3 * document["tenants"][tenant]["expected_s"].as_f64().unwrap();
+        let row = shown.lines().find(|line| line.starts_with(&format!("| `{arrivals}`"))).unwrap();
+        let figures = format!("| {:.1} and {:.1} ms |", expected(0), expected(1));
+        assert!(row.contains(&figures), "{figures} instead of {row}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_answer() {
     let print = |more: &[&str]| admit(LEE, more).stdout;

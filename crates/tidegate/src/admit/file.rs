@@ -201,6 +201,14 @@ read = 0.5
     }
 
     #[test]
+    fn every_key_is_documented() {
+        let document = include_str!("../../../../docs/contracts.md");
+        for key in TENANT_KEYS.iter().chain(&["depth"]) {
+            assert!(document.contains(&format!("\n| `{key}` | ")), "docs/contracts.md does not have `{key}`");
+        }
+    }
+
+    #[test]
     fn every_key_is_read() {
         let file = read(LEE).unwrap_or_else(|findings| panic!("{findings:?}"));
         let contracts = file.contracts.unwrap();
