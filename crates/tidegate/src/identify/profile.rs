@@ -41,6 +41,7 @@ struct Document<'a> {
     at_iops: Iops,
     gain_ms_per_iops: f64,
     r_squared: f64,
+    local_gain_ms_per_iops: Option<f64>,
     warnings: Vec<String>,
 }
 
@@ -124,8 +125,12 @@ impl Identified {
                  about linearly up to {to:.1} IO/s."
             ),
             format!(
-                "Process gain at {at:.1} IO/s: G = {:.4} ms per IO/s (R² {:.2}).",
-                self.gain.ms_per_iops, self.gain.r_squared
+                "Process gain at {at:.1} IO/s: G = {:.4} ms per IO/s (R² {:.2}){}.",
+                self.gain.ms_per_iops,
+                self.gain.r_squared,
+                self.gain
+                    .local_ms_per_iops
+                    .map_or_else(String::new, |slope| format!("; right there {slope:.4}")),
             ),
         ]
     }
@@ -149,6 +154,7 @@ impl Identified {
             at_iops: self.gain.at,
             gain_ms_per_iops: self.gain.ms_per_iops,
             r_squared: self.gain.r_squared,
+            local_gain_ms_per_iops: self.gain.local_ms_per_iops,
             warnings: self.warnings(),
         }
     }
