@@ -162,7 +162,11 @@ impl Contracts {
 }
 
 impl Contract {
-    fn check(&self) -> Result<(), ContractError> {
+    /// Whether it is right by itself.
+    ///
+    /// # Errors
+    /// The first of rate, size and response time that is not within its bounds.
+    pub fn check(&self) -> Result<(), ContractError> {
         let name = || self.name.clone();
         if self.iops.per_second() < LEAST_RATE {
             return Err(ContractError::Rate(name(), self.iops));

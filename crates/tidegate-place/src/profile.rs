@@ -92,6 +92,10 @@ pub struct Gain {
     pub ms_per_iops: f64,
     /// R² of the line whose slope it is.
     pub r_squared: f64,
+    /// The slope between the two measured rates around the operating point, in milliseconds per IO/s: beyond the region it is
+    /// steeper than G, and a controller that is designed for G meets it there. `None` where no two sustained rates are around
+    /// it.
+    pub local_ms_per_iops: Option<f64>,
     /// Why it should not be relied upon; empty where it can be.
     pub doubts: Vec<Doubt>,
 }
@@ -189,7 +193,13 @@ impl Profile {
         } else if r_squared < DOUBTFUL_FIT {
             doubts.push(Doubt::Scattered(r_squared));
         }
-        Gain { at, ms_per_iops: slope, r_squared, doubts }
+        Gain { at, ms_per_iops: slope, r_squared, local_ms_per_iops: self.local_slope(at), doubts }
+    }
+
+    fn local_slope(&self, at: Iops) -> Option<f64> {
+        let around = |pair: &&[Point]| pair[0].offered <= at && at <= pair[1].offered && pair[1].sustained;
+        let pair = self.points.windows(2).find(around).filter(|pair| pair[0].sustained)?;
+        line(pair).map(|line| line.slope)
     }
 }
 
@@ -263,6 +273,18 @@ mod tests {
         let place = 1.0 - (0.1 / gain.ms_per_iops).sqrt();
         assert!(place > 0.25 && place < 0.4, "{place}");
         assert!(gain.r_squared > 0.9 && gain.doubts.is_empty(), "{gain:?}");
+    }
+
+    #[test]
+    fn the_local_slope_is_the_curves() {
+        let local = |at| mm1().gain(Iops::new(at)).local_ms_per_iops;
+        for at in [10.5, 50.5, 90.5] {
+            let slope = 10.0 / (1.0 - at / 100.0f64).powi(2) / 100.0;
+            assert!((local(at).unwrap() / slope - 1.0).abs() < 0.01, "{at}: {:?}", local(at));
+        }
+        // Below what was measured, where it is overloaded, and beyond.
+        assert_eq!([0.5, 99.5, 105.0, 200.0].map(local), [None; 4]);
+        assert!(local(1.0).is_some() && local(99.0).is_some());
     }
 
     #[test]

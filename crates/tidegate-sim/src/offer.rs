@@ -47,7 +47,8 @@ pub struct Offer {
     pub seed: u64,
     /// How many simulations there are of everything; their response times are taken together. None counts as one.
     pub seeds: u32,
-    /// How many requests are measured in each of them, after a tenth as many that are not. 100 at least.
+    /// How many requests are measured in each of them, 100 at least. Before that a tenth as many are not, and so many that a
+    /// cache of the storage has been written twice; but no more than 100 000.
     pub requests: u32,
 }
 
@@ -100,7 +101,8 @@ pub struct Response {
     pub offered: Iops,
     /// Requests completed per second.
     pub completed: Iops,
-    /// Whether the storage kept up: what was not done grew by no more than a fiftieth of what was.
+    /// Whether the storage kept up: what was not done, data in its cache included, grew by no more than a fiftieth of what
+    /// was.
     pub sustained: bool,
     /// Everybody's response times.
     pub all: Responses,
@@ -147,6 +149,12 @@ const GROWTH: i64 = 50;
 
 /// Time enough for any order, and short beside every response time.
 const TIE: Latency = Latency::from_micros(1);
+
+/// Of the requests that are measured, so many are not before that.
+const UNMEASURED: f64 = 0.1;
+
+/// No cache is waited for longer: a mixture that hardly writes would never fill it.
+const MOST_TO_FILL: f64 = 100_000.0;
 
 /// More waiting requests of a consumer than this are not kept.
 const GREATEST_BACKLOG: u32 = 1 << 20;
@@ -201,15 +209,20 @@ impl Offer {
         let times = self.times(offered);
         let seeds = (0..self.seeds.max(1)).map(|at| self.seed.wrapping_add(at.into()));
         let mut loads = vec![Pooled::default(); self.loads.len()];
-        let (mut all, mut undone) = (Pooled::default(), 0);
+        let (mut all, mut undone, mut unwritten) = (Pooled::default(), 0, 0);
         for seed in seeds.clone() {
             let scenario = self.scenario(self.consumers(scale, seed)?, times)?;
-            for (load, Felt { response_times, undone: more }) in loads.iter_mut().zip(felt(&scenario, seed)?)
-            {
+            let (consumers, bytes) = felt(&scenario, seed)?;
+            unwritten += bytes;
+            for (load, Felt { response_times, undone: more }) in loads.iter_mut().zip(consumers) {
                 all.add(response_times.clone());
                 load.add(response_times);
                 undone += more;
             }
+        }
+        let written = self.written();
+        if written > 0.0 {
+            undone += (unwritten as f64 / written) as i64;
         }
         let seconds = (times.duration - times.warmup).as_secs_f64() * seeds.count() as f64;
         Ok(Response {
@@ -237,7 +250,7 @@ impl Offer {
             let vm = self.vm(&load.name, load.shares, vec![workload(load, arrivals, Span::ALWAYS)])?;
             let scenario = self.scenario(vec![vm], Times { duration, warmup: Duration::ZERO })?;
             let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in felt(&scenario, self.seed)? {
+            for Felt { response_times, .. } in felt(&scenario, self.seed)?.0 {
                 pooled.add(response_times);
             }
             mean = pooled.mean();
@@ -280,7 +293,7 @@ impl Offer {
             }
             let vm = self.vm(name, Shares::DEFAULT, workloads)?;
             let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in felt(&self.scenario(vec![vm], times)?, self.seed)? {
+            for Felt { response_times, .. } in felt(&self.scenario(vec![vm], times)?, self.seed)?.0 {
                 pooled.add(response_times);
             }
             completed = Iops::new(pooled.count() as f64 / (times.duration - times.warmup).as_secs_f64());
@@ -311,9 +324,27 @@ impl Offer {
     }
 
     fn times(&self, offered: Iops) -> Times {
-        let measured = Latency::from_secs_f64(f64::from(self.requests()) / offered.per_second());
-        let warmup = measured.scale(0.1).to_duration();
-        Times { duration: measured.to_duration().saturating_add(warmup), warmup }
+        let seconds = |requests: f64| Latency::from_secs_f64(requests / offered.per_second()).to_duration();
+        let requests = f64::from(self.requests());
+        let warmup = seconds((UNMEASURED * requests).max(self.requests_to_fill()));
+        Times { duration: seconds(requests).saturating_add(warmup), warmup }
+    }
+
+    /// How many requests it takes to write the storage's cache twice. An empty one takes writes at its own speed, which says
+    /// nothing of what can be sustained.
+    fn requests_to_fill(&self) -> f64 {
+        let cache = match &self.device {
+            DeviceConfig::Array(array) => array.cache.as_ref().map_or(0, |cache| cache.size.get()),
+            DeviceConfig::Disk(_) | DeviceConfig::Exponential(_) => 0,
+        };
+        let written = self.written();
+        if cache == 0 || written <= 0.0 { 0.0 } else { (2.0 * cache as f64 / written).min(MOST_TO_FILL) }
+    }
+
+    /// Bytes that a request of the mixture writes on average.
+    fn written(&self) -> f64 {
+        let parts = self.loads.iter().zip(self.parts());
+        parts.map(|(load, (from, to))| (to - from) * (1.0 - load.reads) * load.sizes.mean()).sum()
     }
 
     /// Everybody's part of the whole, one after the other.

@@ -106,6 +106,19 @@ fn alone_and_at_the_most() {
     assert_close(many.capacity().unwrap().per_second(), 1_600.0, 0.05, "capacity");
 }
 
+/// An array with a cache of 64 MiB takes writes as fast as they come, until that is full: then as fast as its disks do.
+#[test]
+fn a_cache_does_not_pass_for_the_storage_behind_it() {
+    let mut offer = offer(Preset::FcRaid5.config(), Arriving::Poisson, &[100.0]);
+    offer.seeds = 2;
+    offer.loads[0].reads = 0.0;
+    let capacity = offer.capacity().unwrap().per_second();
+    // Ten disks, each of which does less than 300 operations per second, and each write takes four.
+    assert!(capacity < 1_500.0, "{capacity}");
+    assert!(offer.at(0.7 * capacity / 100.0).unwrap().sustained);
+    assert!(!offer.at(1.3 * capacity / 100.0).unwrap().sustained);
+}
+
 #[test]
 fn the_same_seeds_give_the_same_and_others_do_not() {
     for arriving in ALL {
@@ -121,6 +134,7 @@ fn sizes_around_a_mean_have_it() {
     let normal = |mean, deviation| Sizes::normal(Bytes::new(mean), Bytes::new(deviation));
     assert_eq!(normal(4_096, 0), Some(Sizes::fixed(4_096)));
     assert_eq!(normal(4_096, 1_024).unwrap().greatest(), 8_192);
+    assert_close(normal(4_096, 1_024).unwrap().mean(), 4_096.0, 1e-3, "mean");
     for (mean, deviation) in [(511, 0), (4_096, 4_097), (1 << 32, 0), (1 << 31, 1 << 31)] {
         assert_eq!(normal(mean, deviation), None, "{mean} ± {deviation}");
     }

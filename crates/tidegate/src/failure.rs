@@ -8,11 +8,15 @@ use tidegate_agent::agent::{AgentError, IdentifyError};
 use tidegate_agent::config::{ConfigError, CredentialError};
 use tidegate_agent::serve::ServeError;
 use tidegate_cluster::PolicyError;
+use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
+use tidegate_place::InvalidProfile;
 use tidegate_sim::{InvalidScenario, ScenarioError};
 
+use crate::admit::AdmitError;
 use crate::demo::DemoError;
+use crate::page::plot::PlotError;
 use crate::reproduce::ReproduceError;
 
 /// Exit status: it did not work.
@@ -77,6 +81,34 @@ pub(crate) enum Failure {
         /// The system's answer.
         source: io::Error,
     },
+    /// A file of contracts.
+    #[error("{}: {source}", path.display())]
+    ReadContracts {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The text of a file of contracts.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    InvalidContracts(Vec<Finding>),
+    /// Contracts that cannot be kept, or not be judged.
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
+    /// What was measured of a storage is no profile.
+    #[error(transparent)]
+    Profile(InvalidProfile),
+    /// A plot that cannot be drawn.
+    #[error(transparent)]
+    Plot(PlotError),
+    /// A report's file.
+    #[error("{}: the report cannot be written: {source}", path.display())]
+    WriteReport {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A scenario's text.
     #[error(transparent)]
     InvalidScenario(InvalidScenario),
@@ -129,6 +161,7 @@ impl Failure {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Load(LoadError::Config(_)) => USAGE,
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
+            Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
@@ -145,6 +178,8 @@ impl Failure {
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
             | Self::InvalidScenario(_)
+            | Self::InvalidContracts(_)
+            | Self::Admit(AdmitError::Impossible(_))
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))
             | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),
             other => Some(format!("tidegate: {other}")),

@@ -1,7 +1,9 @@
 //! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere else.
 
+mod admit;
 mod agent;
 mod check;
+mod columns;
 mod demo;
 mod failure;
 mod identify;
@@ -43,6 +45,7 @@ enum Command {
     Guard(agent::GuardArgs),
     Check(check::Args),
     Identify(identify::Args),
+    Admit(admit::Args),
     Load(load::Args),
     Sim(sim::Args),
     Reproduce(reproduce::Args),
@@ -58,6 +61,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),
         Command::Identify(args) => identify::run(args),
+        Command::Admit(args) => admit::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),

@@ -129,6 +129,11 @@ fn identify_wants_to_know_which_resource_and_how() {
         ),
         (&["identify", "-c", "t.toml", "vg0"], "--relay"),
         (&["identify", "-c", "missing.toml", "--relay"], "missing.toml"),
+        (&["identify", "--relay"], "--config"),
+        (&["identify", "-c", "t.toml", "--relay", "--seed", "2"], "--seed"),
+        (&["identify", "--relay", "--model", "dnes-309170w"], "--model"),
+        (&["identify", "-c", "t.toml", "--model", "dnes-309170w"], "--model"),
+        (&["identify", "--model", "dnes"], "there is no device preset `dnes`"),
     ] {
         let output = tidegate(arguments, folder.path());
         assert_eq!(status(&output), 2, "{arguments:?}");

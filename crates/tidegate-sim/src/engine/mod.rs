@@ -67,11 +67,12 @@ pub(crate) struct Felt {
     pub(crate) undone: i64,
 }
 
-/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up, in their order.
+/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up, in their order;
+/// and how many bytes more than at its end the arrays' caches then have to write, negative for fewer.
 ///
 /// # Errors
 /// As [`simulate`].
-pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<Vec<Felt>, ScenarioError> {
+pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<(Vec<Felt>, i64), ScenarioError> {
     let mut simulation = Simulation::new(scenario, seed)?;
     simulation.run(&mut Silent)?;
     let felt = (0..simulation.vms.len()).map(|index| {
@@ -80,7 +81,12 @@ pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<Vec<Felt>, Scenario
         let undone = (vm.dropped + under_way).cast_signed() - vm.under_way.cast_signed();
         Felt { response_times: std::mem::take(&mut vm.felt), undone }
     });
-    Ok(felt.collect())
+    let felt = felt.collect();
+    let dirty = simulation
+        .arrays
+        .iter()
+        .map(|array| array.device.dirty().get().cast_signed() - array.dirty.get().cast_signed());
+    Ok((felt, dirty.sum()))
 }
 
 /// Whether a scenario can be simulated.
@@ -161,6 +167,8 @@ struct ArrayState {
     latency: Distribution,
     count: u64,
     bytes: u64,
+    /// What its cache had to write when the statistics began.
+    dirty: Bytes,
 }
 
 /// A host.
@@ -305,6 +313,7 @@ impl<'a> Simulation<'a> {
             latency: Distribution::default(),
             count: 0,
             bytes: 0,
+            dirty: Bytes::ZERO,
         }));
         for stage in &plan.stages {
             simulation.add_stage(stage)?;

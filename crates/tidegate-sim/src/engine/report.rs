@@ -14,6 +14,7 @@ impl Simulation<'_> {
         for array in &mut self.arrays {
             array.latency = Distribution::default();
             (array.count, array.bytes) = (0, 0);
+            array.dirty = array.device.dirty();
         }
         for stage in &mut self.stages {
             stage.window.restart(self.now);

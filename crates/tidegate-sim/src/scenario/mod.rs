@@ -14,7 +14,7 @@ use tidegate_device::DeviceConfig;
 use tidegate_sched::{Batch, Cost, Discipline, Limit};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
-pub use read::{Files, InvalidScenario, SpanError, schema};
+pub use read::{DEVICE_KEYS, Files, InvalidScenario, SpanError, device, schema};
 pub use workload::{
     Arrivals, Cycle, Durability, Region, Sizes, Spacing, Step, Think, ThinkTime, TraceRecord, Workload,
 };

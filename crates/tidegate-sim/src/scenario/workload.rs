@@ -221,6 +221,15 @@ impl Sizes {
         self.0.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0)
     }
 
+    /// The mean, in bytes.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let (weights, bytes) = self.0.iter().fold((0.0, 0.0), |(weights, sum), (bytes, weight)| {
+            (weights + weight, sum + weight * f64::from(*bytes))
+        });
+        bytes / weights
+    }
+
     /// The size at a fraction, 0 to 1, of all weights; the mean use of one random number.
     pub(crate) fn at(&self, fraction: f64) -> u32 {
         let [(only, _)] = self.0[..] else {

@@ -5,11 +5,10 @@ use std::fmt;
 use tidegate_sim::{Latencies, Missed, Outcome, WindowOutcome};
 use tidegate_units::{ByteRate, Iops};
 
+use crate::columns::{heading, write_rows};
+
 /// The outcome as tables.
 pub(super) struct Table<'a>(pub(super) &'a Outcome);
-
-/// More consumers are not shown: a template of thousands is read from the JSON document.
-const MOST_ROWS: usize = 50;
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,10 +86,6 @@ impl fmt::Display for Table<'_> {
 
 const NONE: &str = "-";
 
-fn heading(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
 fn iops(per_second: f64) -> String {
     let text = Iops::new(per_second).to_string();
     text.strip_suffix(" IO/s").map_or(text.clone(), str::to_owned)
@@ -125,28 +120,4 @@ fn reservations(missed: Option<Missed>) -> String {
     }
     let short = if window > storage { "window" } else { "storage" };
     format!("missed {:.1} %: {short}", (window + storage) * 100.0)
-}
-
-/// The first column to the left, the others to the right.
-fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
-    let shown = &rows[..rows.len().min(MOST_ROWS + 1)];
-    let columns = shown.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            shown.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    for row in shown {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            match column {
-                0 => write!(f, "{cell:<width$}")?,
-                _ => write!(f, "  {cell:>width$}")?,
-            }
-        }
-        writeln!(f)?;
-    }
-    if rows.len() > shown.len() {
-        writeln!(f, "and {} more: see --json", rows.len() - shown.len())?;
-    }
-    writeln!(f)
 }

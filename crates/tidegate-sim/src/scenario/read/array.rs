@@ -39,7 +39,12 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
     disks(root, scenario, context);
 }
 
-fn device(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+/// The keys by which a table says what storage it is.
+pub const DEVICE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity"];
+
+/// Reads the model of a storage from a table that has [`DEVICE_KEYS`] among its keys. `None` when something is wrong, which
+/// is then reported.
+pub fn device(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
     let given: Vec<&str> = ["preset", "device", "rate"].into_iter().filter(|key| array.has(key)).collect();
     match given[..] {
         [] => {

@@ -22,6 +22,8 @@ use tidegate_config::{Finding, Report, Section, parse};
 use tidegate_units::{Instant, Latency, ParseUnitError};
 
 use super::{Scenario, Span};
+pub use array::{DEVICE_KEYS, device};
+
 use crate::engine;
 use crate::error::ScenarioError;
 

@@ -49,4 +49,9 @@ mod tests {
     fn every_key_of_the_law_is_a_key_of_the_host() {
         assert!(law::POOL_KEYS.iter().all(|key| host::KEYS.contains(key)));
     }
+
+    #[test]
+    fn every_key_of_a_device_is_a_key_of_the_array() {
+        assert!(array::DEVICE_KEYS.iter().all(|key| array::ARRAY_KEYS.contains(key)));
+    }
 }

@@ -1,7 +1,7 @@
-//! `tidegate identify`.
+//! `tidegate identify --relay`: gains for the PID of an agent's resource.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,35 +18,6 @@ const UNEVEN: f64 = 0.3;
 
 /// How often a terminal is told.
 const BETWEEN_NEWS: Duration = Duration::from_secs(1);
-
-/// Find gains for the PID of an agent's resource, by an experiment on it
-///
-/// Holds those who may be held, and lets them go, by turns, until the resource's reads have oscillated around the set point a
-/// few times; how they do says how quickly the PID may act. It is to run while the load is there that is to be held back, and
-/// instead of the agent. It disturbs: while it goes on reads take up to as long as unregulated. Then, and when it is
-/// interrupted, everybody is let go.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// The agent's configuration; see docs/agent.md
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
-
-    /// The resource; may be left out when there is only one
-    #[arg(value_name = "RESOURCE")]
-    resource: Option<ResourceName>,
-
-    /// By relay feedback
-    #[arg(long, required = true)]
-    relay: bool,
-
-    /// The experiment takes no longer
-    #[arg(long, value_name = "TIME", default_value = "1min")]
-    limit: Latency,
-
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
 
 /// The JSON document. Times in seconds.
 #[derive(Serialize)]
@@ -65,7 +36,12 @@ struct Document {
     integral_time_s: f64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(
+    config: &Path,
+    resource: Option<&ResourceName>,
+    limit: Latency,
+    json: bool,
+) -> Result<(), Failure> {
     logging::start(Some("warn"))?;
     let terminal = io::stderr().is_terminal();
     let mut told = Duration::ZERO;
@@ -76,10 +52,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let _ = writeln!(io::stderr(), "{}", line(&progress));
         }
     };
-    let limit = args.limit.to_duration();
-    let (resource, found) = identify(&args.config, args.resource.as_ref(), limit, &guardian(), tell)?;
+    let (resource, found) = identify(config, resource, limit.to_duration(), &guardian(), tell)?;
     let mut out = io::stdout();
-    if args.json {
+    if json {
         serde_json::to_writer_pretty(&mut out, &document(resource, &found)).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {

@@ -1,0 +1,173 @@
+//! `tidegate admit`.
+
+pub(crate) mod file;
+mod measuring;
+mod output;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use tidegate_place::{AdmissionRule, ContractError, ScaleSearch, Verdict, WrongCount, judge};
+use tidegate_sim::ScenarioError;
+use tidegate_sim::offer::Arriving;
+
+use crate::failure::Failure;
+use file::File;
+use measuring::Measuring;
+use output::Answer;
+
+/// Decide whether a storage can keep the contracts of all its tenants
+///
+/// Offers the load of all of them together to a model of the storage, and compares: each tenant is promised 1.2 times the
+/// 95th percentile of its response times, and all are admitted when no contract asks for less. When one does, it says what
+/// could be admitted instead.
+///
+/// Exit status: 0 admitted, 1 refused or failed, 2 wrong usage or file.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The storage and the contracts; see docs/contracts.md
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+
+    #[command(flatten)]
+    effort: Effort,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a storage model is measured.
+#[derive(clap::Args)]
+pub(crate) struct Effort {
+    /// How requests arrive
+    #[arg(long, value_enum, default_value_t = Arrivals::InStep)]
+    pub(crate) arrivals: Arrivals,
+
+    /// Seed of the first simulation; the others have the next ones
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How many simulations of each rate are taken together
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) seeds: u32,
+
+    /// How many requests are measured in each
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pub(crate) requests: u32,
+}
+
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Arrivals {
+    /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps to its rate
+    InStep,
+    /// Evenly, and each bucket begins at random
+    Even,
+    /// Evenly in one stream, each request somebody's by chance
+    Drawn,
+    /// At random, as of many independent users
+    Poisson,
+}
+
+impl Arrivals {
+    pub(crate) const fn arriving(self) -> Arriving {
+        match self {
+            Self::InStep => Arriving::InStep,
+            Self::Even => Arriving::Even,
+            Self::Drawn => Arriving::Drawn,
+            Self::Poisson => Arriving::Poisson,
+        }
+    }
+}
+
+/// Why there is no verdict, or one that refuses.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdmitError {
+    /// The storage's model cannot be simulated with this load.
+    #[error(transparent)]
+    Model(#[from] ScenarioError),
+    /// A measurement of others.
+    #[error(transparent)]
+    Count(#[from] WrongCount),
+    /// What is asked for cannot be, on this storage.
+    #[error("{0}")]
+    Impossible(String),
+    /// The verdict, which was printed.
+    #[error("refused: {} not be kept, of {all}", counted(*.broken))]
+    Refused {
+        /// How many contracts cannot be kept.
+        broken: usize,
+        /// How many there are.
+        all: usize,
+    },
+}
+
+fn counted(contracts: usize) -> String {
+    if contracts == 1 { "1 contract could".to_owned() } else { format!("{contracts} contracts could") }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut file = File::read(&args.config)?;
+    let Some(contracts) = file.contracts.clone() else {
+        let finding = file.impossible(&ContractError::Nobody);
+        return Err(Failure::InvalidContracts(vec![finding]));
+    };
+    let rule = AdmissionRule::default();
+    file.offer.quantile = rule.quantile();
+    args.effort.apply(&mut file.offer);
+    let measuring = Measuring::Model(Box::new(file.offer.clone()));
+    let ability = measuring.ability().map_err(AdmitError::from)?;
+    contracts.check(&ability).map_err(|error| AdmitError::Impossible(file.impossible(&error).to_string()))?;
+    let verdict_at =
+        |scale| -> Result<Verdict, AdmitError> { Ok(judge(&contracts, &rule, &measuring.at(scale)?)?) };
+    let verdict = verdict_at(1.0)?;
+    let mut search = ScaleSearch::new();
+    if !verdict.is_admitted() {
+        while let Some(scale) = search.next_part() {
+            search.answer(verdict_at(scale)?);
+        }
+    }
+    let answer = Answer {
+        contracts: &contracts,
+        rule: &rule,
+        capacity: ability.capacity,
+        verdict: &verdict,
+        instead: search.best(),
+        effort: &args.effort,
+    };
+    if args.json {
+        let mut out = io::stdout();
+        serde_json::to_writer_pretty(&mut out, &answer.document()).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(io::stdout(), "{answer}")?;
+    }
+    match verdict.tenants().iter().filter(|tenant| !tenant.is_kept()).count() {
+        0 => Ok(()),
+        broken => Err(AdmitError::Refused { broken, all: contracts.as_slice().len() }.into()),
+    }
+}
+
+impl Effort {
+    /// Has it measured so.
+    pub(crate) fn apply(&self, offer: &mut tidegate_sim::offer::Offer) {
+        offer.arriving = self.arrivals.arriving();
+        (offer.seed, offer.seeds, offer.requests) = (self.seed, self.seeds, self.requests);
+    }
+
+    /// As on the command line.
+    pub(crate) fn arrivals_name(&self) -> String {
+        self.arrivals.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// "seeds 1 to 10, 2000 requests each, arrivals in-step".
+    pub(crate) fn said(&self) -> String {
+        let arrivals = self.arrivals_name();
+        let last = self.seed.wrapping_add(u64::from(self.seeds) - 1);
+        let seeds =
+            if self.seeds == 1 { format!("seed {last}") } else { format!("seeds {} to {last}", self.seed) };
+        format!("{seeds}, {} requests each, arrivals {arrivals}", self.requests)
+    }
+}

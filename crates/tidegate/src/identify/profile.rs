@@ -1,0 +1,191 @@
+//! `tidegate identify --model`: the response time of a storage model over the rate, and the process gain.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use tidegate_device::Preset;
+use tidegate_place::{Gain, Profile};
+use tidegate_sim::offer::{Load, Offer};
+use tidegate_units::{Bytes, ConsumerName, Iops};
+
+use super::{Args, page};
+use crate::admit::file::File;
+use crate::columns::{heading, write_rows};
+use crate::failure::Failure;
+
+/// What is read where nothing is said: as Lee's disk was profiled (figure 4).
+const SIZE: Bytes = Bytes::from_kib(4);
+
+/// What was found.
+pub(super) struct Identified {
+    /// How the storage was called.
+    pub(super) model: String,
+    pub(super) profile: Profile,
+    pub(super) gain: Gain,
+    /// How it was measured.
+    pub(super) effort: String,
+}
+
+/// The JSON document. Times in seconds, rates in requests per second; the gain in milliseconds for each request per second.
+#[derive(Serialize)]
+struct Document<'a> {
+    model: &'a str,
+    points: Vec<Point>,
+    greatest_iops: Iops,
+    assumed_sustained_iops: Iops,
+    stable_from_iops: Iops,
+    stable_to_iops: Iops,
+    at_iops: Iops,
+    gain_ms_per_iops: f64,
+    r_squared: f64,
+    local_gain_ms_per_iops: Option<f64>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    offered_iops: Iops,
+    completed_iops: Iops,
+    mean_s: f64,
+    p95_s: f64,
+    sustained: bool,
+}
+
+pub(super) fn run(model: &str, args: &Args) -> Result<(), Failure> {
+    let (mut offer, contracted) = offer(model, args.size)?;
+    args.effort.apply(&mut offer);
+    let capacity = offer.capacity().map_err(Failure::Scenario)?;
+    let points = offer.points(capacity, args.points).map_err(Failure::Scenario)?;
+    let profile = Profile::new(points).map_err(Failure::Profile)?;
+    let at = args.rate.or(contracted).unwrap_or_else(|| profile.assumed_sustained());
+    let gain = profile.gain(at);
+    let found = Identified { model: model.to_owned(), profile, gain, effort: args.effort.said() };
+    if let Some(path) = &args.report {
+        let page = page::write(&found).map_err(Failure::Plot)?;
+        fs::write(path, page).map_err(|source| Failure::WriteReport { path: path.clone(), source })?;
+    }
+    let mut out = io::stdout();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &found.document()).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{found}")?;
+        if let Some(path) = &args.report {
+            writeln!(out, "Report: {}", path.display())?;
+        }
+    }
+    Ok(())
+}
+
+/// The load on a preset, or on what a file says; and the rate of the contracts there.
+fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<Iops>), Failure> {
+    let mut offer = match model.parse::<Preset>() {
+        Ok(preset) => Offer::new(preset.config(), Vec::new()),
+        Err(unknown) => {
+            let path = Path::new(model);
+            if !path.exists() {
+                return Err(Failure::Usage(format!("{unknown}; and no file `{model}`")));
+            }
+            let file = File::read(path)?;
+            if let Some(contracts) = &file.contracts {
+                if size.is_some() {
+                    return Err(Failure::Usage(
+                        "the contracts of the file say the sizes: leave out --size".to_owned(),
+                    ));
+                }
+                return Ok((file.offer, Some(contracts.total())));
+            }
+            file.offer
+        }
+    };
+    let name = ConsumerName::new("reads").map_err(|error| Failure::Usage(error.to_string()))?;
+    // Any rate: what is measured are parts of the capacity.
+    offer.loads = vec![Load::random_reads(name, Iops::new(1.0), size.unwrap_or(SIZE))];
+    Ok((offer, None))
+}
+
+impl Identified {
+    /// What makes the gain doubtful, in words.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.gain.doubts.iter().map(ToString::to_string).collect()
+    }
+
+    /// What the profile says, a sentence each.
+    pub(super) fn sentences(&self) -> [String; 2] {
+        let region = self.profile.stable();
+        let [most, assumed, to, at] =
+            [self.profile.greatest(), self.profile.assumed_sustained(), region.to, self.gain.at]
+                .map(Iops::per_second);
+        [
+            format!(
+                "It completes {most:.1} IO/s at the most; three quarters of that are {assumed:.1}. The mean response time grows \
+                 about linearly up to {to:.1} IO/s."
+            ),
+            format!(
+                "Process gain at {at:.1} IO/s: G = {:.4} ms per IO/s (R² {:.2}){}.",
+                self.gain.ms_per_iops,
+                self.gain.r_squared,
+                self.gain
+                    .local_ms_per_iops
+                    .map_or_else(String::new, |slope| format!("; right there {slope:.4}")),
+            ),
+        ]
+    }
+
+    fn document(&self) -> Document<'_> {
+        let points = self.profile.points().iter().map(|point| Point {
+            offered_iops: point.offered,
+            completed_iops: point.completed,
+            mean_s: point.mean.as_secs_f64(),
+            p95_s: point.quantile.as_secs_f64(),
+            sustained: point.sustained,
+        });
+        let region = self.profile.stable();
+        Document {
+            model: &self.model,
+            points: points.collect(),
+            greatest_iops: self.profile.greatest(),
+            assumed_sustained_iops: self.profile.assumed_sustained(),
+            stable_from_iops: region.from,
+            stable_to_iops: region.to,
+            at_iops: self.gain.at,
+            gain_ms_per_iops: self.gain.ms_per_iops,
+            r_squared: self.gain.r_squared,
+            local_gain_ms_per_iops: self.gain.local_ms_per_iops,
+            warnings: self.warnings(),
+        }
+    }
+}
+
+impl fmt::Display for Identified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}; {}\n", self.model, self.effort)?;
+        let region = self.profile.stable();
+        let mut rows = vec![heading(&["   IO/s", "completed", "mean", "p95", "response time"])];
+        for point in self.profile.points() {
+            let what = match point.sustained {
+                true if region.contains(point.offered) => "linear",
+                true => "beyond",
+                false => "overloaded",
+            };
+            rows.push(vec![
+                format!("{:>7.1}", point.offered.per_second()),
+                format!("{:.1}", point.completed.per_second()),
+                point.mean.to_string(),
+                point.quantile.to_string(),
+                what.to_owned(),
+            ]);
+        }
+        write_rows(f, &rows)?;
+        for sentence in self.sentences() {
+            writeln!(f, "{sentence}")?;
+        }
+        for warning in self.warnings() {
+            writeln!(f, "warning: {warning}")?;
+        }
+        Ok(())
+    }
+}

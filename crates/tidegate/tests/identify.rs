@@ -1,0 +1,93 @@
+//! `tidegate identify --model`: the real binary on models of storage.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn identify(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(folder).args(["identify", "--model"]).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn document(folder: &Path, arguments: &[&str]) -> Value {
+    let output = identify(folder, &[arguments, &["--json"]].concat());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{arguments:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_table_says_what_the_document_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["dnes-309170w", "--rate", "40", "--arrivals", "poisson", "--points", "10"];
+    let found = document(folder.path(), &arguments);
+    let output = identify(folder.path(), &arguments);
+    let said = text(&output.stdout);
+    let number = |key: &str| found[key].as_f64().unwrap();
+    let gain = format!("Process gain at 40.0 IO/s: G = {:.4} ms per IO/s", number("gain_ms_per_iops"));
+    assert!(said.contains(&gain) && !said.contains("warning"), "{said}");
+    assert!(found["warnings"].as_array().unwrap().is_empty());
+    let points = found["points"].as_array().unwrap();
+    for (point, row) in points.iter().zip(said.lines().skip(3)) {
+        let linear = point["offered_iops"].as_f64().unwrap() <= number("stable_to_iops");
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(cells[0], format!("{:.1}", point["offered_iops"].as_f64().unwrap()));
+        assert_eq!(cells[4] == "linear", linear, "{row}");
+    }
+    assert_eq!(points.len(), 10);
+    // Three quarters of the most, as the paper assumes.
+    assert!((number("assumed_sustained_iops") / number("greatest_iops") - 0.75).abs() < 1e-9);
+}
+
+#[test]
+fn a_rate_beyond_the_linear_region_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = document(folder.path(), &["dnes-309170w", "--arrivals", "poisson", "--rate", "80"]);
+    let warnings = found["warnings"].as_array().unwrap();
+    assert!(warnings[0].as_str().unwrap().starts_with("80.0 IO/s is outside of the region"), "{warnings:?}");
+}
+
+/// M/M/1: 1/(μ − λ).
+#[test]
+fn a_file_names_the_storage_and_its_tenants_are_the_load() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("storage.toml"), "storage = { rate = \"1 kIO/s\" }\n").unwrap();
+    let tenants = "[storage]\nrate = \"1 kIO/s\"\n\
+                   [tenant.a]\niops = 200\nsize = \"4KiB\"\nresponse_time = \"35ms\"\n\
+                   [tenant.b]\niops = 100\nsize = \"4KiB\"\nresponse_time = \"35ms\"\n";
+    fs::write(folder.path().join("tenants.toml"), tenants).unwrap();
+    for (file, at) in [("storage.toml", None), ("tenants.toml", Some(300.0))] {
+        let found = document(folder.path(), &[file, "--arrivals", "poisson"]);
+        assert!(at.is_none() || found["at_iops"].as_f64() == at, "{found}");
+        let middle = &found["points"][9];
+        let offered = middle["offered_iops"].as_f64().unwrap();
+        let expected = 1.0 / (1_000.0 - offered);
+        assert!((middle["mean_s"].as_f64().unwrap() / expected - 1.0).abs() < 0.08, "{middle}");
+    }
+    let output = identify(folder.path(), &["tenants.toml", "--size", "8KiB"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("leave out --size"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_report_is_one_page_with_its_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = identify(folder.path(), &["dnes-309170w", "--points", "5", "--report", "profile.html"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    assert!(text(&output.stdout).ends_with("Report: profile.html\n"));
+    let page = fs::read_to_string(folder.path().join("profile.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    // Two lines, and the dashes of the third.
+    assert!(page.matches("<polyline").count() > 2, "{page}");
+    assert!(!page.contains("NaN") && !page.contains("inf\""));
+    let output = identify(folder.path(), &["dnes-309170w", "--points", "5", "--report", "no/folder.html"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    assert!(text(&output.stderr).starts_with("tidegate: no/folder.html: the report cannot be written"));
+}
