@@ -387,13 +387,14 @@ mod tests {
         let default = Law::Integral(IntegralConfig::default());
         assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(50), default)));
         let (law, findings) = read_rates(
-            "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', variant = 'literal' }",
+            "interval = '500ms'\nintegral = { gain = 12.5, floor = '5 IO/s', greatest = '9kIO/s', statistic = 'mean', variant = 'literal' }",
         );
         assert!(findings.is_empty(), "{findings:?}");
         let integral = IntegralConfig {
             gain: ControllerGain::new(12.5).unwrap(),
             floor: Iops::new(5.0),
             greatest: Some(Iops::new(9_000.0)),
+            statistic: Statistic::Mean,
             variant: IntegralVariant::LITERAL,
         };
         let law = law.unwrap();
