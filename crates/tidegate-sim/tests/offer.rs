@@ -202,6 +202,20 @@ fn contracts_a_millisecond_above_what_can_be_delivered_are_admitted_and_below_re
     assert!(!ask([first, second.saturating_sub(millisecond)]).is_admitted());
 }
 
+/// The two of table 2 with a third that is refused: admitted all the same, more than one request in seven of everybody's would
+/// take longer than was promised.
+#[test]
+fn a_third_tenant_is_refused_rightly() {
+    let mut three = lee(Arriving::InStep);
+    three.loads.push(reads("w3", 20.0));
+    three.quantile = 0.85;
+    let response = three.at(1.0).unwrap();
+    assert!(response.sustained);
+    for (load, promised) in response.loads.iter().zip([35.0, 38.0, 40.0]) {
+        assert!(load.quantile.as_millis_f64() > promised, "{load:?}");
+    }
+}
+
 /// Figure 4: "the stable area is spread over 75 IOPS", where growth is gradual.
 #[test]
 fn lees_disk_is_stable_up_to_about_75_per_second() {

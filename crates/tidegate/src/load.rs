@@ -109,7 +109,7 @@ pub(crate) struct Args {
 
 /// A rate is a number of requests per second, with or without its unit: there is no other here.
 pub(crate) fn rate(text: &str) -> Result<Iops, String> {
-    match text.parse::<f64>() {
+    match text.strip_suffix("/s").unwrap_or(text).parse::<f64>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(Iops::new(number)),
         Ok(_) => Err("a rate is more than nothing".to_owned()),
         Err(_) => text.parse().map_err(|error: tidegate_units::ParseUnitError| error.to_string()),

@@ -26,7 +26,7 @@ fn document(folder: &Path, arguments: &[&str]) -> Value {
 #[test]
 fn the_table_says_what_the_document_says() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = ["dnes-309170w", "--rate", "40", "--arrivals", "poisson", "--points", "10"];
+    let arguments = ["dnes-309170w", "--rate", "40/s", "--arrivals", "poisson", "--points", "10"];
     let found = document(folder.path(), &arguments);
     let output = identify(folder.path(), &arguments);
     let said = text(&output.stdout);
