@@ -64,6 +64,8 @@ pub struct Sample {
     pub device_latency_ms: Option<f64>,
     /// The consumer's mean response time as it feels it.
     pub latency_ms: Option<f64>,
+    /// Its mean time from a request's release by its bucket to its completion, where a law commands rates.
+    pub released_ms: Option<f64>,
     /// Its requests per second.
     pub iops: f64,
     /// Its bytes per second.

@@ -57,7 +57,9 @@ impl Simulation<'_> {
             let integral = self.integral(vm);
             let outstanding = self.vms[vm].sampled.mean(integral, self.now);
             if rows {
-                let sample = self.sample_of(vm, outstanding, length as f64 / 1e9);
+                let main = self.vms[vm].ports[0] as usize;
+                let released_ms = self.ports[main].tenant.as_mut().and_then(|tenant| tenant.sample());
+                let sample = Sample { released_ms, ..self.sample_of(vm, outstanding, length as f64 / 1e9) };
                 let spec = &self.scenario.vms[vm];
                 let time_s = self.now as f64 / 1e9;
                 recorder.row(&Row { time_s, host: &spec.host, consumer: &spec.name, sample });
@@ -83,6 +85,7 @@ impl Simulation<'_> {
             estimate_ms: ms(law.and_then(|law| law.estimate)),
             device_latency_ms: state.interval.device_ms(),
             latency_ms: state.interval.felt_ms(),
+            released_ms: None,
             iops: state.interval.count as f64 / seconds,
             bytes_per_s: state.interval.bytes as f64 / seconds,
             ops_per_s: state.interval.ops as f64 / seconds,

@@ -33,6 +33,8 @@ pub(super) struct Tenant {
     /// Of these, those that took longer than was promised.
     late: u64,
     done: u64,
+    /// Requests of the time series' interval, and the sum of their times from release to completion.
+    series: (u64, u64),
     /// Since when it has had nothing outstanding; `None` while it has.
     quiet_since: Option<u64>,
 }
@@ -52,6 +54,7 @@ impl Tenant {
             all: Distribution::default(),
             late: 0,
             done: 0,
+            series: (0, 0),
             quiet_since: Some(0),
         }
     }
@@ -75,6 +78,7 @@ impl Tenant {
         self.answered.record(took);
         self.all.record(took);
         self.done += 1;
+        self.series = (self.series.0 + 1, self.series.1 + took);
         self.late +=
             u64::from(self.contract.is_some_and(|contract| took > contract.response_time().as_nanos()));
     }
@@ -99,6 +103,12 @@ impl Tenant {
         // A bucket that is lifted and set again counts from the beginning.
         observation.short_of_tokens = short.saturating_sub(self.short).into();
         self.short = short;
+    }
+
+    /// The mean time from release to completion over the time series' interval that ends now, in milliseconds.
+    pub(super) fn sample(&mut self) -> Option<f64> {
+        let (count, nanos) = std::mem::take(&mut self.series);
+        (count > 0).then(|| nanos as f64 / count as f64 / 1e6)
     }
 
     /// The statistics begin.

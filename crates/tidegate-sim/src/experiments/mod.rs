@@ -9,6 +9,7 @@ mod accepts;
 mod bjorgeengen;
 mod jobs;
 mod known;
+mod lee;
 mod parda;
 mod report;
 mod select;
@@ -189,5 +190,6 @@ pub struct Line {
 pub fn catalogue() -> Vec<Experiment> {
     let mut all = parda::experiments();
     all.extend(bjorgeengen::experiments());
+    all.extend(lee::experiments());
     all
 }

@@ -65,6 +65,7 @@ const SAMPLE: Sample = Sample {
     estimate_ms: Some(500.0),
     device_latency_ms: Some(500.0),
     latency_ms: Some(500.0),
+    released_ms: Some(500.0),
     iops: 100.0,
     bytes_per_s: 1e6,
     ops_per_s: 100.0,

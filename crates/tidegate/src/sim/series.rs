@@ -23,6 +23,7 @@ pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
     "estimate_ms",
     "device_latency_ms",
     "latency_ms",
+    "released_ms",
     "iops",
     "bytes_per_s",
     "ops_per_s",
@@ -33,7 +34,7 @@ pub(super) const COLUMNS: [&str; NAMES + NUMBERS] = [
 pub(super) const NAMES: usize = 3;
 
 /// Columns of numbers, which may have no value.
-pub(super) const NUMBERS: usize = 12;
+pub(super) const NUMBERS: usize = 13;
 
 /// How a time series is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +142,7 @@ pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; NUMBERS] {
         sample.estimate_ms,
         sample.device_latency_ms,
         sample.latency_ms,
+        sample.released_ms,
         Some(sample.iops),
         Some(sample.bytes_per_s),
         Some(sample.ops_per_s),
