@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Latency};
 
-use crate::contract::Contracts;
+use crate::demand::Demands;
 
 /// How response times become a promise.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -141,11 +141,7 @@ impl Verdict {
 ///
 /// # Errors
 /// When `measured` is about another number of tenants.
-pub fn judge(
-    contracts: &Contracts,
-    rule: &AdmissionRule,
-    measured: &Measured,
-) -> Result<Verdict, WrongCount> {
+pub fn judge(contracts: &Demands, rule: &AdmissionRule, measured: &Measured) -> Result<Verdict, WrongCount> {
     let contracts = contracts.as_slice();
     let expected: Vec<Option<Latency>> = match measured {
         Measured::Overloaded => vec![None; contracts.len()],
@@ -167,7 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::tests::contract;
+    use crate::demand::tests::contract;
 
     fn sustained(micros: &[u64]) -> Measured {
         Measured::Sustained(micros.iter().map(|&micros| Latency::from_micros(micros)).collect())
@@ -178,7 +174,7 @@ mod tests {
     fn the_papers_example_is_admitted_and_its_converse_is_not() {
         let table_3 = sustained(&[29_080, 31_380]);
         let ask = |first, second| {
-            let asked = Contracts::new(vec![contract("w1", 40.0, first), contract("w2", 20.0, second)]);
+            let asked = Demands::new(vec![contract("w1", 40.0, first), contract("w2", 20.0, second)]);
             judge(&asked.unwrap(), &AdmissionRule::default(), &table_3).unwrap()
         };
         let verdict = ask(35.0, 38.0);
@@ -193,7 +189,7 @@ mod tests {
 
     #[test]
     fn nothing_is_promised_where_the_storage_does_not_keep_up() {
-        let contracts = Contracts::new(vec![contract("w", 40.0, 1e9)]).unwrap();
+        let contracts = Demands::new(vec![contract("w", 40.0, 1e9)]).unwrap();
         let verdict = judge(&contracts, &AdmissionRule::default(), &Measured::Overloaded).unwrap();
         assert_eq!(verdict.tenants()[0].margin(), Margin::Unbounded);
         assert!(!verdict.is_admitted());
@@ -201,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_measurement_of_others_is_no_measurement() {
-        let contracts = Contracts::new(vec![contract("w", 40.0, 35.0)]).unwrap();
+        let contracts = Demands::new(vec![contract("w", 40.0, 35.0)]).unwrap();
         for measured in [sustained(&[]), sustained(&[1, 2])] {
             assert!(judge(&contracts, &AdmissionRule::default(), &measured).is_err());
         }
@@ -237,7 +233,7 @@ mod tests {
                 contracts.collect::<Vec<_>>()
             };
             let measured = Measured::Sustained(expected.clone());
-            let verdict = |short| Some(judge(&Contracts::new(ask(short)).ok()?, &rule, &measured).unwrap());
+            let verdict = |short| Some(judge(&Demands::new(ask(short)).ok()?, &rule, &measured).unwrap());
             prop_assert!(verdict(0).unwrap().is_admitted());
             if let Some(refused) = verdict(1) {
                 prop_assert!(!refused.is_admitted());

@@ -1,11 +1,11 @@
 //! What a storage resource can promise, and to whom: the rules, not the measuring and not the transfers.
 //!
-//! A [`Contract`] asks for so many requests of a size per second, each within a response time. Whether all contracts of a
+//! A [`Demand`] asks for so many requests of a size per second, each within a response time. Whether all contracts of a
 //! resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O Performance of Shared Storage with a
 //! Control Theoretical Approach*, MSST 2004, §2), without a model of the storage. Whoever can offer load to the storage, or
 //! to a model of it, measures; what is here says what to measure next, and what it means:
 //!
-//! 1. [`Contracts::new`] checks what contracts say by themselves, [`Contracts::check`] against what the storage can do at
+//! 1. [`Demands::new`] checks what contracts say by themselves, [`Demands::check`] against what the storage can do at
 //!    best.
 //! 2. [`judge`] makes a [`Verdict`] of the response times that were measured with everybody's load together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
@@ -14,18 +14,18 @@
 //! [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
 //!
 //! ```
-//! use tidegate_place::{AdmissionRule, Contract, Contracts, Measured, judge};
+//! use tidegate_place::{AdmissionRule, Demand, Demands, Measured, judge};
 //! use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 //!
 //! let contract = |name, iops, millis| -> Result<_, Box<dyn std::error::Error>> {
-//!     Ok(Contract {
+//!     Ok(Demand {
 //!         name: ConsumerName::new(name)?,
 //!         iops: Iops::new(iops),
 //!         size: Bytes::from_kib(4),
 //!         response_time: Latency::from_millis(millis),
 //!     })
 //! };
-//! let contracts = Contracts::new(vec![contract("w1", 40.0, 35)?, contract("w2", 20.0, 38)?])?;
+//! let contracts = Demands::new(vec![contract("w1", 40.0, 35)?, contract("w2", 20.0, 38)?])?;
 //! // Lee's table 3.
 //! let measured = Measured::Sustained(vec![Latency::from_micros(29_080), Latency::from_micros(31_380)]);
 //! assert!(judge(&contracts, &AdmissionRule::default(), &measured)?.is_admitted());
@@ -35,12 +35,12 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod contract;
+mod demand;
 mod fit;
 mod profile;
 mod scale;
 
 pub use admission::{AdmissionRule, Judged, Margin, Measured, Verdict, WrongCount, judge};
-pub use contract::{Ability, Contract, ContractError, Contracts, GREATEST_SIZE, LEAST_RATE};
+pub use demand::{Ability, Demand, DemandError, Demands, GREATEST_SIZE, LEAST_RATE};
 pub use profile::{Doubt, Gain, InvalidProfile, Point, Profile, Region};
 pub use scale::ScaleSearch;

@@ -76,11 +76,11 @@ mod tests {
     use tidegate_units::Latency;
 
     use super::*;
-    use crate::contract::tests::contract;
-    use crate::{AdmissionRule, Contracts, Measured, judge};
+    use crate::demand::tests::contract;
+    use crate::{AdmissionRule, Demands, Measured, judge};
 
     fn verdict(admitted: bool) -> Verdict {
-        let contracts = Contracts::new(vec![contract("w", 40.0, 12.0)]).unwrap();
+        let contracts = Demands::new(vec![contract("w", 40.0, 12.0)]).unwrap();
         let measured = Measured::Sustained(vec![Latency::from_millis(if admitted { 10 } else { 11 })]);
         judge(&contracts, &AdmissionRule::default(), &measured).unwrap()
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
-use tidegate_place::{AdmissionRule, Contract, Contracts, Measured, Profile, judge};
+use tidegate_place::{AdmissionRule, Demand, Demands, Measured, Profile, judge};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, Load, Offer};
 use tidegate_sim::scenario::Sizes;
@@ -182,13 +182,13 @@ fn contracts_a_millisecond_above_what_can_be_delivered_are_admitted_and_below_re
     let measured = offer.at(1.0).unwrap().measured();
     let rule = AdmissionRule::default();
     let contracts = |response_times: [Latency; 2]| {
-        let contracts = offer.loads.iter().zip(response_times).map(|(load, response_time)| Contract {
+        let contracts = offer.loads.iter().zip(response_times).map(|(load, response_time)| Demand {
             name: load.name.clone(),
             iops: load.rate,
             size: Bytes::from_kib(4),
             response_time,
         });
-        Contracts::new(contracts.collect()).unwrap()
+        Demands::new(contracts.collect()).unwrap()
     };
     let ask = |response_times| judge(&contracts(response_times), &rule, &measured).unwrap();
     // The paper's own pair.

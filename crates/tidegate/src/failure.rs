@@ -92,7 +92,7 @@ pub(crate) enum Failure {
     /// The text of a file of contracts.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     InvalidContracts(Vec<Finding>),
-    /// Contracts that cannot be kept, or not be judged.
+    /// Demands that cannot be kept, or not be judged.
     #[error(transparent)]
     Admit(#[from] AdmitError),
     /// What was measured of a storage is no profile.

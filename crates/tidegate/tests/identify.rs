@@ -34,6 +34,11 @@ fn the_table_says_what_the_document_says() {
     let gain = format!("Process gain at 40.0 IO/s: G = {:.4} ms per IO/s", number("gain_ms_per_iops"));
     assert!(said.contains(&gain) && !said.contains("warning"), "{said}");
     assert!(found["warnings"].as_array().unwrap().is_empty());
+    // By the steeper of both slopes: K = (1 − p)/G.
+    let steeper = number("gain_ms_per_iops").max(number("local_gain_ms_per_iops"));
+    assert!((number("controller_gain_iops_per_ms") - 0.1 / steeper).abs() < 1e-9);
+    assert!((number("stable_below_iops_per_ms") - 2.0 / steeper).abs() < 1e-9);
+    assert!(said.contains(&format!("K = {:.3} IO/s per ms for a pole at 0.9", 0.1 / steeper)), "{said}");
     let points = found["points"].as_array().unwrap();
     for (point, row) in points.iter().zip(said.lines().skip(3)) {
         let linear = point["offered_iops"].as_f64().unwrap() <= number("stable_to_iops");
@@ -44,6 +49,16 @@ fn the_table_says_what_the_document_says() {
     assert_eq!(points.len(), 10);
     // Three quarters of the most, as the paper assumes.
     assert!((number("assumed_sustained_iops") / number("greatest_iops") - 0.75).abs() < 1e-9);
+}
+
+#[test]
+fn a_pole_that_is_not_stable_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for pole in ["1", "-1", "2.5", "NaN", "near"] {
+        let output = identify(folder.path(), &["dnes-309170w", &format!("--pole={pole}")]);
+        assert_eq!(output.status.code(), Some(2), "{pole}");
+        assert!(text(&output.stderr).contains("--pole"), "{}", text(&output.stderr));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tidegate_config::{Finding, Report, Section, parse};
 use tidegate_device::DeviceConfig;
-use tidegate_place::{Contract, ContractError, Contracts, LEAST_RATE};
+use tidegate_place::{Demand, DemandError, Demands, LEAST_RATE};
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_sim::scenario::{Host, Sizes, device};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
@@ -30,7 +30,7 @@ pub(crate) struct File {
     /// The storage's model, what stands before it, and the tenants' load.
     pub(crate) offer: Offer,
     /// What the tenants ask for; `None` where the file has no tenants.
-    pub(crate) contracts: Option<Contracts>,
+    pub(crate) contracts: Option<Demands>,
     name: String,
     text: String,
     /// Where each tenant's response time is written, and where all of them begin.
@@ -69,7 +69,7 @@ impl File {
             Some(((device, depth), tenants, places)) if !report.has_errors() => {
                 let (contracts, loads): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
                 // Each was checked where it is written; that there are none is for the reader's user to say.
-                let contracts = Contracts::new(contracts).ok();
+                let contracts = Demands::new(contracts).ok();
                 let mut offer = Offer::new(device, loads);
                 offer.host.depth = depth;
                 Ok(Self { offer, contracts, name, text, places })
@@ -79,7 +79,7 @@ impl File {
     }
 
     /// What the storage cannot do at all, where it is written.
-    pub(crate) fn impossible(&self, error: &ContractError) -> Finding {
+    pub(crate) fn impossible(&self, error: &DemandError) -> Finding {
         let place = error.tenant().and_then(|name| self.places.response_times.get(name));
         let mut report = Report::new(&self.name, &self.text);
         report.error(place.unwrap_or(&self.places.tenants), error.to_string());
@@ -98,7 +98,7 @@ fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig,
     Some((device(&table, report)?, depth.unwrap_or(Host::DEFAULT_DEPTH)))
 }
 
-fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Contract, Load)>, Places) {
+fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Demand, Load)>, Places) {
     let mut tenants = Vec::new();
     let mut places = Places { tenants: root.key_span("tenant").unwrap_or(0..0), ..Places::default() };
     for (name, table) in root.named_tables("tenant", TENANT_KEYS, report).unwrap_or_default() {
@@ -113,7 +113,7 @@ fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Contract, Load)
     (tenants, places)
 }
 
-fn tenant(name: ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<(Contract, Load)> {
+fn tenant(name: ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<(Demand, Load)> {
     for (key, example) in [("iops", "40"), ("size", "\"4KiB\""), ("response_time", "\"35ms\"")] {
         if !table.has(key) {
             table.missing(key, example, report);
@@ -136,7 +136,7 @@ fn tenant(name: ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> O
         report.error(&iops.span, message);
         return None;
     }
-    let contract = Contract {
+    let contract = Demand {
         name: name.clone(),
         iops: Iops::new(iops.value),
         size: size.value,
@@ -144,7 +144,7 @@ fn tenant(name: ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> O
     };
     if let Err(error) = contract.check() {
         let place = match error {
-            ContractError::ResponseTime(_) => response_time.span,
+            DemandError::ResponseTime(_) => response_time.span,
             _ => size.span,
         };
         report.error(&place, error.to_string());
@@ -260,9 +260,9 @@ read = 0.5
         let Ok(file) = read(LEE) else { panic!("it is right") };
         let name = ConsumerName::new("w2").unwrap();
         let (asked, alone) = (Latency::from_millis(38), Latency::from_millis(40));
-        let finding = file.impossible(&ContractError::BelowService { name, asked, alone });
+        let finding = file.impossible(&DemandError::BelowService { name, asked, alone });
         assert_eq!((finding.line(), finding.column()), (16, 17));
-        let finding = file.impossible(&ContractError::AboveCapacity { asked: 60.5, capacity: 60.0 });
+        let finding = file.impossible(&DemandError::AboveCapacity { asked: 60.5, capacity: 60.0 });
         assert_eq!(finding.line(), 6);
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use tidegate_place::{AdmissionRule, ContractError, ScaleSearch, Verdict, WrongCount, judge};
+use tidegate_place::{AdmissionRule, DemandError, ScaleSearch, Verdict, WrongCount, judge};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::Arriving;
 
@@ -111,7 +111,7 @@ fn counted(contracts: usize) -> String {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut file = File::read(&args.config)?;
     let Some(contracts) = file.contracts.clone() else {
-        let finding = file.impossible(&ContractError::Nobody);
+        let finding = file.impossible(&DemandError::Nobody);
         return Err(Failure::InvalidContracts(vec![finding]));
     };
     let rule = AdmissionRule::default();

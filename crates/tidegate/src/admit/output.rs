@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_place::{AdmissionRule, Contract, Contracts, Judged, Margin, Verdict};
+use tidegate_place::{AdmissionRule, Demand, Demands, Judged, Margin, Verdict};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
 use super::Effort;
@@ -11,7 +11,7 @@ use crate::columns::{heading, write_rows};
 
 /// What was found.
 pub(super) struct Answer<'a> {
-    pub(super) contracts: &'a Contracts,
+    pub(super) contracts: &'a Demands,
     pub(super) rule: &'a AdmissionRule,
     /// What the storage completes at the most.
     pub(super) capacity: Iops,
@@ -79,7 +79,7 @@ struct Rate<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn tenants(&self) -> impl Iterator<Item = (&'a Contract, &'a Judged)> {
+    fn tenants(&self) -> impl Iterator<Item = (&'a Demand, &'a Judged)> {
         self.contracts.as_slice().iter().zip(self.verdict.tenants())
     }
 

@@ -7,6 +7,7 @@ mod relay;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
+use tidegate_control::Pole;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 use crate::admit::Effort;
@@ -50,6 +51,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = load::rate, requires = "model")]
     rate: Option<Iops>,
 
+    /// With --model: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1 the slower and the safer
+    #[arg(long, value_name = "P", value_parser = pole, default_value = "0.9", conflicts_with = "relay")]
+    pole: Pole,
+
     /// With --model and a file without tenants, or a preset: size of each read [default: 4KiB]
     #[arg(long, value_name = "SIZE", requires = "model")]
     size: Option<Bytes>,
@@ -71,6 +76,11 @@ pub(crate) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+fn pole(text: &str) -> Result<Pole, String> {
+    let number: f64 = text.parse().map_err(|_| "a number is needed".to_owned())?;
+    Pole::new(number).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use tidegate_control::{ControllerGain, Pole, ProcessGain, gain_for};
 use tidegate_device::Preset;
 use tidegate_place::{Gain, Profile};
 use tidegate_sim::offer::{Load, Offer};
@@ -25,6 +26,8 @@ pub(super) struct Identified {
     pub(super) model: String,
     pub(super) profile: Profile,
     pub(super) gain: Gain,
+    /// Where the closed loop's pole is to be.
+    pub(super) pole: Pole,
     /// How it was measured.
     pub(super) effort: String,
 }
@@ -42,6 +45,11 @@ struct Document<'a> {
     gain_ms_per_iops: f64,
     r_squared: f64,
     local_gain_ms_per_iops: Option<f64>,
+    /// K; null where response times do not grow.
+    controller_gain_iops_per_ms: Option<f64>,
+    stable_below_iops_per_ms: Option<f64>,
+    pole: f64,
+    settling_periods: u32,
     warnings: Vec<String>,
 }
 
@@ -62,7 +70,8 @@ pub(super) fn run(model: &str, args: &Args) -> Result<(), Failure> {
     let profile = Profile::new(points).map_err(Failure::Profile)?;
     let at = args.rate.or(contracted).unwrap_or_else(|| profile.assumed_sustained());
     let gain = profile.gain(at);
-    let found = Identified { model: model.to_owned(), profile, gain, effort: args.effort.said() };
+    let pole = args.pole;
+    let found = Identified { model: model.to_owned(), profile, gain, pole, effort: args.effort.said() };
     if let Some(path) = &args.report {
         let page = page::write(&found).map_err(Failure::Plot)?;
         fs::write(path, page).map_err(|source| Failure::WriteReport { path: path.clone(), source })?;
@@ -113,8 +122,35 @@ impl Identified {
         self.gain.doubts.iter().map(ToString::to_string).collect()
     }
 
+    /// G as the controller is to have it: the steeper of the line through the region and the slope right at the rate, since what
+    /// is stable on the steeper one is stable on the other. `None` where response times do not grow.
+    fn steeper(&self) -> Option<ProcessGain> {
+        let slopes = [Some(self.gain.ms_per_iops), self.gain.local_ms_per_iops];
+        ProcessGain::new(slopes.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)).ok()
+    }
+
+    fn controller(&self) -> Option<(ControllerGain, ControllerGain)> {
+        self.steeper().map(|process| (gain_for(process, self.pole), process.stable_below()))
+    }
+
+    /// What a controller makes of it.
+    fn tuning(&self) -> String {
+        let Some((gain, bound)) = self.controller() else {
+            let none = "Response times do not grow there, which leaves nothing to steer by: look at a higher --rate.";
+            return none.to_owned();
+        };
+        format!(
+            "Controller gain by the steeper slope: K = {:.3} IO/s per ms for a pole at {}, stable below {:.3}; an error is \
+             down to 5 % after {} control periods.",
+            gain.iops_per_ms(),
+            self.pole.get(),
+            bound.iops_per_ms(),
+            self.pole.settling_periods(),
+        )
+    }
+
     /// What the profile says, a sentence each.
-    pub(super) fn sentences(&self) -> [String; 2] {
+    pub(super) fn sentences(&self) -> [String; 3] {
         let region = self.profile.stable();
         let [most, assumed, to, at] =
             [self.profile.greatest(), self.profile.assumed_sustained(), region.to, self.gain.at]
@@ -132,6 +168,7 @@ impl Identified {
                     .local_ms_per_iops
                     .map_or_else(String::new, |slope| format!("; right there {slope:.4}")),
             ),
+            self.tuning(),
         ]
     }
 
@@ -155,6 +192,10 @@ impl Identified {
             gain_ms_per_iops: self.gain.ms_per_iops,
             r_squared: self.gain.r_squared,
             local_gain_ms_per_iops: self.gain.local_ms_per_iops,
+            controller_gain_iops_per_ms: self.controller().map(|(gain, _)| gain.iops_per_ms()),
+            stable_below_iops_per_ms: self.controller().map(|(_, bound)| bound.iops_per_ms()),
+            pole: self.pole.get(),
+            settling_periods: self.pole.settling_periods(),
             warnings: self.warnings(),
         }
     }

@@ -13,7 +13,7 @@ pub const GREATEST_SIZE: Bytes = Bytes::from_mib(32);
 /// What a tenant asks for: `{iops, size, rt}` (Lee §2). As long as it sends no more than `iops` requests per second, none
 /// is to take longer than `response_time`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contract {
+pub struct Demand {
     /// Whose it is.
     pub name: ConsumerName,
     /// Requests per second.
@@ -24,9 +24,9 @@ pub struct Contract {
     pub response_time: Latency,
 }
 
-/// Contracts that contradict neither themselves nor each other. At least one, each with a name of its own.
+/// Demands that contradict neither themselves nor each other. At least one, each with a name of its own.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contracts(Vec<Contract>);
+pub struct Demands(Vec<Demand>);
 
 /// What the storage can do at best, for contracts that no measurement of theirs has to refute.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Ability {
 
 /// Why a contract cannot be, whatever else is promised.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum ContractError {
+pub enum DemandError {
     /// There are none.
     #[error("there are no contracts to decide about")]
     Nobody,
@@ -93,7 +93,7 @@ pub enum ContractError {
     },
 }
 
-impl ContractError {
+impl DemandError {
     /// Whose contract it is about, where it is about one.
     #[must_use]
     pub const fn tenant(&self) -> Option<&ConsumerName> {
@@ -107,19 +107,19 @@ impl ContractError {
     }
 }
 
-impl Contracts {
+impl Demands {
     /// Takes contracts that are right by themselves.
     ///
     /// # Errors
     /// The first thing that is wrong, in the order of the contracts.
-    pub fn new(contracts: Vec<Contract>) -> Result<Self, ContractError> {
+    pub fn new(contracts: Vec<Demand>) -> Result<Self, DemandError> {
         if contracts.is_empty() {
-            return Err(ContractError::Nobody);
+            return Err(DemandError::Nobody);
         }
         for (at, contract) in contracts.iter().enumerate() {
             contract.check()?;
             if contracts[..at].iter().any(|other| other.name == contract.name) {
-                return Err(ContractError::Twice(contract.name.clone()));
+                return Err(DemandError::Twice(contract.name.clone()));
             }
         }
         Ok(Self(contracts))
@@ -130,20 +130,20 @@ impl Contracts {
     ///
     /// # Errors
     /// The first contract that asks for the impossible, or that all of them do together.
-    pub fn check(&self, ability: &Ability) -> Result<(), ContractError> {
+    pub fn check(&self, ability: &Ability) -> Result<(), DemandError> {
         if ability.alone.len() != self.0.len() {
             let (contracts, alone) = (self.0.len(), ability.alone.len());
-            return Err(ContractError::Ability { contracts, alone });
+            return Err(DemandError::Ability { contracts, alone });
         }
         for (contract, &alone) in self.0.iter().zip(&ability.alone) {
             if contract.response_time < alone {
                 let (name, asked) = (contract.name.clone(), contract.response_time);
-                return Err(ContractError::BelowService { name, asked, alone });
+                return Err(DemandError::BelowService { name, asked, alone });
             }
         }
         let (asked, capacity) = (self.total().per_second(), ability.capacity.per_second());
         if asked > capacity {
-            return Err(ContractError::AboveCapacity { asked, capacity });
+            return Err(DemandError::AboveCapacity { asked, capacity });
         }
         Ok(())
     }
@@ -156,26 +156,26 @@ impl Contracts {
 
     /// The contracts, in their order.
     #[must_use]
-    pub fn as_slice(&self) -> &[Contract] {
+    pub fn as_slice(&self) -> &[Demand] {
         &self.0
     }
 }
 
-impl Contract {
+impl Demand {
     /// Whether it is right by itself.
     ///
     /// # Errors
     /// The first of rate, size and response time that is not within its bounds.
-    pub fn check(&self) -> Result<(), ContractError> {
+    pub fn check(&self) -> Result<(), DemandError> {
         let name = || self.name.clone();
         if self.iops.per_second() < LEAST_RATE {
-            return Err(ContractError::Rate(name(), self.iops));
+            return Err(DemandError::Rate(name(), self.iops));
         }
         if self.size == Bytes::ZERO || self.size > GREATEST_SIZE {
-            return Err(ContractError::Size(name(), self.size));
+            return Err(DemandError::Size(name(), self.size));
         }
         if self.response_time == Latency::ZERO {
-            return Err(ContractError::ResponseTime(name()));
+            return Err(DemandError::ResponseTime(name()));
         }
         Ok(())
     }
@@ -185,8 +185,8 @@ impl Contract {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn contract(name: &str, iops: f64, millis: f64) -> Contract {
-        Contract {
+    pub(crate) fn contract(name: &str, iops: f64, millis: f64) -> Demand {
+        Demand {
             name: ConsumerName::new(name).unwrap(),
             iops: Iops::new(iops),
             size: Bytes::from_kib(4),
@@ -194,36 +194,36 @@ pub(crate) mod tests {
         }
     }
 
-    fn refused(contracts: Vec<Contract>) -> ContractError {
-        Contracts::new(contracts).unwrap_err()
+    fn refused(contracts: Vec<Demand>) -> DemandError {
+        Demands::new(contracts).unwrap_err()
     }
 
     #[test]
     fn what_means_nothing_is_refused_and_named() {
-        assert_eq!(refused(vec![]), ContractError::Nobody);
+        assert_eq!(refused(vec![]), DemandError::Nobody);
         let right = || contract("right", 1.0, 1.0);
         for iops in [0.0, -40.0, f64::NAN, f64::NEG_INFINITY, 0.009] {
             let error = refused(vec![right(), contract("w", iops, 35.0)]);
-            assert!(matches!(&error, ContractError::Rate(..)), "{iops}: {error}");
+            assert!(matches!(&error, DemandError::Rate(..)), "{iops}: {error}");
             assert_eq!(error.tenant().unwrap().as_str(), "w");
         }
         for millis in [0.0, -1.0, f64::NAN] {
             let error = refused(vec![right(), contract("w", 40.0, millis)]);
-            assert!(matches!(error, ContractError::ResponseTime(_)), "{millis}");
+            assert!(matches!(error, DemandError::ResponseTime(_)), "{millis}");
         }
         for size in [Bytes::ZERO, Bytes::new(GREATEST_SIZE.get() + 1)] {
-            let error = refused(vec![Contract { size, ..right() }]);
-            assert!(matches!(error, ContractError::Size(..)), "{size}");
+            let error = refused(vec![Demand { size, ..right() }]);
+            assert!(matches!(error, DemandError::Size(..)), "{size}");
         }
-        assert!(matches!(refused(vec![right(), right()]), ContractError::Twice(_)));
+        assert!(matches!(refused(vec![right(), right()]), DemandError::Twice(_)));
         // The least of everything is still something.
-        let least = Contract { size: Bytes::new(1), ..contract("w", LEAST_RATE, 1e-6) };
-        assert!(Contracts::new(vec![least]).is_ok());
+        let least = Demand { size: Bytes::new(1), ..contract("w", LEAST_RATE, 1e-6) };
+        assert!(Demands::new(vec![least]).is_ok());
     }
 
     #[test]
     fn what_no_storage_of_this_speed_can_do_is_refused() {
-        let contracts = Contracts::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
+        let contracts = Demands::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
         let ability = |capacity, second| Ability {
             capacity: Iops::new(capacity),
             alone: vec![Latency::from_millis(12), Latency::from_millis(second)],
@@ -240,6 +240,6 @@ pub(crate) mod tests {
             error.to_string().starts_with("together they ask for 60.0 IO/s, and the storage completes 59.9")
         );
         let unsaid = Ability { capacity: Iops::new(100.0), alone: vec![] };
-        assert!(matches!(contracts.check(&unsaid), Err(ContractError::Ability { .. })));
+        assert!(matches!(contracts.check(&unsaid), Err(DemandError::Ability { .. })));
     }
 }
