@@ -9,6 +9,7 @@ use std::path::Path;
 use tidegate_config::{Finding, Report, Section, parse};
 use tidegate_device::DeviceConfig;
 use tidegate_place::{Demand, DemandError, Demands, LEAST_RATE};
+use tidegate_sched::Discipline;
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_sim::scenario::{Host, Sizes, device};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
@@ -16,7 +17,7 @@ use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
 use crate::failure::Failure;
 
 const ROOT_KEYS: &[&str] = &["storage", "tenant"];
-const STORAGE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "depth"];
+const STORAGE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "depth", "scheduler"];
 const TENANT_KEYS: &[&str] = &["iops", "size", "deviation", "response_time", "read", "weight"];
 
 /// The longest queue at a storage, as in scenarios.
@@ -66,12 +67,12 @@ impl File {
             Some((storage?, tenants, places))
         });
         match read {
-            Some(((device, depth), tenants, places)) if !report.has_errors() => {
+            Some(((device, depth, discipline), tenants, places)) if !report.has_errors() => {
                 let (contracts, loads): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
                 // Each was checked where it is written; that there are none is for the reader's user to say.
                 let contracts = Demands::new(contracts).ok();
                 let mut offer = Offer::new(device, loads);
-                offer.host.depth = depth;
+                (offer.host.depth, offer.host.discipline) = (depth, discipline);
                 Ok(Self { offer, contracts, name, text, places })
             }
             _ => Err(report.into_findings()),
@@ -87,7 +88,7 @@ impl File {
     }
 }
 
-fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig, u32)> {
+fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig, u32, Discipline)> {
     let Some(table) = root.table("storage", STORAGE_KEYS, report) else {
         if !root.has("storage") {
             root.missing("storage", "{ preset = \"dnes-309170w\" }", report);
@@ -95,7 +96,11 @@ fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig,
         return None;
     };
     let depth = table.whole("depth", 1..=GREATEST_DEPTH, report).map(|depth| depth.value as u32);
-    Some((device(&table, report)?, depth.unwrap_or(Host::DEFAULT_DEPTH)))
+    // By which contracts are kept, unless it is said otherwise.
+    let disciplines = [("yfq", Discipline::FinishTags), ("sfq", Discipline::StartTags)];
+    let discipline = table.choice("scheduler", &disciplines, report);
+    let discipline = discipline.map_or(Discipline::FinishTags, |given| given.value);
+    Some((device(&table, report)?, depth.unwrap_or(Host::DEFAULT_DEPTH), discipline))
 }
 
 fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Demand, Load)>, Places) {
@@ -203,7 +208,7 @@ read = 0.5
     #[test]
     fn every_key_is_documented() {
         let document = include_str!("../../../../docs/contracts.md");
-        for key in TENANT_KEYS.iter().chain(&["depth"]) {
+        for key in TENANT_KEYS.iter().chain(&["depth", "scheduler"]) {
             assert!(document.contains(&format!("\n| `{key}` | ")), "docs/contracts.md does not have `{key}`");
         }
     }
