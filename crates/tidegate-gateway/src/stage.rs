@@ -610,3 +610,6 @@ pub(crate) fn length_of(operation: &Operation) -> u64 {
 
 const OURS: &str = "the scheduler knows every consumer's flow, and its queue has no bound of its own";
 const VALID: &str = "a configuration is validated before a worker sees it";
+
+#[cfg(test)]
+mod tests;
