@@ -18,7 +18,7 @@ use crate::journal::Journal;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::policy;
 use crate::signals::{self, Signal};
-use crate::summary::Summary;
+use crate::summary::{Kept, Summary};
 
 /// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
 /// 640 ms.
@@ -240,8 +240,9 @@ impl Service {
         Ok(())
     }
 
-    fn drain(self) -> Result<(), ServeError> {
+    fn drain(mut self) -> Result<(), ServeError> {
         let deadline = self.config.drain_deadline;
+        log_lines(&Kept::new(&self.look()?));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
         match self.gateway.drain(deadline)?.cut_off {
             0 => tracing::info!("drained"),

@@ -5,8 +5,11 @@ use std::fmt;
 use serde::Serialize;
 use tidegate_control::{LawKind, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
-use tidegate_gateway::{BackendConfig, DataStore, ExportConfig, ExportStore, PoolConfig, UpstreamConfig};
-use tidegate_sched::Beyond;
+use tidegate_gateway::{
+    BackendConfig, ContractSnapshot, DataStore, ExportConfig, ExportStore, FineHistogram, GatewaySnapshot,
+    PoolConfig, UpstreamConfig,
+};
+use tidegate_sched::{Beyond, Discipline};
 use tidegate_units::{ByteRate, Bytes, Iops, Latency};
 
 use crate::config::Config;
@@ -24,6 +27,7 @@ struct Pool {
     name: String,
     backend: String,
     depth: u32,
+    scheduler: &'static str,
     law: Option<Regulation>,
     exports: Vec<Export>,
 }
@@ -61,6 +65,18 @@ struct Export {
     /// What is beyond the limit may go while nobody else waits.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     limit_soft: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contract: Option<Promise>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Promise {
+    iops: Iops,
+    #[serde(rename = "response_time_seconds", serialize_with = "seconds")]
+    response_time: Latency,
+    #[serde(rename = "expected_seconds", serialize_with = "seconds")]
+    expected: Latency,
+    bucket: u32,
 }
 
 fn seconds<S: serde::Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
@@ -84,6 +100,10 @@ fn pool(pool: &PoolConfig) -> Pool {
         name: pool.name.to_string(),
         backend: backend(&pool.backend),
         depth: pool.depth,
+        scheduler: match pool.discipline {
+            Discipline::StartTags => "sfq",
+            Discipline::FinishTags => "yfq",
+        },
         law: pool.law.as_ref().map(regulation),
         exports: pool.exports.iter().map(export).collect(),
     }
@@ -150,6 +170,12 @@ fn export(export: &ExportConfig) -> Export {
         limit_iops: iops,
         limit_bytes: bytes_per_s,
         limit_soft: export.limit.is_some_and(|limit| limit.beyond == Beyond::Surplus),
+        contract: export.contract.map(|contract| Promise {
+            iops: contract.iops(),
+            response_time: contract.response_time(),
+            expected: contract.expected(),
+            bucket: export.bucket,
+        }),
     }
 }
 
@@ -165,23 +191,26 @@ impl fmt::Display for Summary {
 
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pool {}: {}, depth {}; ", self.name, self.backend, self.depth)?;
+        write!(f, "pool {}: {}, depth {}", self.name, self.backend, self.depth)?;
+        f.write_str(if self.scheduler == "yfq" { ", yfq; " } else { "; " })?;
         match &self.law {
             None => write!(f, "no law, shares and limits only")?,
             Some(law) => {
-                let whose = match self.exports.iter().filter(|export| export.protected).count() {
-                    0 => "everyone's response time",
-                    _ => "protected reads",
-                };
-                write!(
-                    f,
-                    "law {}: keeps {whose} under {} (set point {}), decides every {}{}",
-                    law.kind,
-                    law.target,
-                    law.set_point,
-                    law.interval,
-                    if law.dry_run { ", dry run: holds nothing" } else { "" },
-                )?;
+                write!(f, "law {}: ", law.kind)?;
+                match law.kind {
+                    LawKind::Integral => {
+                        write!(f, "keeps contracts, steers who has none to {}", law.set_point)?;
+                    }
+                    LawKind::Window | LawKind::Pid => {
+                        let whose = match self.exports.iter().filter(|export| export.protected).count() {
+                            0 => "everyone's response time",
+                            _ => "protected reads",
+                        };
+                        write!(f, "keeps {whose} under {} (set point {})", law.target, law.set_point)?;
+                    }
+                }
+                write!(f, ", decides every {}", law.interval)?;
+                f.write_str(if law.dry_run { ", dry run: holds nothing" } else { "" })?;
             }
         }
         let width = self.exports.iter().map(|export| export.name.chars().count()).max().unwrap_or(0);
@@ -214,7 +243,52 @@ impl fmt::Display for Export {
         if self.limit_soft {
             f.write_str(" while others wait")?;
         }
+        if let Some(Promise { iops, response_time, .. }) = &self.contract {
+            write!(f, ", contract {iops} within {response_time}")?;
+        }
         if self.read_only { f.write_str(", read-only") } else { Ok(()) }
+    }
+}
+
+/// What came of the contracts of a gateway, for people: what was promised, achieved, and later than promised.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    contracts: Vec<(String, String, ContractSnapshot, FineHistogram)>,
+}
+
+impl Kept {
+    pub(crate) fn new(gateway: &GatewaySnapshot) -> Self {
+        let consumers =
+            gateway.pools.iter().flat_map(|pool| pool.consumers.iter().map(move |consumer| (pool, consumer)));
+        let contracts = consumers.filter_map(|(pool, consumer)| {
+            let tenant = consumer.tenant.as_ref()?;
+            let contract = tenant.contract?;
+            Some((pool.name.to_string(), consumer.name.to_string(), contract, tenant.released.clone()))
+        });
+        Self { contracts: contracts.collect() }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (pool, name, kept, released)) in self.contracts.iter().enumerate() {
+            let ContractSnapshot { contract, requests, late, active } = kept;
+            let separator = if index == 0 { "" } else { "\n" };
+            let (iops, response_time) = (contract.iops(), contract.response_time());
+            write!(
+                f,
+                "{separator}contract of {name} in pool {pool}: {iops} within {response_time} promised; "
+            )?;
+            let (Some(mean), Some(p95)) = (released.mean(), released.quantile(0.95)) else {
+                f.write_str("nothing was asked for")?;
+                continue;
+            };
+            let achieved = Iops::new(*requests as f64 / active.as_secs_f64());
+            let late_percent = 100.0 * *late as f64 / *requests as f64;
+            write!(f, "{achieved} achieved over {:.1} s with requests outstanding, ", active.as_secs_f64())?;
+            write!(f, "{late_percent:.1} % of {requests} late; mean {mean}, 95 % within {p95}")?;
+        }
+        Ok(())
     }
 }
 
@@ -248,6 +322,14 @@ mod tests {
         [pool.server]
         backend = { kind = 'emulated', exponential = { rate = '1000 IO/s', servers = 2, capacity = '1GiB' } }
         export.served = { size = '1GiB' }
+        [pool.kept]
+        backend = { kind = 'emulated', preset = 'dnes-309170w' }
+        depth = 1
+        scheduler = 'yfq'
+        law = 'integral'
+        target = '50ms'
+        export.w1 = { size = '2GiB', shares = 200, contract = { iops = '40 IO/s', response_time = '35ms', expected = '29ms' } }
+        export.rest = { size = '2GiB' }
     ";
 
     fn summary() -> Summary {
@@ -271,7 +353,11 @@ mod tests {
              vm2  upstream export \"vm2\", 100 shares\n\
              pool server: emulated exponential service of 2 servers at 1000 IO/s, up to 1 GiB in memory, depth 32; \
              no law, shares and limits only\n  \
-             served  1 GiB, 100 shares"
+             served  1 GiB, 100 shares\n\
+             pool kept: emulated dnes-309170w, up to 1 GiB in memory, depth 1, yfq; law integral: keeps contracts, \
+             steers who has none to 40.0ms, decides every 1.00s\n  \
+             w1    2 GiB, 200 shares, contract 40 IO/s within 35.0ms\n  \
+             rest  2 GiB, 100 shares"
         );
     }
 
@@ -284,5 +370,7 @@ mod tests {
         assert_eq!(json["pools"][0]["exports"][1]["limit_bytes_per_second"], 20.0 * 1_048_576.0);
         assert_eq!(json["pools"][1]["law"], serde_json::Value::Null);
         assert_eq!(json["pools"][1]["exports"][0]["size_bytes"], 4u64 << 30);
+        assert_eq!(json["pools"][4]["scheduler"], "yfq");
+        assert_eq!(json["pools"][4]["exports"][0]["contract"]["expected_seconds"], 0.029);
     }
 }

@@ -11,9 +11,10 @@ use std::process::Command;
 use proptest::prelude::*;
 use tidegate_agent::agent::AgentConfig;
 use tidegate_agent::config::{Config, ConfigError, Severity};
-use tidegate_control::{KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
+use tidegate_control::{IntegralConfig, KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig};
-use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
+use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits, Release};
+use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -81,12 +82,17 @@ fn the_complete_example_states_the_defaults() {
     let text =
         fs::read_to_string(examples().into_iter().find(|path| path.ends_with("complete.toml")).unwrap());
     let config = parse(&text.unwrap()).unwrap();
-    let [windowed, delayed, averaged, shared, far] = &config.gateway.pools[..] else { panic!("five pools") };
+    let [windowed, delayed, promised, averaged, shared, far] = &config.gateway.pools[..] else {
+        panic!("six pools")
+    };
     let default = |pool: &PoolConfig, law, target| {
         LoopConfig::new(ResourceName::new(pool.name.as_str()).unwrap(), Latency::from_millis(target), law)
     };
     assert_eq!(windowed.law, Some(default(windowed, Law::Window(WindowConfig::default()), 15)));
     assert_eq!(delayed.law, Some(default(delayed, Law::Pid(PidConfig::default()), 15)));
+    let integral = IntegralConfig { greatest: Some(Iops::new(1_000.0)), ..IntegralConfig::default() };
+    assert_eq!(promised.law, Some(default(promised, Law::Integral(integral), 50)));
+    assert_eq!((promised.release, windowed.discipline), (Release::default(), Discipline::StartTags));
     assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
     assert_eq!(windowed.limits, PoolLimits::default());
     assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
@@ -98,6 +104,8 @@ fn the_complete_example_states_the_defaults() {
         "listen = ['unix:/s']\n[pool.windowed]\nbackend = { kind = 'file' }\ntarget = '15ms'\n\
          export.volume = { path = '/dev/vg0/volume', limit = { iops = '500 IO/s', bandwidth = '20MiB/s' } }\n\
          [pool.delayed]\nbackend = { kind = 'emulated', preset = 'sata-stripe' }\nexport.scratch = { size = '4GiB' }\n\
+         [pool.promised]\nbackend = { kind = 'emulated', preset = 'dnes-309170w' }\nlaw = 'integral'\ntarget = '50ms'\n\
+         export.tenant = { size = '2GiB', contract = { iops = '40 IO/s', response_time = '36ms' } }\n\
          [pool.far]\nbackend = { kind = 'nbd', address = 'tcp:10.0.0.1:10809' }\nexport.vm1 = {}",
     )
     .unwrap();
@@ -106,7 +114,8 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(silent.gateway.pools[0].exports[0].limit, windowed.exports[0].limit);
     assert_eq!(silent.gateway.pools[0].exports[0].shares, windowed.exports[0].shares);
     assert_eq!(silent.gateway.pools[1].backend, delayed.backend);
-    assert_eq!(silent.gateway.pools[2], *far);
+    assert_eq!(silent.gateway.pools[2].exports, promised.exports);
+    assert_eq!(silent.gateway.pools[3], *far);
 }
 
 /// Keys of the complete example whose values are examples, not defaults.
@@ -125,6 +134,8 @@ const WITHOUT_DEFAULT: &[&str] = &[
     "size",
     "upstream",
     "limit",
+    "contract",
+    "greatest",
     "reservation",
     "description",
 ];

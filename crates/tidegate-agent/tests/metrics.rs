@@ -10,12 +10,12 @@ use tidegate_agent::metrics::{
 };
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{
-    ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations, Reserved, SetPointChoice,
-    SetPointReason, Shortage, WindowConfig, combine,
+    Contract, ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations, Reserved,
+    SetPointChoice, SetPointReason, Shortage, WindowConfig, combine,
 };
 use tidegate_gateway::{
-    ConsumerSnapshot, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot, ReservedSnapshot,
-    UpstreamSnapshot,
+    ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot,
+    ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
 use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
@@ -36,6 +36,21 @@ fn operation(millis: &[u64]) -> OpSnapshot {
     }
 }
 
+/// One of its two requests was late.
+fn tenant() -> TenantSnapshot {
+    let contract =
+        Contract::new(Iops::new(40.0), Latency::from_millis(35), Latency::from_millis(29)).unwrap();
+    let mut released = FineHistogram::default();
+    released.record(Latency::from_millis(20));
+    released.record(Latency::from_millis(40));
+    let active = Duration::from_millis(500);
+    TenantSnapshot {
+        rate: Some(Iops::new(72.5)),
+        released,
+        contract: Some(ContractSnapshot { contract, requests: 2, late: 1, active }),
+    }
+}
+
 fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
     ConsumerSnapshot {
         upstream: Some(UpstreamSnapshot {
@@ -52,6 +67,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
             served_ios: 1_500.5,
             missed: Duration::from_secs(2),
         }),
+        tenant: Some(tenant()),
         name: ConsumerName::new(name).unwrap(),
         shares: Shares::DEFAULT,
         protected,
@@ -371,4 +387,20 @@ fn held_is_whoever_waits_for_the_window_and_is_not_protected() {
         [("database".to_owned(), 0.0), (waiting.clone(), 1.0), ("quiet".to_owned(), 0.0)]
     );
     assert_eq!(held(true), [("database".to_owned(), 0.0), (waiting, 0.0), ("quiet".to_owned(), 0.0)]);
+}
+
+#[test]
+fn what_is_later_than_promised_is_exposed() {
+    let text = exposition(false).to_text();
+    for line in [
+        "tidegate_rate_requests_per_second{pool=\"vg0\",consumer=\"quiet\"} 72.5",
+        "tidegate_release_time_seconds_sum{pool=\"vg0\",consumer=\"quiet\"} 0.06",
+        "tidegate_contract_requests_per_second{pool=\"vg0\",consumer=\"quiet\"} 40.0",
+        "tidegate_contract_response_time_seconds{pool=\"vg0\",consumer=\"quiet\"} 0.035",
+        "tidegate_contract_requests_total{pool=\"vg0\",consumer=\"quiet\"} 2",
+        "tidegate_contract_late_requests_total{pool=\"vg0\",consumer=\"quiet\"} 1",
+        "tidegate_contract_active_seconds_total{pool=\"vg0\",consumer=\"quiet\"} 0.5",
+    ] {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
 }

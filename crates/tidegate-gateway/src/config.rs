@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_control::LoopConfig;
+use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_nbd::ExportName;
-use tidegate_sched::Limit;
+use tidegate_sched::{Discipline, Limit};
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName, Shares};
 
 /// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
@@ -103,6 +103,10 @@ pub struct PoolConfig {
     /// The most requests outstanding at the backend for consumers that are not protected: D of SFQ(D). A window
     /// law works below this bound.
     pub depth: u32,
+    /// Who goes next.
+    pub discipline: Discipline,
+    /// How requests are released, where the law commands rates.
+    pub release: Release,
     /// The control law; `None` is plain SFQ(D) with the fixed `depth`.
     pub law: Option<LoopConfig>,
     /// The exports; each is a consumer.
@@ -118,7 +122,16 @@ impl PoolConfig {
     /// A pool without a law, with default depth and limits.
     #[must_use]
     pub fn new(name: ResourceName, backend: BackendConfig, exports: Vec<ExportConfig>) -> Self {
-        Self { name, backend, depth: Self::DEFAULT_DEPTH, law: None, exports, limits: PoolLimits::default() }
+        Self {
+            name,
+            backend,
+            depth: Self::DEFAULT_DEPTH,
+            discipline: Discipline::default(),
+            release: Release::default(),
+            law: None,
+            exports,
+            limits: PoolLimits::default(),
+        }
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -156,6 +169,22 @@ impl PoolConfig {
             }
         }
         Ok(())
+    }
+}
+
+/// How leaky buckets release requests into the scheduler ([`LeakyBucket`](tidegate_sched::LeakyBucket)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Tokens come at whole multiples of this; zero: at any time.
+    pub tick: Duration,
+    /// How many requests of an export may be released and wait for their turn; `None`: any number.
+    pub ahead: Option<u32>,
+}
+
+impl Default for Release {
+    /// Every millisecond (Lee §4.1), and two ahead.
+    fn default() -> Self {
+        Self { tick: Duration::from_millis(1), ahead: Some(2) }
     }
 }
 
@@ -256,9 +285,16 @@ pub struct ExportConfig {
     pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
     pub limit: Option<Limit>,
+    /// What is promised to it, where the pool's law commands rates. Without effect under another law.
+    pub contract: Option<Contract>,
+    /// σ: how many requests may be released at once after a pause, where the pool's law commands rates.
+    pub bucket: u32,
 }
 
 impl ExportConfig {
+    /// σ where nothing is said, as in the simulator: what comes at once comes late.
+    pub const DEFAULT_BUCKET: u32 = 2;
+
     /// A writable export with default shares and no limit.
     #[must_use]
     pub fn new(name: ConsumerName, store: ExportStore) -> Self {
@@ -271,6 +307,8 @@ impl ExportConfig {
             protected: false,
             reservation: None,
             limit: None,
+            contract: None,
+            bucket: Self::DEFAULT_BUCKET,
         }
     }
 }

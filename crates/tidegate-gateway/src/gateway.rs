@@ -221,8 +221,8 @@ impl Gateway {
         self.addresses.clone()
     }
 
-    /// Changes shares, limits, laws, depths, protected flags, and adds or removes exports, without touching a
-    /// connection. A removed export takes no new sessions; those it has go on until they end. On an emulated device
+    /// Changes shares, limits, contracts, laws, depths, protected flags, and adds or removes exports, without touching a
+    /// connection. A changed contract is in force with the law's next step. A removed export takes no new sessions; those it has go on until they end. On an emulated device
     /// a new export gets new space; that of removed ones is given away again after a restart.
     ///
     /// # Errors
@@ -420,6 +420,7 @@ impl Pool {
         let change = PoolChange {
             depth: config.depth,
             law: config.law.clone(),
+            release: config.release,
             limits: config.limits.clone(),
             changed,
             added,
@@ -553,6 +554,10 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
     for (old, new) in old.pools.iter().zip(&new.pools) {
         if old.backend != new.backend {
             fixed.push(format!("pool `{}`: the backend", old.name));
+        }
+        // Tags by which some requests wait already mean nothing to another scheduler.
+        if old.discipline != new.discipline {
+            fixed.push(format!("pool `{}`: the scheduler", old.name));
         }
         for export in &new.exports {
             let Some(before) = old.exports.iter().find(|before| before.name == export.name) else { continue };

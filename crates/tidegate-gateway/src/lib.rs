@@ -1,7 +1,7 @@
 //! The block gateway: NBD sessions, a quality-of-service stage per pool, and backends.
 //!
 //! ```text
-//! NBD session ─▶ consumer's queue ─▶ SFQ(D) ─▶ [window | delay] ─▶ backend ─▶ reply, and a sample for the law
+//! NBD session ─▶ consumer's queue ─▶ [bucket] ─▶ SFQ(D) or YFQ ─▶ [window | delay] ─▶ backend ─▶ reply, and a sample for the law
 //! ```
 //!
 //! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one io_uring, every
@@ -32,19 +32,20 @@ mod ring;
 mod session;
 mod stage;
 mod stats;
+mod tenant;
 mod upstream;
 mod worker;
 
 pub use config::{
     BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
-    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Replay, UpstreamConfig,
+    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Release, Replay, UpstreamConfig,
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
-pub use histogram::Histogram;
+pub use histogram::{FineHistogram, Histogram, LogLinear};
 pub use peers::Peers;
 pub use stats::{
-    ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS, ReservedSnapshot,
-    UpstreamSnapshot,
+    ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS,
+    ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
 pub use upstream::{Mismatch, UpstreamError};
 

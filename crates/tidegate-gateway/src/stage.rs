@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, Observation, Operations, Outstanding,
-    combine,
+    Commands, ConsumerObservation, ControlLoop, Decision, IntegralConfig, Law as ControlLaw, LoopConfig,
+    Observation, Operations, Outstanding, combine,
 };
 use tidegate_nbd::Operation;
-use tidegate_sched::{Capacity, CostModel, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Window};
+use tidegate_sched::{Capacity, CostModel, Discipline, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Window};
 
-use crate::config::{ExportConfig, PoolConfig};
+use crate::config::{ExportConfig, PoolConfig, Release};
 use crate::peers::Peers;
+use crate::request::Request;
 use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot};
+use crate::tenant::Tenant;
 
 /// Requests that one consumer may have queued, those of vanished sessions included. At this bound its sessions
 /// are no longer read from.
@@ -41,6 +43,8 @@ pub(crate) struct Consumer {
     interval: [Operations; 2],
     /// Requests and bytes that completed in the last interval in which any did.
     sizes: (u64, Bytes),
+    /// Where the law commands rates. Elsewhere, so that it takes no room in the cache where it does not.
+    tenant: Option<Box<Tenant>>,
     pub(crate) reads: OpSnapshot,
     pub(crate) writes: OpSnapshot,
     pub(crate) flushes: u64,
@@ -78,6 +82,7 @@ pub(crate) struct Stage {
     resource: ResourceName,
     scheduler: Sfq<usize>,
     depth: Window,
+    release: Release,
     /// What the law commands; without a law, or when it commands none: `None`.
     commanded: Option<Window>,
     law: Option<Law>,
@@ -91,16 +96,39 @@ struct Law {
     config: LoopConfig,
     control: ControlLoop,
     next: Instant,
+    /// Somebody to whom something was promised is back from a pause: it is stepped at once, and not up to an interval later.
+    returned: bool,
+}
+
+impl Law {
+    /// The law that commands rates, if it is that.
+    fn integral(&self) -> Option<&IntegralConfig> {
+        match &self.config.law {
+            ControlLaw::Integral(config) => Some(config),
+            ControlLaw::Window(_) | ControlLaw::Pid(_) => None,
+        }
+    }
+
+    fn due(&self) -> Instant {
+        if self.returned { Instant::ZERO } else { self.next }
+    }
 }
 
 impl Stage {
     pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn Peers>>, now: Instant) -> Self {
         let depth = Window::new(f64::from(config.depth));
-        let scheduler = Sfq::new(SfqConfig { window: Some(depth), ..SfqConfig::default() });
+        let scheduler =
+            SfqConfig { discipline: config.discipline, window: Some(depth), ..SfqConfig::default() };
+        // Finish tags decide alone: to stay with a flow because its requests are close would go past them.
+        let scheduler = Sfq::new(match config.discipline {
+            Discipline::StartTags => scheduler,
+            Discipline::FinishTags => SfqConfig { batch: None, ..scheduler },
+        });
         let mut stage = Self {
             resource: config.name.clone(),
             scheduler,
             depth,
+            release: config.release,
             commanded: None,
             law: None,
             peers,
@@ -125,7 +153,7 @@ impl Stage {
             },
             now,
         );
-        Consumer {
+        let mut consumer = Consumer {
             config: config.clone(),
             flow,
             delay: Latency::ZERO,
@@ -134,12 +162,15 @@ impl Stage {
             outstanding: Integral { since: now, changed: now, ..Integral::default() },
             interval: [Operations::default(); 2],
             sizes: (0, Bytes::ZERO),
+            tenant: None,
             reads: OpSnapshot::default(),
             writes: OpSnapshot::default(),
             flushes: 0,
             trims: 0,
             errors: 0,
-        }
+        };
+        self.settle(&mut consumer, now);
+        consumer
     }
 
     /// Forgets a consumer that has nothing queued.
@@ -164,13 +195,21 @@ impl Stage {
         self.scheduler.set_exempt(flow, config.protected, now).expect(OURS);
         if config.protected {
             self.set_delay(consumer, Latency::ZERO, now);
+            self.set_rate(consumer, None, now);
         }
         consumer.config = config.clone();
     }
 
-    /// Takes a new depth and law. The caller lets go of delays when there is no law any more.
-    pub(crate) fn reconfigure(&mut self, depth: u32, law: Option<&LoopConfig>, now: Instant) {
+    /// Takes a new depth and law. The caller then [settles](Self::settle) every consumer.
+    pub(crate) fn reconfigure(
+        &mut self,
+        depth: u32,
+        law: Option<&LoopConfig>,
+        release: Release,
+        now: Instant,
+    ) {
         self.depth = Window::new(f64::from(depth));
+        self.release = release;
         self.set_law(law, now);
         self.apply_window(now);
     }
@@ -185,7 +224,12 @@ impl Stage {
             }
             (None, Some(config)) => {
                 let control = ControlLoop::new(config.clone()).expect(VALID);
-                self.law = Some(Law { config: config.clone(), control, next: now + config.interval });
+                self.law = Some(Law {
+                    config: config.clone(),
+                    control,
+                    next: now + config.interval,
+                    returned: false,
+                });
             }
             (_, None) => {
                 self.law = None;
@@ -216,6 +260,11 @@ impl Stage {
         };
         consumer.queued += 1;
         consumer.outstanding.add(1, now);
+        if let Some(tenant) = &mut consumer.tenant
+            && let Some(law) = &mut self.law
+        {
+            law.returned |= tenant.issued(now, law.config.idle_half_life);
+        }
         self.scheduler.enqueue(consumer.flow, now, key, extent).expect(OURS);
     }
 
@@ -240,7 +289,8 @@ impl Stage {
             served_ios: service.served_ios(),
             missed: service.missed,
         });
-        consumer.snapshot(sessions, removed, reserved)
+        let tenant = consumer.tenant.as_ref().map(|tenant| tenant.snapshot(now));
+        ConsumerSnapshot { reserved, tenant, ..consumer.snapshot(sessions, removed) }
     }
 
     /// A pulled request goes to the backend.
@@ -254,7 +304,7 @@ impl Stage {
 
     /// A queued request's session is gone: its client has it outstanding no longer.
     pub(crate) fn cancelled(consumer: &mut Consumer, now: Instant) {
-        consumer.outstanding.add(-1, now);
+        consumer.has_one_less(now);
     }
 
     /// A pulled request turned out to be cancelled.
@@ -263,18 +313,18 @@ impl Stage {
         self.scheduler.complete(consumer.flow, now).expect(OURS);
     }
 
-    /// The backend is done with a request that was dispatched at `dispatched`; `succeeded` makes it a sample.
+    /// The backend is done with a request that was dispatched; `succeeded` makes it a sample.
     pub(crate) fn completed(
         &mut self,
         consumer: &mut Consumer,
-        operation: &Operation,
-        dispatched: Instant,
+        request: &Request,
         now: Instant,
         succeeded: bool,
     ) {
         consumer.in_flight -= 1;
-        consumer.outstanding.add(-1, now);
         self.scheduler.complete(consumer.flow, now).expect(OURS);
+        let operation = &request.operation;
+        let dispatched = request.dispatched.unwrap_or(now);
         let latency = now.latency_since(dispatched);
         let bytes = length_of(operation);
         if let Some(interval) = consumer.interval_of(operation) {
@@ -283,8 +333,12 @@ impl Stage {
                 interval.count += 1;
                 interval.bytes = Bytes::new(interval.bytes.get() + bytes);
                 interval.total_latency = interval.total_latency.saturating_add(latency);
+                if let Some(tenant) = &mut consumer.tenant {
+                    tenant.completed(request.released, dispatched, now);
+                }
             }
         }
+        consumer.has_one_less(now);
         if succeeded && let Some(statistics) = consumer.statistics_of(operation) {
             statistics.backend.record(latency);
         }
@@ -315,7 +369,7 @@ impl Stage {
 
     /// When the law wants to be stepped.
     pub(crate) fn next_step(&self) -> Option<Instant> {
-        self.law.as_ref().map(|law| law.next)
+        self.law.as_ref().map(Law::due)
     }
 
     /// Steps the law if it is time. `oldest` tells for an index into `consumers` when the oldest read and the oldest
@@ -326,12 +380,24 @@ impl Stage {
         consumers: impl Iterator<Item = (usize, &'a mut Consumer)>,
         oldest: impl Fn(usize) -> [Option<Instant>; 2],
     ) {
-        let Some(law) = self.law.as_mut().filter(|law| law.next <= now) else { return };
-        // Steps that were missed are not made up for: the law is told how much time has passed.
-        law.next = (law.next + law.config.interval).max(now + law.config.interval / 2);
+        let Some(law) = self.law.as_mut().filter(|law| law.due() <= now) else { return };
+        law.returned = false;
+        if law.next <= now {
+            // Steps that were missed are not made up for: the law is told how much time has passed.
+            law.next = (law.next + law.config.interval).max(now + law.config.interval / 2);
+        }
+        let scheduler = &self.scheduler;
         let mut consumers: Vec<(usize, &mut Consumer)> = consumers.collect();
-        let observed =
-            consumers.iter_mut().map(|(key, consumer)| consumer.observe(now, oldest(*key))).collect();
+        let observed = consumers
+            .iter_mut()
+            .map(|(key, consumer)| {
+                let mut observed = consumer.observe(now, oldest(*key));
+                if let Some(tenant) = &mut consumer.tenant {
+                    tenant.observe(&mut observed, scheduler.status(consumer.flow, now));
+                }
+                observed
+            })
+            .collect();
         let mut observation = Observation::new(self.resource.clone(), now, observed);
         if let Some(peers) = &self.peers {
             let report = law.control.report(&observation);
@@ -363,13 +429,36 @@ impl Stage {
         for consumer in consumers {
             let command = commands.next_if(|command| command.name == consumer.config.name);
             self.set_delay(consumer, command.and_then(|command| command.delay).unwrap_or_default(), now);
+            self.set_rate(consumer, command.and_then(|command| command.rate), now);
         }
     }
 
-    /// Lets go of a delay when no law stands behind it any more.
-    pub(crate) fn release(&mut self, consumer: &mut Consumer, now: Instant) {
+    /// Gives a consumer what the law, as it is now, needs of it, and lets go of what no law stands behind any more.
+    pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
         if self.law.is_none() {
             self.set_delay(consumer, Latency::ZERO, now);
+        }
+        let rates = self.law.as_ref().and_then(|law| Some((law.integral()?, law.config.dry_run)));
+        match (&mut consumer.tenant, rates) {
+            (None, None) => {}
+            (Some(_), None) => {
+                self.set_rate(consumer, None, now);
+                consumer.tenant = None;
+            }
+            (Some(tenant), Some(_)) => tenant.reconfigure(&consumer.config, self.release, now),
+            (None, Some((integral, dry_run))) => {
+                let idle = consumer.outstanding.value == 0;
+                let tenant = Tenant::new(&consumer.config, self.release, integral.floor, !dry_run, idle, now);
+                self.scheduler.set_bucket(consumer.flow, tenant.bucket(), now).expect(OURS);
+                consumer.tenant = Some(Box::new(tenant));
+            }
+        }
+    }
+
+    /// Puts a rate into force, or lets go.
+    fn set_rate(&mut self, consumer: &mut Consumer, rate: Option<Iops>, now: Instant) {
+        if let Some(tenant) = &mut consumer.tenant {
+            tenant.hold(rate, &mut self.scheduler, consumer.flow, now);
         }
     }
 
@@ -415,12 +504,18 @@ impl Consumer {
         self.in_flight
     }
 
-    fn snapshot(
-        &self,
-        sessions: usize,
-        removed: bool,
-        reserved: Option<ReservedSnapshot>,
-    ) -> ConsumerSnapshot {
+    /// One request less is outstanding.
+    fn has_one_less(&mut self, now: Instant) {
+        self.outstanding.add(-1, now);
+        if self.outstanding.value == 0
+            && let Some(tenant) = &mut self.tenant
+        {
+            tenant.fell_quiet(now);
+        }
+    }
+
+    /// Without what only the scheduler knows.
+    fn snapshot(&self, sessions: usize, removed: bool) -> ConsumerSnapshot {
         ConsumerSnapshot {
             name: self.config.name.clone(),
             shares: self.config.shares,
@@ -435,7 +530,8 @@ impl Consumer {
             flushes: self.flushes,
             trims: self.trims,
             errors: self.errors,
-            reserved,
+            reserved: None,
+            tenant: None,
             upstream: None,
         }
     }
@@ -514,3 +610,6 @@ pub(crate) fn length_of(operation: &Operation) -> u64 {
 
 const OURS: &str = "the scheduler knows every consumer's flow, and its queue has no bound of its own";
 const VALID: &str = "a configuration is validated before a worker sees it";
+
+#[cfg(test)]
+mod tests;

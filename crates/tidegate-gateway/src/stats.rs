@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_control::Decision;
+use tidegate_control::{Contract, Decision};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
-use crate::histogram::Histogram;
+use crate::histogram::{FineHistogram, Histogram};
 
 /// All pools at about one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -80,6 +80,8 @@ pub struct ConsumerSnapshot {
     pub errors: u64,
     /// What it got under its reservation, where it has one.
     pub reserved: Option<ReservedSnapshot>,
+    /// How it fares under a law that commands rates; `None` under another, and without one.
+    pub tenant: Option<TenantSnapshot>,
     /// The connections to its upstream export, where it has one.
     pub upstream: Option<UpstreamSnapshot>,
 }
@@ -95,6 +97,30 @@ pub struct ReservedSnapshot {
     pub served_ios: f64,
     /// How much of `backlogged` it got less than its reservation, judged by the second.
     pub missed: Duration,
+}
+
+/// A consumer in a pool whose law commands rates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TenantSnapshot {
+    /// At how many requests per second they are released; `None`: all of them at once.
+    pub rate: Option<Iops>,
+    /// From a request's release to its completion at the backend: what a contract is about. Since there is such a law.
+    pub released: FineHistogram,
+    /// What was promised to it, and what came of that.
+    pub contract: Option<ContractSnapshot>,
+}
+
+/// A contract, and what came of it since there is one; each request is judged by the terms that held when it completed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ContractSnapshot {
+    /// The terms as they are now.
+    pub contract: Contract,
+    /// Reads and writes that succeeded.
+    pub requests: u64,
+    /// Of these, those that took longer than was promised, from release to completion.
+    pub late: u64,
+    /// For how long it had something outstanding.
+    pub active: Duration,
 }
 
 /// The connections to one upstream export. Counters count since the gateway's start.

@@ -6,7 +6,7 @@ mod service;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use service::{Service, until};
 
@@ -106,6 +106,117 @@ fn an_export_comes_and_goes_with_the_configuration() {
         let asked = ask.arg(service.uri("another")).stderr(Stdio::null()).stdout(Stdio::null()).status();
         (!asked.unwrap().success()).then_some(())
     });
+}
+
+const CONTRACTS: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.p]
+backend = { kind = 'emulated', preset = 'dnes-309170w' }
+depth = 1
+scheduler = 'yfq'
+law = 'integral'
+target = '35ms'
+interval = '200ms'
+[pool.p.export.w1]
+size = '2GiB'
+shares = 200
+contract = { iops = '30 IO/s', response_time = '60ms', expected = '50ms', bucket = 4 }
+[pool.p.export.w2]
+size = '2GiB'
+contract = { iops = '15 IO/s', response_time = '60ms', expected = '50ms' }
+";
+
+/// A client that always has requests outstanding; ended when dropped.
+struct Client(Child);
+
+impl Client {
+    fn start(service: &Service, export: &str) -> Self {
+        let load = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["load", &service.uri(export), "--duration", "1h", "--depth", "16", "--json"])
+            .stdout(Stdio::null())
+            .spawn();
+        Self(load.unwrap())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is what went wrong then.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The disk does 85 requests per second: what is promised is little more than half of that, so that a busy machine does not
+/// matter. What exactly a law decides is tested where it is decided.
+#[test]
+fn contracts_are_kept_counted_and_changed_by_a_reload() {
+    let service = Service::start("serve", CONTRACTS);
+    let metric = |name: &str, export: &str| {
+        service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
+    };
+    let _clients = ["w1", "w2"].map(|export| Client::start(&service, export));
+    let state = || {
+        ["w1", "w2"].map(|export| {
+            (
+                metric("contract_requests_total", export).unwrap(),
+                metric("contract_active_seconds_total", export).unwrap(),
+            )
+        })
+    };
+    until("both clients", || state().iter().all(|(requests, _)| *requests >= 20.0).then_some(()));
+    let before = state();
+    let after = until("a few seconds of both", || {
+        Some(state()).filter(|now| now[1].0 >= before[1].0 + 60.0 && now[0].0 >= before[0].0 + 120.0)
+    });
+    for ((promised, then), now) in [30.0, 15.0].into_iter().zip(before).zip(after) {
+        let achieved = (now.0 - then.0) / (now.1 - then.1);
+        assert!(achieved >= 0.9 * promised, "{achieved} IO/s for {promised}: {before:?}, {after:?}");
+    }
+    for (export, promised) in [("w1", 30.0), ("w2", 15.0)] {
+        assert!(metric("rate_requests_per_second", export).unwrap() >= promised);
+        assert_eq!(metric("contract_requests_per_second", export), Some(promised));
+        assert_eq!(metric("contract_response_time_seconds", export), Some(0.06));
+        let late = metric("contract_late_requests_total", export).unwrap();
+        // Asked for one after the other, while all of them grow.
+        let requests = metric("contract_requests_total", export).unwrap();
+        let counted = metric("release_time_seconds_count", export).unwrap();
+        assert!(late <= requests && requests <= counted, "{late} of {requests}, {counted} measured");
+        // Sixteen are outstanding, and the disk takes one at a time: most wait for their release, which is not counted.
+        until("a request that waits for its release", || metric("held", export).filter(|held| *held > 0.0));
+    }
+
+    service.configure(
+        &CONTRACTS.replace("30 IO/s', response_time = '60ms'", "45 IO/s', response_time = '55ms'"),
+    );
+    until("the new contract", || {
+        metric("contract_requests_per_second", "w1").filter(|promised| *promised > 44.0)
+    });
+    until("the new rate", || metric("rate_requests_per_second", "w1").filter(|rate| *rate >= 45.0));
+    assert_eq!(metric("contract_response_time_seconds", "w1"), Some(0.055));
+    service.configure(&CONTRACTS.replace("'yfq'", "'sfq'"));
+    service.await_log("needs a restart to change: pool `p`: the scheduler");
+    service.configure(&CONTRACTS.replace("shares = 200", "reservation = '30 IO/s'"));
+    service.await_log(
+        "tidegate.toml:13:1: export `w1` has a `reservation`, which `law = \"integral\"` does not know",
+    );
+    // What another law does not know, it lets go of.
+    service.configure(&CONTRACTS.replace("'integral'", "'window'"));
+    until("the other law", || metric("rate_requests_per_second", "w2").is_none().then_some(()));
+    service.configure(CONTRACTS);
+    until("the law and its contracts", || {
+        metric("contract_requests_total", "w2").filter(|requests| *requests > 5.0)
+    });
+
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+    for said in
+        ["contract of w1 in pool p: 30 IO/s within 60.0ms promised; ", "contract of w2 in pool p: 15 IO/s"]
+    {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+    assert!(log.contains(" late; mean "), "{log}");
 }
 
 #[test]

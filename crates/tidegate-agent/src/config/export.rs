@@ -2,15 +2,25 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{Given, Report, Section, contract};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
 
 use super::{Context, PathUse, upstream};
 
-pub(super) const KEYS: &[&str] =
-    &["path", "size", "upstream", "shares", "protected", "reservation", "limit", "read_only", "description"];
+pub(super) const KEYS: &[&str] = &[
+    "path",
+    "size",
+    "upstream",
+    "shares",
+    "protected",
+    "reservation",
+    "limit",
+    "contract",
+    "read_only",
+    "description",
+];
 
 pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
 
@@ -49,6 +59,10 @@ pub(super) fn read(
     export.protected = section.flag("protected", &mut context.report);
     export.limit = limit(section, &mut context.report);
     export.reservation = reservation(section, &export, &mut context.report);
+    if let Some(given) = contract::read(section, &mut context.report) {
+        export.contract = Some(given.contract);
+        export.bucket = given.bucket.unwrap_or(export.bucket);
+    }
     export.description = description(section, &mut context.report);
     Some(export)
 }

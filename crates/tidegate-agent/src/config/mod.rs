@@ -7,6 +7,7 @@
 mod access;
 mod backend;
 mod cluster;
+mod contracts;
 mod export;
 mod listen;
 mod pool;
@@ -251,7 +252,7 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> (Vec<PoolConfig>, Vec
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::law;
+    use tidegate_config::{contract, law};
 
     use super::*;
 
@@ -265,9 +266,12 @@ mod tests {
         ("### `[pool.NAME.knee]`", law::KNEE_KEYS),
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
+        ("### `[pool.NAME.integral]`", law::INTEGRAL_KEYS),
+        ("### `release`", contracts::RELEASE_KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
         ("### `limit`", export::LIMIT_KEYS),
+        ("### `contract`", contract::KEYS),
     ];
 
     #[test]

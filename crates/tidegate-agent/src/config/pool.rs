@@ -5,15 +5,18 @@ use tidegate_config::{Given, Report, Section};
 use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
+use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::cluster::Member;
+use super::contracts::{self, Places};
 use super::{Context, backend, export, reservation, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "backend",
     "cluster",
     "depth",
+    "scheduler",
     "law",
     "target",
     "set_point",
@@ -26,6 +29,8 @@ pub(super) const KEYS: &[&str] = &[
     "knee",
     "window",
     "pid",
+    "integral",
+    "release",
     "limits",
     "export",
 ];
@@ -40,6 +45,7 @@ const GREATEST_DEPTH: u64 = 1024;
 pub(super) struct NamedExport {
     pub(super) config: ExportConfig,
     pub(super) name: Given<()>,
+    pub(super) places: Places,
 }
 
 fn divides_requests(law: &LoopConfig) -> bool {
@@ -65,7 +71,7 @@ pub(super) fn read(
     let limits = limits(section, &mut context.report);
     let shared = section.flag("cluster", &mut context.report);
     let window = if shared { WindowConfig::across_hosts() } else { WindowConfig::default() };
-    let laws = Laws { window, rates: false };
+    let laws = Laws { window, rates: true };
     let law = resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     let exports = exports(section, backend.as_ref(), context);
     if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
@@ -96,6 +102,8 @@ pub(super) fn read(
             "protect no export of this pool, or say `set_point = 0.8`",
         );
     }
+    let release = contracts::release(section, &mut context.report);
+    contracts::check(section, law.as_ref(), release, &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);
         upstream::warn_about_shared(&exports, &mut context.report);
@@ -117,6 +125,11 @@ pub(super) fn read(
     let configs = exports.iter().map(|export| export.config.clone()).collect();
     let mut pool = PoolConfig::new(resource?, backend?, configs);
     pool.depth = depth.and_then(|depth| u32::try_from(depth.value).ok()).unwrap_or(PoolConfig::DEFAULT_DEPTH);
+    let disciplines = [("sfq", Discipline::StartTags), ("yfq", Discipline::FinishTags)];
+    pool.discipline = section
+        .choice("scheduler", &disciplines, &mut context.report)
+        .map_or(pool.discipline, |given| given.value);
+    pool.release = release;
     pool.law = law;
     pool.limits = limits;
     reservation::check(section, &pool, &mut context.report);
@@ -142,7 +155,8 @@ fn exports(
         .into_iter()
         .filter_map(|(name, table)| {
             let config = export::read(&name, &table, backend, context)?;
-            Some(NamedExport { config, name: Given { value: (), span: name.span } })
+            let places = Places::of(&table);
+            Some(NamedExport { config, name: Given { value: (), span: name.span }, places })
         })
         .collect()
 }

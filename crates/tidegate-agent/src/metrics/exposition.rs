@@ -7,7 +7,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
 use tidegate_control::{LawKind, Shortage};
-use tidegate_gateway::{ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, UpstreamSnapshot};
+use tidegate_gateway::{
+    ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
+};
 use tidegate_units::{Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
@@ -181,6 +183,18 @@ fn consumer_samples<'a>(
                 _ => Value::Amount(reserved.missed.as_secs_f64()),
             }
         }
+        Metric::Rate
+        | Metric::ReleaseTime
+        | Metric::Contract
+        | Metric::ContractTime
+        | Metric::ContractRequests
+        | Metric::ContractLate
+        | Metric::ContractActive => {
+            let Some(value) = consumer.tenant.as_ref().and_then(|tenant| tenant_value(metric, tenant)) else {
+                return;
+            };
+            value
+        }
         _ => {
             if let Some(upstream) = &consumer.upstream {
                 upstream_samples(metric, labels, upstream, samples);
@@ -189,6 +203,20 @@ fn consumer_samples<'a>(
         }
     };
     samples.add(&labels, value);
+}
+
+/// Of a consumer in a pool whose law commands rates.
+fn tenant_value(metric: Metric, tenant: &TenantSnapshot) -> Option<Value<'_>> {
+    let contract = tenant.contract.as_ref();
+    match metric {
+        Metric::Rate => tenant.rate.map(|rate| Value::Number(rate.per_second())),
+        Metric::ReleaseTime => Some(Value::FineTimes(&tenant.released)),
+        Metric::Contract => contract.map(|kept| Value::Number(kept.contract.iops().per_second())),
+        Metric::ContractTime => contract.map(|kept| seconds(kept.contract.response_time())),
+        Metric::ContractRequests => contract.map(|kept| Value::Count(kept.requests)),
+        Metric::ContractLate => contract.map(|kept| Value::Count(kept.late)),
+        _ => contract.map(|kept| Value::Amount(kept.active.as_secs_f64())),
+    }
 }
 
 fn upstream_samples<'a>(
@@ -214,13 +242,17 @@ fn upstream_samples<'a>(
     samples.add(&labels, Value::Count(count));
 }
 
-/// A delay holds whoever has one; a window holds those whose requests wait for it.
+/// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has kept waiting since
+/// the decision before.
 fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
     let windowed = pool
         .decision
         .as_ref()
         .is_some_and(|decision| decision.law == LawKind::Window && decision.held > 0 && !decision.dry_run);
-    !consumer.protected && (consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
+    let rated = pool.decision.as_ref().is_some_and(|decision| {
+        !decision.dry_run && decision.rates.iter().any(|rate| rate.held && rate.name == consumer.name)
+    });
+    !consumer.protected && (rated || consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
 }
 
 impl Collector for Exposition {

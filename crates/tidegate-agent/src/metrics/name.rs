@@ -101,6 +101,20 @@ pub enum Metric {
     ReservedServed,
     /// How long it got less than its reservation.
     ReservedMissed,
+    /// The rate at which its requests are released.
+    Rate,
+    /// Response times from release to completion.
+    ReleaseTime,
+    /// The rate that it was promised.
+    Contract,
+    /// The response time that it was promised.
+    ContractTime,
+    /// Requests under its contract.
+    ContractRequests,
+    /// Of these, those later than promised.
+    ContractLate,
+    /// How long it had requests outstanding, under a contract.
+    ContractActive,
 }
 
 const NONE: &[&str] = &[];
@@ -110,7 +124,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 54] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -158,6 +172,13 @@ impl Metric {
         Self::ReservedBacklog,
         Self::ReservedServed,
         Self::ReservedMissed,
+        Self::Rate,
+        Self::ReleaseTime,
+        Self::Contract,
+        Self::ContractTime,
+        Self::ContractRequests,
+        Self::ContractLate,
+        Self::ContractActive,
     ];
 
     /// Name, kind, unit, labels and help.
@@ -408,6 +429,51 @@ impl Metric {
                 Counter,
                 CONSUMER,
                 "How long a consumer whose requests waited got less than its reservation",
+            ),
+            Self::Rate => (
+                "tidegate_rate",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                CONSUMER,
+                "How many requests of the consumer are released per second; absent while no law commands it",
+            ),
+            Self::ReleaseTime => (
+                "tidegate_release_time",
+                Some(Unit::Seconds),
+                Histogram,
+                CONSUMER,
+                "From a request's release to its completion at the backend: what a contract is about",
+            ),
+            Self::Contract => (
+                "tidegate_contract",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                CONSUMER,
+                "The rate that the consumer was promised; absent without a contract that is kept",
+            ),
+            Self::ContractTime => (
+                "tidegate_contract_response_time",
+                Some(Unit::Seconds),
+                Gauge,
+                CONSUMER,
+                "The response time that the consumer was promised",
+            ),
+            Self::ContractRequests => {
+                ("tidegate_contract", requests(), Counter, CONSUMER, "Requests answered under a contract")
+            }
+            Self::ContractLate => (
+                "tidegate_contract_late",
+                requests(),
+                Counter,
+                CONSUMER,
+                "Requests that took longer than was promised, from release to completion",
+            ),
+            Self::ContractActive => (
+                "tidegate_contract_active",
+                Some(Unit::Seconds),
+                Counter,
+                CONSUMER,
+                "How long a consumer with a contract had requests outstanding",
             ),
         };
         Spec { stem, unit, help, kind, labels }

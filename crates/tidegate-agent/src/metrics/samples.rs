@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
-use tidegate_gateway::Histogram;
+use tidegate_gateway::{FineHistogram, Histogram};
 use tidegate_host::sense::latency::Latencies;
 use tidegate_units::Latency;
 
@@ -27,6 +27,7 @@ pub(super) enum Value<'a> {
     /// A counter of what is no whole number.
     Amount(f64),
     Times(&'a Histogram),
+    FineTimes(&'a FineHistogram),
     /// The same, as a program in the kernel counted them.
     DeviceTimes(&'a Latencies),
     Info,
@@ -74,6 +75,7 @@ fn write_value(encoder: &mut MetricEncoder<'_>, value: Value<'_>) -> fmt::Result
         Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, u64>(&count, None),
         Value::Number(number) => encoder.encode_gauge(&number),
         Value::Amount(amount) => encoder.encode_counter::<NoLabelSet, _, f64>(&amount, None),
+        Value::FineTimes(times) => write_times(encoder, times.sum(), times.cumulative()),
         Value::Times(times) => write_times(encoder, times.sum(), times.cumulative()),
         Value::DeviceTimes(times) => write_times(encoder, times.sum(), times.cumulative()),
         Value::Info => Err(fmt::Error),

@@ -49,7 +49,7 @@ impl Worker {
     }
 
     fn change(&mut self, change: PoolChange, now: Instant) {
-        self.stage.reconfigure(change.depth, change.law.as_ref(), now);
+        self.stage.reconfigure(change.depth, change.law.as_ref(), change.release, now);
         self.memory.set_limits(change.limits.pool_bytes.get(), change.limits.session_bytes.get());
         for (id, config) in &change.changed {
             if let Some((_, export)) = self.exports.iter_mut().find(|(_, export)| export.id == *id) {
@@ -57,11 +57,12 @@ impl Worker {
             }
         }
         for (_, export) in &mut self.exports {
-            self.stage.release(&mut export.consumer, now);
+            self.stage.settle(&mut export.consumer, now);
             export.removed |= change.removed.contains(&export.id);
         }
         self.config.depth = change.depth;
         self.config.law = change.law;
+        self.config.release = change.release;
         self.config.limits = change.limits;
         for export in change.added {
             self.add_export(export, now);

@@ -22,14 +22,14 @@ impl Worker {
     pub(super) fn dispatch(&mut self, now: Instant) {
         self.not_before = loop {
             match self.stage.pull(now) {
-                Pull::Request { request, .. } => self.start(request, now),
+                Pull::Request { request, released, .. } => self.start(request, released, now),
                 Pull::Nothing => break None,
                 Pull::NotBefore(time) => break Some(time),
             }
         };
     }
 
-    fn start(&mut self, key: usize, now: Instant) {
+    fn start(&mut self, key: usize, released: Instant, now: Instant) {
         let request = &mut self.requests[key];
         let export = &mut self.exports[request.export];
         if request.cancelled {
@@ -42,6 +42,7 @@ impl Worker {
             self.memory.wake_waiting();
         }
         Stage::dispatched(&mut export.consumer, &request.operation);
+        request.released = released;
         request.dispatched = Some(now);
         match &export.volume {
             Volume::Upstream(_) => {
@@ -83,8 +84,7 @@ impl Worker {
         let request = &self.requests[key];
         let export = request.export;
         let consumer = &mut self.exports[export].consumer;
-        let dispatched = request.dispatched.unwrap_or(now);
-        self.stage.completed(consumer, &request.operation, dispatched, now, result.is_ok());
+        self.stage.completed(consumer, request, now, result.is_ok());
         if sync && result.is_ok() {
             self.sync(export, key, now);
         } else {

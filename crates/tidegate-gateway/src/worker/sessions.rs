@@ -108,6 +108,7 @@ impl Worker {
                         buffer: payload,
                         charged,
                         arrived: now,
+                        released: now,
                         dispatched: None,
                         syncing: false,
                         done: 0,

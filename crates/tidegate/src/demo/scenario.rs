@@ -206,6 +206,7 @@ fn held(decision: Option<&Decision>) -> Held {
     let (window, delay) = match decision.bounded {
         Output::Window(window) => (Some(window), None),
         Output::Delay(delay) => (None, Some(delay)),
+        // No law that the demo offers commands rates.
         Output::Rate(_) => (None, None),
     };
     Held { window, delay, consumers: decision.held as usize }

@@ -1,0 +1,150 @@
+//! Contracts and the law that keeps them: what fits together, and what has no effect.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate_config::{Report, Section};
+use tidegate_control::{IntegralConfig, Law, LoopConfig};
+use tidegate_gateway::{ExportConfig, Release};
+use tidegate_units::{Iops, Latency};
+
+use super::pool::NamedExport;
+
+pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
+
+/// Where in an export things are that only one kind of law knows.
+pub(super) struct Places {
+    contract: Option<Range<usize>>,
+    reservation: Option<Range<usize>>,
+}
+
+impl Places {
+    pub(super) fn of(export: &Section<'_>) -> Self {
+        Self { contract: export.key_span("contract"), reservation: export.key_span("reservation") }
+    }
+}
+
+/// How requests are released.
+pub(super) fn release(pool: &Section<'_>, report: &mut Report<'_>) -> Release {
+    let mut release = Release::default();
+    let Some(section) = pool.table("release", RELEASE_KEYS, report) else { return release };
+    if let Some(tick) = section.parsed::<Latency>("tick", report) {
+        release.tick = tick.value.to_duration();
+    }
+    if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
+        release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
+    }
+    release
+}
+
+/// Checks a pool's exports and keys against its law.
+pub(super) fn check(
+    pool: &Section<'_>,
+    law: Option<&LoopConfig>,
+    release: Release,
+    exports: &[NamedExport],
+    report: &mut Report<'_>,
+) {
+    match law.map(|law| law.law) {
+        Some(Law::Integral(integral)) => {
+            alone(pool, report);
+            exports.iter().for_each(|export| kept(export, &integral, release, report));
+        }
+        None if is_unclear(pool) => {}
+        _ => without_effect(pool, exports, report),
+    }
+}
+
+/// Whether a pool without a law was to have one: what is wrong with it is reported, and nobody knows what it would be.
+fn is_unclear(pool: &Section<'_>) -> bool {
+    match pool.value("law").and_then(|law| law.get_ref().as_str()) {
+        Some(law) => law != "none",
+        None => pool.has("law") || pool.has("target"),
+    }
+}
+
+/// A contract is with one host.
+fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
+    if pool.value("cluster").is_some_and(|cluster| cluster.get_ref().as_bool() == Some(true)) {
+        let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
+        report.error_with_help(
+            &place,
+            "hosts cannot keep contracts together: each steers by the response times of its own exports alone",
+            "remove `cluster`, or take another law; serve exports with contracts from one host",
+        );
+    }
+}
+
+/// Whether an export's promise can be kept, as far as its own keys tell.
+fn kept(export: &NamedExport, integral: &IntegralConfig, release: Release, report: &mut Report<'_>) {
+    let ExportConfig { name, contract, limit, protected, bucket, .. } = &export.config;
+    if let Some(place) = &export.places.reservation {
+        report.error_with_help(
+            place,
+            format!("export `{name}` has a `reservation`, which `law = \"integral\"` does not know"),
+            "promise the rate: `contract = { iops = …, response_time = … }`",
+        );
+    }
+    let Some((contract, place)) = contract.zip(export.places.contract.as_ref()) else {
+        let most = greatest(*bucket, release.tick);
+        if integral.floor > most && !protected {
+            report.error_with_help(
+                &export.name.span,
+                format!(
+                    "export `{name}` cannot have the floor rate of {}: a bucket of {bucket} per `tick` lets {most} through",
+                    integral.floor
+                ),
+                "shorten `release.tick`",
+            );
+        }
+        return;
+    };
+    if let Some(limit) = limit.and_then(|limit| limit.iops)
+        && limit < contract.iops()
+    {
+        report.error(
+            place,
+            format!(
+                "the contract promises {}, and the limit lets no more than {limit} through",
+                contract.iops()
+            ),
+        );
+    }
+    if *protected {
+        report.warning(
+            place,
+            format!("export `{name}` is protected: its contract holds it to nothing"),
+            "it goes before all others, however much it asks for; the others leave it what is promised, and what is late is \
+             counted",
+        );
+        return;
+    }
+    let most = greatest(*bucket, release.tick);
+    if contract.iops() > most {
+        let needed = (contract.iops().per_second() * release.tick.as_secs_f64()).ceil();
+        report.error_with_help(
+            place,
+            format!(
+                "the contract promises {}, and its bucket lets no more than {most} through: {bucket} per `tick` of {}",
+                contract.iops(),
+                Latency::from(release.tick),
+            ),
+            format!("say `bucket = {needed}` or more, for surplus more than that, or shorten `release.tick`"),
+        );
+    }
+}
+
+/// The most that a bucket releases over time: what does not fit into it between two ticks is lost.
+fn greatest(bucket: u32, tick: Duration) -> Iops {
+    if tick.is_zero() { Iops::new(f64::MAX) } else { Iops::new(f64::from(bucket) / tick.as_secs_f64()) }
+}
+
+fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut Report<'_>) {
+    let why = "only `law = \"integral\"` holds exports to rates";
+    if let Some(place) = pool.key_span("release") {
+        report.warning(&place, "`release` has no effect", why);
+    }
+    for place in exports.iter().filter_map(|export| export.places.contract.as_ref()) {
+        report.warning(place, "`contract` has no effect", "only `law = \"integral\"` keeps contracts");
+    }
+}

@@ -1,0 +1,196 @@
+//! The stage of a pool whose law commands rates, at times that the test tells it.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::time::Duration;
+
+use tidegate_control::Contract;
+use tidegate_units::Iops;
+
+use super::*;
+use crate::config::{BackendConfig, ExportStore};
+
+const READ: Operation = Operation::Read { offset: 0, length: 4_096 };
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+fn contract(iops: f64, millis: u64) -> Option<Contract> {
+    let response_time = Latency::from_millis(millis);
+    Some(Contract::new(Iops::new(iops), response_time, response_time).unwrap())
+}
+
+fn export(name: &str, contract: Option<Contract>) -> ExportConfig {
+    let store = ExportStore::Size(Bytes::from_mib(1));
+    ExportConfig { contract, ..ExportConfig::new(ConsumerName::new(name).unwrap(), store) }
+}
+
+fn law() -> LoopConfig {
+    let law = ControlLaw::Integral(IntegralConfig::default());
+    LoopConfig::new(ResourceName::new("p").unwrap(), Latency::from_millis(35), law)
+}
+
+fn stage(law: LoopConfig) -> Stage {
+    let backend = BackendConfig::File { direct: false };
+    let mut pool = PoolConfig::new(law.resource.clone(), backend, Vec::new());
+    (pool.law, pool.depth, pool.discipline) = (Some(law), 1, Discipline::FinishTags);
+    Stage::new(&pool, None, at(0))
+}
+
+fn request(released: Instant, dispatched: Instant) -> Request {
+    Request {
+        session: 0,
+        export: 0,
+        cookie: 0,
+        operation: READ,
+        buffer: None,
+        charged: 0,
+        arrived: Instant::ZERO,
+        released,
+        dispatched: Some(dispatched),
+        syncing: false,
+        done: 0,
+        change: None,
+        cancelled: false,
+    }
+}
+
+/// Dispatches what goes at once, and has it answered `took` later. When each was released, and when the stage wants to be
+/// asked again.
+fn serve(
+    stage: &mut Stage,
+    consumer: &mut Consumer,
+    now: Instant,
+    took: Duration,
+) -> (Vec<Instant>, Pull<usize>) {
+    let mut releases = Vec::new();
+    loop {
+        match stage.pull(now) {
+            Pull::Request { released, .. } => {
+                Stage::dispatched(consumer, &READ);
+                stage.completed(consumer, &request(released, now), now + took, true);
+                releases.push(released);
+            }
+            other => return (releases, other),
+        }
+    }
+}
+
+fn step(stage: &mut Stage, consumers: &mut [&mut Consumer], now: Instant) -> bool {
+    let before = stage.decisions();
+    stage.step(now, consumers.iter_mut().enumerate().map(|(key, consumer)| (key, &mut **consumer)), |_| {
+        [None; 2]
+    });
+    stage.decisions() > before
+}
+
+fn kept(stage: &Stage, consumer: &Consumer, now: Instant) -> crate::stats::ContractSnapshot {
+    stage.snapshot(consumer, 0, false, now).tenant.unwrap().contract.unwrap()
+}
+
+#[test]
+fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floor() {
+    let tenants = [export("w1", contract(40.0, 35)), export("rest", None)];
+    for (config, next) in tenants.into_iter().zip([25, 500]) {
+        let mut stage = stage(law());
+        let mut consumer = stage.add(&config, at(0));
+        for key in 0..3 {
+            stage.enqueue(&mut consumer, key, &READ, at(0));
+        }
+        let (releases, then) = serve(&mut stage, &mut consumer, at(0), Duration::ZERO);
+        assert_eq!(releases, [at(0); 2], "σ at once");
+        assert_eq!(then, Pull::NotBefore(at(next)));
+        assert_eq!(serve(&mut stage, &mut consumer, at(next), Duration::ZERO).0, [at(next)]);
+    }
+}
+
+#[test]
+fn late_is_what_takes_longer_than_promised_from_its_release_and_not_from_its_arrival() {
+    let mut stage = stage(law());
+    let mut consumer = stage.add(&export("w1", contract(2.0, 35)), at(0));
+    for key in 0..3 {
+        stage.enqueue(&mut consumer, key, &READ, at(0));
+    }
+    // The third waits half a second for its release; then it is as quick as the first two.
+    let just = Duration::from_millis(35);
+    assert_eq!(serve(&mut stage, &mut consumer, at(0), just).0.len(), 2);
+    let (releases, _) = serve(&mut stage, &mut consumer, at(700), just);
+    assert_eq!(releases, [at(500)], "released when its token came, dispatched later");
+    let snapshot = kept(&stage, &consumer, at(1_000));
+    assert_eq!((snapshot.requests, snapshot.late), (3, 1), "200 ms in the scheduler are part of the promise");
+    assert_eq!(snapshot.active, Duration::from_millis(735));
+
+    // Other terms are in force for what completes from now on.
+    stage.reconfigure_consumer(&mut consumer, &export("w1", contract(2.0, 500)), at(1_000));
+    stage.settle(&mut consumer, at(1_000));
+    stage.enqueue(&mut consumer, 3, &READ, at(1_000));
+    serve(&mut stage, &mut consumer, at(1_300), just);
+    let snapshot = kept(&stage, &consumer, at(1_400));
+    assert_eq!((snapshot.requests, snapshot.late), (4, 1));
+    assert_eq!(snapshot.contract.response_time(), Latency::from_millis(500));
+}
+
+#[test]
+fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
+    let mut stage = stage(law());
+    let mut promised = stage.add(&export("w1", contract(40.0, 35)), at(0));
+    let mut other = stage.add(&export("rest", None), at(0));
+    let due = |stage: &Stage, now| stage.next_step().unwrap() <= now;
+    stage.enqueue(&mut promised, 0, &READ, at(100));
+    assert!(!due(&stage, at(100)), "it has been there for no longer than that");
+    serve(&mut stage, &mut promised, at(100), Duration::ZERO);
+    assert!(step(&mut stage, &mut [&mut promised, &mut other], at(1_000)));
+    assert!(step(&mut stage, &mut [&mut promised, &mut other], at(2_000)));
+
+    stage.enqueue(&mut promised, 1, &READ, at(2_099));
+    assert!(!due(&stage, at(2_099)), "1.999 s are no pause");
+    serve(&mut stage, &mut promised, at(2_100), Duration::ZERO);
+    stage.enqueue(&mut other, 2, &READ, at(2_900));
+    assert!(!due(&stage, at(2_900)), "nothing was promised to it");
+    serve(&mut stage, &mut other, at(2_900), Duration::ZERO);
+    for millis in [3_000, 4_000] {
+        assert!(step(&mut stage, &mut [&mut promised, &mut other], at(millis)));
+    }
+    stage.enqueue(&mut promised, 3, &READ, at(4_100));
+    assert!(due(&stage, at(4_100)));
+    assert!(step(&mut stage, &mut [&mut promised, &mut other], at(4_100)));
+    assert_eq!(stage.next_step(), Some(at(5_000)), "the regular steps stay where they were");
+    assert!(!step(&mut stage, &mut [&mut promised, &mut other], at(4_101)));
+}
+
+#[test]
+fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
+    let goes = |stage: &mut Stage, consumer: &mut Consumer, now| {
+        for key in 0..50 {
+            stage.enqueue(consumer, key, &READ, now);
+        }
+        serve(stage, consumer, now, Duration::ZERO).0.len()
+    };
+    let mut dry = stage(LoopConfig { dry_run: true, ..law() });
+    let mut consumer = dry.add(&export("w1", contract(40.0, 35)), at(0));
+    assert_eq!(goes(&mut dry, &mut consumer, at(0)), 50);
+    assert!(step(&mut dry, &mut [&mut consumer], at(1_000)));
+    assert_eq!(goes(&mut dry, &mut consumer, at(1_000)), 50);
+    let requests = kept(&dry, &consumer, at(1_000)).requests;
+    assert_eq!(requests, 100, "what is promised is counted all the same");
+
+    let mut stage = stage(law());
+    let config = export("w1", contract(40.0, 35));
+    let protected = ExportConfig { protected: true, ..config.clone() };
+    let mut consumer = stage.add(&protected, at(0));
+    assert_eq!(goes(&mut stage, &mut consumer, at(0)), 50);
+    // Held with the next step, and let go at once.
+    stage.reconfigure_consumer(&mut consumer, &config, at(10));
+    stage.settle(&mut consumer, at(10));
+    assert!(step(&mut stage, &mut [&mut consumer], at(1_000)));
+    assert!(goes(&mut stage, &mut consumer, at(1_000)) <= 2);
+    stage.reconfigure_consumer(&mut consumer, &protected, at(1_001));
+    assert_eq!(serve(&mut stage, &mut consumer, at(1_001), Duration::ZERO).0.len(), 48);
+
+    stage.reconfigure_consumer(&mut consumer, &config, at(1_010));
+    stage.reconfigure(1, None, Release::default(), at(1_010));
+    stage.settle(&mut consumer, at(1_010));
+    assert_eq!(goes(&mut stage, &mut consumer, at(1_010)), 50);
+    assert!(stage.snapshot(&consumer, 0, false, at(1_010)).tenant.is_none());
+}

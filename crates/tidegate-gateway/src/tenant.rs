@@ -1,0 +1,165 @@
+//! A consumer in a pool whose law commands rates: its bucket, how long its requests take from their release on, and whether
+//! what was promised to it is kept.
+
+use std::time::Duration;
+
+use tidegate_control::{ConsumerObservation, Contract};
+use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Sfq};
+use tidegate_units::{Instant, Iops, Latency};
+
+use crate::config::{ExportConfig, Release};
+use crate::histogram::FineHistogram;
+use crate::stats::{ContractSnapshot, TenantSnapshot};
+
+/// The part of an interval's requests that the law's percentile is not exceeded by.
+const PERCENTILE: f64 = 0.95;
+
+/// What is kept of such a consumer beside what is kept of every one.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    promise: Option<Promise>,
+    /// In force; `None`: everything is released at once.
+    bucket: Option<LeakyBucket>,
+    /// Its bucket when a rate is commanded again.
+    terms: LeakyBucket,
+    /// From release to dispatch, of what completed since the last observation.
+    waited: Latency,
+    /// From release to completion, of the same.
+    interval: FineHistogram,
+    /// From release to completion, since there is a law that commands rates.
+    total: FineHistogram,
+    /// For how long the bucket had been short of tokens at the last observation.
+    short: Duration,
+    /// Since when it has had nothing outstanding; `None` while it has.
+    quiet_since: Option<Instant>,
+}
+
+/// A contract, and what came of it since there is one.
+#[derive(Debug)]
+struct Promise {
+    contract: Contract,
+    requests: u64,
+    late: u64,
+    /// For how long it had something outstanding, without the stretch that is not over yet.
+    active: Duration,
+    /// When that stretch began.
+    since: Option<Instant>,
+}
+
+impl Promise {
+    fn active(&self, now: Instant) -> Duration {
+        self.active + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
+    }
+}
+
+impl Tenant {
+    /// It begins at what was promised to it, or at `floor` (Lee, table 1); without a bucket where it is not `held`.
+    pub(crate) fn new(
+        config: &ExportConfig,
+        release: Release,
+        floor: Iops,
+        held: bool,
+        idle: bool,
+        now: Instant,
+    ) -> Self {
+        let rate = config.contract.map_or(floor, |contract| contract.iops());
+        let terms = LeakyBucket { rate, size: config.bucket, tick: release.tick, ahead: release.ahead };
+        let mut tenant = Self {
+            promise: None,
+            bucket: (held && !config.protected).then_some(terms),
+            terms,
+            waited: Latency::ZERO,
+            interval: FineHistogram::default(),
+            total: FineHistogram::default(),
+            short: Duration::ZERO,
+            quiet_since: idle.then_some(now),
+        };
+        tenant.reconfigure(config, release, now);
+        tenant
+    }
+
+    /// Takes new terms. The bucket follows with the law's next step.
+    pub(crate) fn reconfigure(&mut self, config: &ExportConfig, release: Release, now: Instant) {
+        self.terms =
+            LeakyBucket { size: config.bucket, tick: release.tick, ahead: release.ahead, ..self.terms };
+        match (&mut self.promise, config.contract) {
+            (Some(promise), Some(contract)) => promise.contract = contract,
+            (promise, contract) => {
+                let since = self.quiet_since.is_none().then_some(now);
+                *promise = contract.map(|contract| Promise {
+                    contract,
+                    requests: 0,
+                    late: 0,
+                    active: Duration::ZERO,
+                    since,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn bucket(&self) -> Option<LeakyBucket> {
+        self.bucket
+    }
+
+    /// A request of its arrives: whether it comes back from a pause of at least this length, and something was promised to
+    /// it.
+    pub(crate) fn issued(&mut self, now: Instant, pause: Duration) -> bool {
+        let Some(since) = self.quiet_since.take() else { return false };
+        let Some(promise) = &mut self.promise else { return false };
+        promise.since = Some(now);
+        now.saturating_since(since) >= pause
+    }
+
+    /// Nothing of its is outstanding any more.
+    pub(crate) fn fell_quiet(&mut self, now: Instant) {
+        self.quiet_since = Some(now);
+        if let Some(promise) = &mut self.promise {
+            promise.active = promise.active(now);
+            promise.since = None;
+        }
+    }
+
+    /// A request of its is done.
+    pub(crate) fn completed(&mut self, released: Instant, dispatched: Instant, now: Instant) {
+        let took = now.latency_since(released);
+        self.waited = self.waited.saturating_add(dispatched.latency_since(released));
+        self.interval.record(took);
+        self.total.record(took);
+        if let Some(promise) = &mut self.promise {
+            promise.requests += 1;
+            promise.late += u64::from(took > promise.contract.response_time());
+        }
+    }
+
+    /// Puts a rate into force, or lets go.
+    pub(crate) fn hold<T>(&mut self, rate: Option<Iops>, scheduler: &mut Sfq<T>, flow: FlowId, now: Instant) {
+        let bucket = rate.map(|rate| LeakyBucket { rate, ..self.terms });
+        if bucket != self.bucket {
+            self.bucket = bucket;
+            let known = scheduler.set_bucket(flow, bucket, now);
+            debug_assert!(known.is_ok(), "the scheduler knows every consumer's flow");
+        }
+    }
+
+    /// Adds what the law is to know of the time since the last observation.
+    pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
+        observation.contract = self.promise.as_ref().map(|promise| promise.contract);
+        observation.scheduler_wait = std::mem::take(&mut self.waited);
+        observation.release_to_completion = self.interval.quantile(PERCENTILE);
+        self.interval.clear();
+        let short = status.and_then(|status| status.bucket).map_or(Duration::ZERO, |bucket| bucket.short);
+        // A bucket that is lifted and set again counts from the beginning.
+        observation.short_of_tokens = short.saturating_sub(self.short).into();
+        self.short = short;
+    }
+
+    pub(crate) fn snapshot(&self, now: Instant) -> TenantSnapshot {
+        let contract = self.promise.as_ref().map(|promise| ContractSnapshot {
+            contract: promise.contract,
+            requests: promise.requests,
+            late: promise.late,
+            active: promise.active(now),
+        });
+        TenantSnapshot { rate: self.bucket.map(|bucket| bucket.rate), released: self.total.clone(), contract }
+    }
+}
