@@ -20,7 +20,8 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
    edt-killed, edt-ended, rate-killed, rate-ended  the same with the throttles `edt` and `rate`
-   hung         the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed
+   hung, rate-hung  the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed; and whether
+                it holds again when it goes on
    removed      the agent's device is removed by somebody while it holds: whether it is there again, and what the agent says
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
@@ -72,6 +73,10 @@ def now_ms():
 CAPABILITIES = {"netem": "-all,+net_admin,+dac_read_search",
                 "edt": "-all,+net_admin,+dac_read_search,+bpf,+sys_admin",
                 "rate": "-all,+net_admin,+dac_read_search,+dac_override"}
+
+
+# Whether somebody is held.
+HELD = {"netem": lambda kernel: kernel["rules"], "edt": lambda kernel: kernel["filters"], "rate": lambda kernel: kernel["limits"]}
 
 
 def throttle_of(name):
@@ -411,15 +416,17 @@ def main():
             load()
 
     if not options.short:
-        phase("hung")
-        with Agent(lab, "hung", targets[0], options.more) as agent:
-            load = hold(lab, options, "/out/hung.log", 22)
-            during = kernel(lab)
-            agent.process.send_signal(signal.SIGSTOP)
-            time.sleep(HUNG_S)
-            measured["hung"] = {"during": during, "after": kernel(lab)}
-            agent.process.send_signal(signal.SIGCONT)
-            load()
+        for name in ("hung", "rate-hung"):
+            phase(name)
+            with Agent(lab, name, targets[0], options.more) as agent:
+                load = hold(lab, options, f"/out/{name}.log", 22)
+                during = kernel(lab)
+                agent.process.send_signal(signal.SIGSTOP)
+                time.sleep(HUNG_S)
+                measured[name] = {"during": during, "after": kernel(lab)}
+                agent.process.send_signal(signal.SIGCONT)
+                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to hold again")
+                load()
 
         phase("removed")
         measured["removed"] = removed(lab, options, targets[0])

@@ -91,7 +91,7 @@ pub enum AgentError {
     Signals(io::Error),
     /// What an earlier agent left behind cannot be removed: it would go on holding.
     #[error(
-        "cannot remove what was left in the kernel: {0}; root is needed, or CAP_NET_ADMIN, and for a cgroup CAP_DAC_OVERRIDE"
+        "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and CAP_DAC_OVERRIDE where that is a cgroup"
     )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.

@@ -162,7 +162,11 @@ impl Hierarchy {
     pub(super) fn try_out(&self) -> io::Result<()> {
         let trial = self.path.join(TRIAL);
         let enabled = has_io(&self.path.join(SUBTREE))?;
-        fs::create_dir(&trial)?;
+        match fs::create_dir(&trial) {
+            // Somebody was ended while trying.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
         let offered = if enabled { Ok(()) } else { put(&self.path.join(SUBTREE), "+io") };
         let works = offered.and_then(|()| fs::metadata(trial.join(LIMITS)).map(drop));
         fs::remove_dir(&trial)?;
