@@ -20,7 +20,7 @@ import iscsi
 # Both initiators are members: the agent gives no delay to one that has nothing outstanding, and the second always reads.
 AGENT = """\
 throttle = "{throttle}"
-packets = "{packets}"
+{packets}
 [resource.vg0]
 target = "1ms"
 writers = false
@@ -73,7 +73,8 @@ class Agent:
 
     def write(self, delay):
         members = [self.lab.address(number) for number in self.lab.numbers] if delay else []
-        iscsi.write(self.path, AGENT.format(throttle=self.throttle, packets=self.packets, members=json.dumps(members),
+        packets = "" if self.throttle == "rate" else f'packets = "{self.packets}"'
+        iscsi.write(self.path, AGENT.format(throttle=self.throttle, packets=packets, members=json.dumps(members),
                                             greatest=delay or 1))
 
     def hold(self, delay, wait=AGENT_FOLLOWS_S):

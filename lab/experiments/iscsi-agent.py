@@ -15,10 +15,13 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    target-MS    with the bursts and the agent, for each target
    edt-target-MS  the same with the throttle `edt`, for the first of the targets
    identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
+   unregulated-mixed, rate-mixed-target-MS  the same as unregulated and target-MS with the throttle `rate`, while the writers' initiators
+                read by the same sessions, too: 64 KiB at random places, one after the other each
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
    ended        the agent is told to end while it holds: what is left when it has
-   edt-killed, edt-ended  the same with the throttle `edt`
-   hung         the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed
+   edt-killed, edt-ended, rate-killed, rate-ended  the same with the throttles `edt` and `rate`
+   hung, rate-hung  the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed; and whether
+                it holds again when it goes on
    removed      the agent's device is removed by somebody while it holds: whether it is there again, and what the agent says
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
@@ -34,7 +37,9 @@ Leaves /out/measured.json, and the agent's log of each phase.
 
 import argparse
 import contextlib
+import glob
 import json
+import os
 import signal
 import statistics
 import sys
@@ -64,9 +69,18 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-# The capabilities that packaging/tidegate-agent.service gives the agent, and for `edt` those of docs/agent.md.
+# The capabilities that packaging/tidegate-agent.service gives the agent, and for the others those of docs/agent.md.
 CAPABILITIES = {"netem": "-all,+net_admin,+dac_read_search",
-                "edt": "-all,+net_admin,+dac_read_search,+bpf,+sys_admin"}
+                "edt": "-all,+net_admin,+dac_read_search,+bpf,+sys_admin",
+                "rate": "-all,+net_admin,+dac_read_search,+dac_override"}
+
+
+# Whether somebody is held.
+HELD = {"netem": lambda kernel: kernel["rules"], "edt": lambda kernel: kernel["filters"], "rate": lambda kernel: kernel["limits"]}
+
+
+def throttle_of(name):
+    return next((throttle for throttle in ("edt", "rate") if name.startswith(f"{throttle}-")), "netem")
 
 
 def unprivileged(throttle):
@@ -80,7 +94,7 @@ class Agent:
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
-        throttle = "edt" if name.startswith("edt-") else "netem"
+        throttle = throttle_of(name)
         iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=more))
         self.log = open(f"/out/{name}.log", "w")
         self.process = lab.target_popen([*unprivileged(throttle), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
@@ -120,6 +134,25 @@ def kernel(lab):
         "device": [qdisc["kind"] for qdisc in qdiscs if qdisc["dev"] == DEVICE],
         "has_device": any(link["ifname"] == DEVICE for link in links),
         "filters": len(filters),
+        **cgroups(),
+    }
+
+
+def cgroups():
+    """Cgroups, what they limit, and LIO's threads: how many, and how many of them are in no cgroup."""
+    paths = glob.glob(f"{iscsi.CGROUPS}/*/")
+    threads = []
+    for path in glob.glob("/proc/[0-9]*/comm"):
+        # Who has ended meanwhile is nobody's.
+        with contextlib.suppress(OSError):
+            if iscsi.read(path) == "iscsi_trx":
+                threads.append(iscsi.read(path.replace("comm", "cgroup")))
+    return {
+        "cgroups": sorted(os.path.basename(os.path.dirname(path)) for path in paths),
+        "limits": sorted(line for path in paths for line in iscsi.read(f"{path}io.max").splitlines()),
+        "controllers": iscsi.read(f"{iscsi.CGROUPS}/cgroup.subtree_control"),
+        "threads": len(threads),
+        "threads_free": threads.count("0::/"),
     }
 
 
@@ -134,13 +167,20 @@ def writers(lab, options, begin, seconds):
             for n in WRITERS for job in range(JOBS)]
 
 
-def bursts(lab, options):
-    """The reader beside bursts of writers: per second, and when the bursts were."""
+def readers_too(lab, begin, seconds):
+    """By the writers' own sessions."""
+    return [{"name": f"r{n}", "filename": lab.device(n), "rw": "randread", "bs": "64k", "iodepth": 1, "size": "64m",
+             "startdelay": begin, "runtime": seconds} for n in WRITERS]
+
+
+def bursts(lab, options, mixed=False):
+    """The reader beside bursts of writers, who read as well if it is `mixed`: per second, and when the bursts were."""
     begins = [options.pause + index * (options.burst + options.pause) for index in range(options.bursts)]
     length = options.pause + options.bursts * (options.burst + options.pause)
     jobs = [reader(lab, length)]
     for begin in begins:
         jobs += writers(lab, options, begin, options.burst)
+        jobs += readers_too(lab, begin, options.burst) if mixed else []
     before, drops, volumes, began = lab.retransmissions(), lab.drops(), lab.volumes(), now_ms()
     load = lab.start_fio(jobs, log_ms=1000, randseed=options.seed)
     again = sent_again(lab, began, length)
@@ -152,6 +192,7 @@ def bursts(lab, options):
         "reads": results[0]["read"],
         "bursts": [[begin, begin + options.burst] for begin in begins],
         "written_bytes_per_s": written / (options.bursts * options.burst),
+        "writers_reads_ms": [result["read"]["mean_ms"] for result in results[1:] if result["read"]],
         "volumes": {name: {field: counted[name][field] - volumes[name][field] for field in counted[name]} for name in counted},
         "retransmissions": {side: {name: after[side][name] - before[side][name] for name in after[side]} for side in after},
         "sent_again": again,
@@ -346,19 +387,24 @@ def main():
     regulated = [f"target-{target:g}" for target in targets]
     if not options.short:
         regulated.append(f"edt-{regulated[0]}")
+        regulated.append(f"rate-{regulated[0]}")
+    phase("unregulated-mixed")
+    measured["unregulated-mixed"] = bursts(lab, options, mixed=True)
+    regulated.append(f"rate-mixed-{regulated[0]}")
     for name in regulated:
         target = float(name.split("-")[-1])
         phase(name)
         with Agent(lab, name, target, options.more):
-            measured[name] = bursts(lab, options)
+            measured[name] = bursts(lab, options, mixed="mixed" in name)
         measured[name]["after"] = kernel(lab)
 
     phase("identify")
     measured["identify"], measured["identified"] = identify(lab, options, targets[0])
 
-    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8)]
+    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8),
+            ("rate-killed", signal.SIGKILL, 2, 8)]
     if not options.short:
-        ends.append(("edt-ended", signal.SIGTERM, 0, 8))
+        ends += [("edt-ended", signal.SIGTERM, 0, 8), ("rate-ended", signal.SIGTERM, 0, 8)]
     for name, with_signal, wait, seconds in ends:
         phase(name)
         with Agent(lab, name, targets[0], options.more) as agent:
@@ -370,15 +416,17 @@ def main():
             load()
 
     if not options.short:
-        phase("hung")
-        with Agent(lab, "hung", targets[0], options.more) as agent:
-            load = hold(lab, options, "/out/hung.log", 22)
-            during = kernel(lab)
-            agent.process.send_signal(signal.SIGSTOP)
-            time.sleep(HUNG_S)
-            measured["hung"] = {"during": during, "after": kernel(lab)}
-            agent.process.send_signal(signal.SIGCONT)
-            load()
+        for name in ("hung", "rate-hung"):
+            phase(name)
+            with Agent(lab, name, targets[0], options.more) as agent:
+                load = hold(lab, options, f"/out/{name}.log", 22)
+                during = kernel(lab)
+                agent.process.send_signal(signal.SIGSTOP)
+                time.sleep(HUNG_S)
+                measured[name] = {"during": during, "after": kernel(lab)}
+                agent.process.send_signal(signal.SIGCONT)
+                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to hold again")
+                load()
 
         phase("removed")
         measured["removed"] = removed(lab, options, targets[0])

@@ -11,6 +11,7 @@ usage: iscsi-delay.py [--window BYTES] [--parts LIST] …, see --help. Parts:
              is changed; the same with a rate
    baseline  HTB on egress and policing on ingress, set to the throughputs that the sweep had with delay
    mixed     reads and writes at once over one session
+   limited   the same beside `tidegate agent` with the throttle `rate`, which holds writes only, for its longest delay, always
    throttles the same as in the sweep for all packets, by `tidegate agent` with each of its throttles, netem and edt; then
              its delay jumps. An agent with a target that cannot be kept holds for its longest delay, always
 
@@ -70,6 +71,8 @@ JUMP_MS = (20, 2)
 JUMP_EVERY_S = 0.1
 THROTTLES = ("netem", "edt")
 AGENT_JUMPS_EVERY_S = 0.25
+# The agent limits only what it knows: for a moment it lets writes go on.
+LEARNS_S = 2
 
 
 class Throttle:
@@ -258,6 +261,30 @@ class Experiment:
                           row["tcp"], flush=True)
 
 
+    def part_limited(self):
+        self.throttle.remove()
+        with self.agent("rate", "all", 1) as agent:
+            for depth in self.options.limited_depths:
+                for delay in (0, *self.options.limited_delays):
+                    agent.hold(delay)
+                    row = {"part": "limited", "classification": "rate", "delay_ms": delay, "depth": depth}
+                    with counted(self.lab, row):
+                        load = self.lab.start_fio([{
+                            "name": direction, "filename": self.lab.device(1), "rw": f"rand{direction}", "bs": "64k",
+                            "iodepth": depth, "size": "64m",
+                        } for direction in DIRECTIONS], runtime=self.options.limited_seconds, ramp_time=LEARNS_S)
+                        time.sleep(LEARNS_S)
+                        before = self.lab.volumes()
+                        time.sleep(self.options.limited_seconds - 1)
+                        after = self.lab.volumes()
+                        results = load()
+                    done = {key: after[self.lab.volume(1)][key] - value for key, value in before[self.lab.volume(1)].items()}
+                    row |= {direction: result[direction] for direction, result in zip(DIRECTIONS, results)}
+                    row["at_device_ms"] = done["write_ms"] / max(1, done["writes"])
+                    self.loads.append(row)
+                    print("limited", depth, delay, *(f"{d} {row[d]['mean_ms']:.2f} ms" for d in DIRECTIONS),
+                          f"{row['at_device_ms']:.2f} at the device", row["tcp"], flush=True)
+
     # What the agent does.
 
     def part_throttles(self):
@@ -320,13 +347,16 @@ def arguments():
     parser.add_argument("--block-sizes", type=numbers, default=[64, 256], help="KiB")
     parser.add_argument("--depths", type=numbers, default=[1, 4, 8])
     parser.add_argument("--amounts", type=numbers, default=[8, 12], help="MiB per transfer at depth 1, and deeper")
-    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed", "throttles"])
+    parser.add_argument("--parts", type=names, default=["sweep", "probes", "ipv6", "jump", "baseline", "mixed", "throttles", "limited"])
     parser.add_argument("--compared", type=numbers, default=[5, 10, 20], help="delays that the baselines are set beside")
     parser.add_argument("--jumps", type=names, default=["class", "change", "change with rate"])
     parser.add_argument("--jump-classifications", type=names, default=["all", "small", "response"])
     parser.add_argument("--mixed-delays", type=numbers, help="(default: all)")
     parser.add_argument("--mixed-depths", type=numbers, default=[1, 4])
     parser.add_argument("--mixed-seconds", type=int, default=1)
+    parser.add_argument("--limited-delays", type=numbers, default=[20, 50, 100, 200, 400])
+    parser.add_argument("--limited-depths", type=numbers, default=[1, 4, 16])
+    parser.add_argument("--limited-seconds", type=int, default=6)
     parser.add_argument("--throttle-delays", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-depths", type=numbers, help="with the agent (default: all)")
     parser.add_argument("--throttle-jumps", type=names, default=list(THROTTLES))

@@ -32,6 +32,7 @@ import time
 
 CONFIGFS = "/sys/kernel/config"
 TARGET = CONFIGFS + "/target"
+CGROUPS = "/sys/fs/cgroup"
 MODULES = ("configfs dm-mod loop target_core_mod target_core_iblock iscsi_target_mod sd_mod iscsi_tcp veth bridge "
            "nf_tables sch_netem sch_htb sch_prio sch_fq sch_ingress cls_bpf cls_matchall cls_u32 act_police")
 PROGRAMS = "fio ip tc nft nsenter iscsid iscsiadm lvm losetup python3".split()
@@ -286,6 +287,8 @@ class Lab:
         os.makedirs("/etc/target", exist_ok=True)  # or else LIO complains when it is loaded
         run(["modprobe", "-a", *MODULES.split()])
         run(["modprobe", "null_blk", "nr_devices=0"])
+        if not os.path.ismount(CGROUPS):
+            run(["mount", "-t", "cgroup2", "cgroup2", CGROUPS])
         if not os.path.ismount(CONFIGFS):
             run(["mount", "-t", "configfs", "configfs", CONFIGFS])
         run(["pin", *PROGRAMS])

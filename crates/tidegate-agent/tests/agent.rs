@@ -42,10 +42,13 @@ struct Machine {
 
 impl Machine {
     fn new(more: &str) -> Self {
+        Self::told(&format!("[resource.vg0]\ntarget = '15ms'\n{more}"))
+    }
+
+    fn told(text: &str) -> Self {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
-        let text = format!("[resource.vg0]\ntarget = '15ms'\n{more}");
-        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        let config = AgentConfig::parse("agent.toml", text).unwrap();
         let regulator = Regulator::new(Root::at(tree.path()), &config).unwrap();
         Self { tree, regulator, now: Instant::ZERO, done: [SILENT; 3] }
     }
@@ -228,6 +231,55 @@ fn without_configfs_nobody_is_known_and_nobody_held_until_it_is_back() {
     assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[]));
     fs::rename(&gone, &mounted).unwrap();
     assert_eq!(members(&machine.after(4, [READS_SLOWLY, WRITES, WRITES])), addresses(&[2, 3]));
+}
+
+/// The minor numbers of the devices that are limited.
+fn limited(hold: &Hold) -> Vec<u32> {
+    hold.limits.keys().map(|device| device.minor).collect()
+}
+
+#[test]
+fn by_rate_the_volumes_that_members_write_are_limited_as_the_delay_says() {
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    assert_eq!((members(&hold), limited(&hold)), (addresses(&[2, 3]), vec![1, 2]));
+    // 400 writes of 64 KiB per second that take 20 ms each: 8 are outstanding.
+    for limit in hold.limits.values() {
+        let expected = 8.0 / (0.020 + hold.delay.as_secs_f64());
+        let writes = limit.writes().per_second();
+        assert!((writes - expected).abs() <= 1.0, "{writes}, not {expected}");
+        assert!((limit.bytes().per_second() / 65_536.0 - expected).abs() <= 1.0, "{limit:?}");
+    }
+    // Longer than packets are ever held, and from long delays it takes its time to let go.
+    assert!(machine.after(20, [READS_SLOWLY, WRITES, WRITES]).delay > Latency::from_millis(100));
+    let hold = machine.after(300, [READS_QUICKLY, WRITES, WRITES]);
+    assert_eq!((hold.delay, limited(&hold)), (Latency::ZERO, Vec::new()));
+}
+
+#[test]
+fn by_rate_nobody_is_limited_of_whom_nothing_is_known_who_is_exempt_or_on_a_dry_run() {
+    for (more, limits) in [
+        ("exempt = '10.0.0.12'", vec![2]),
+        ("writers = false\nmembers = '10.0.0.0/24'", vec![1, 2]),
+        ("dry_run = true", vec![]),
+    ] {
+        let mut machine =
+            Machine::told(&format!("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'\n{more}"));
+        for _ in 0..30 {
+            machine.step([READS_SLOWLY, WRITES, WRITES]);
+        }
+        let held: Vec<_> = machine.regulator.holds().iter().flat_map(limited).collect();
+        assert_eq!(held, limits, "{more}");
+    }
+}
+
+#[test]
+fn by_rate_a_volume_that_is_removed_takes_its_limit_along() {
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    assert_eq!(limited(&machine.after(3, [READS_SLOWLY, WRITES, WRITES])), [1, 2]);
+    let acl = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv2";
+    fs::remove_dir_all(machine.tree.path().join(acl)).unwrap();
+    assert_eq!(limited(&machine.after(4, [READS_SLOWLY, SILENT, WRITES])), [2]);
 }
 
 const TARGET: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";

@@ -6,14 +6,14 @@
 //! The consumers are 10.1.0.1 and those that follow, CONSUMERS of them for each of RESOURCES. Prints one JSON document; times
 //! in seconds, by this machine's clock. While everybody is held it says "held" on standard error and waits for a line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant as Clock;
 
 use serde::Serialize;
-use tidegate_host::throttle::{Hold, Method, PacketDelay, Packets, undo};
+use tidegate_host::throttle::{Hold, Method, Packets, Throttle as Kernel, undo};
 use tidegate_units::{Instant, Latency, ResourceName};
 
 const DELAY: Latency = Latency::from_millis(50);
@@ -41,7 +41,7 @@ struct Measured {
 }
 
 struct Throttle {
-    delay: PacketDelay,
+    delay: Kernel,
     now: Instant,
 }
 
@@ -87,14 +87,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                     .expect("a short name without control characters");
                 let members =
                     of(resource).into_iter().enumerate().filter(|(n, _)| Some(*n as u32) != without);
-                Hold { resource: name, members: members.map(|(_, address)| address).collect(), delay }
+                let members = members.map(|(_, address)| address).collect();
+                Hold { resource: name, members, delay, limits: BTreeMap::new() }
             })
             .collect()
     };
 
     let ports = BTreeSet::from([3260]);
-    let mut throttle =
-        Throttle { delay: PacketDelay::new(method, Packets::All, &ports)?, now: Instant::ZERO };
+    let mut throttle = Throttle { delay: Kernel::new(method, Packets::All, &ports)?, now: Instant::ZERO };
     let join_s = throttle.apply(&holds(Latency::ZERO, None))?;
     let hold_s = throttle.apply(&holds(DELAY, None))?;
     writeln!(io::stderr(), "held")?;

@@ -11,8 +11,8 @@ use crate::logging;
 
 /// Regulate this machine's storage for those who use it over the network
 ///
-/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the packets to them,
-/// while reads take longer than was promised. Needs root, or CAP_NET_ADMIN and read access to configfs. Nothing is in the
+/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the packets to them or by
+/// limiting what they write, while reads take longer than was promised. Needs root, or CAP_NET_ADMIN and read access to configfs. Nothing is in the
 /// data path while all is well, and nothing stays when the agent ends, however it ends.
 ///
 /// Signals: SIGHUP reads the configuration again, and keeps the old one when the new one is wrong. SIGTERM and SIGINT let
@@ -56,6 +56,9 @@ pub(crate) fn release(_: &ReleaseArgs) -> Result<(), Failure> {
     }
     if found.table {
         writeln!(out, "removed the nftables table")?;
+    }
+    if found.cgroup {
+        writeln!(out, "removed the cgroup that limits what is written")?;
     }
     Ok(())
 }

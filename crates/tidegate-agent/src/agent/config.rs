@@ -38,13 +38,24 @@ const PORTS: [u16; 3] = [3260, 4420, 2049];
 /// The paper's interval (§2.3.2).
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longer delays come near the 200 ms after which TCP takes silence for loss.
+/// Longer delays of packets come near the 200 ms after which TCP takes silence for loss.
 const GREATEST_DELAY: Latency = Latency::from_millis(100);
+
+/// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own: writers who keep so many
+/// outstanding that these take 50 ms are left a twentieth by it, and those whose take half a second a third. More would be let go too
+/// slowly, since the PID's integral time is never shorter than the delay in force: from 1 s, with reads 10 ms below the set point,
+/// in some 100 s.
+const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
+
+/// Twice the PID's default. That lets the integral time grow with the delay, because what is held shows a change only when it has gone
+/// round; a limit shows it in a tenth of a second, whatever delay it comes from. In the lab, with writers who read as much, 0.5 was
+/// still on its way to the set point after 15 s; 1, 2 and 4 kept the target alike, and `identify` found 5.
+const GAIN_OF_RATE: f64 = 1.0;
 
 /// Everything that `tidegate agent` is told.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// What holds packets.
+    /// What holds.
     pub throttle: Method,
     /// Which packets to held consumers are held.
     pub packets: Packets,
@@ -105,11 +116,13 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
-        let methods = [("netem", Method::Netem), ("edt", Method::Edt)];
+        let methods = [("netem", Method::Netem), ("edt", Method::Edt), ("rate", Method::Rate)];
         let throttle = root.choice("throttle", &methods, &mut report);
+        let throttle = throttle.map_or(Method::default(), |given| given.value);
         let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
         let packets = root.choice("packets", &kinds, &mut report);
         let ports = ports(&root, &mut report);
+        without_packets(throttle, &root, &mut report);
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         let histograms = root.flag("histograms", &mut report);
         if histograms
@@ -122,14 +135,14 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
-        let resources = resources(&root, &mut report);
+        let resources = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
         if failed {
             return Err(ConfigError::Invalid(findings));
         }
         Ok(Self {
-            throttle: throttle.map_or(Method::default(), |given| given.value),
+            throttle,
             packets: packets.map_or(Packets::default(), |given| given.value),
             ports,
             metrics: metrics.map(|given| given.value.0),
@@ -154,7 +167,23 @@ fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
     given.into_iter().map(|given| given.value).collect()
 }
 
-fn resources(root: &Section<'_>, report: &mut Report<'_>) -> Vec<ResourceConfig> {
+/// Which packets are held has no meaning where none are.
+fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>) {
+    if throttle != Method::Rate {
+        return;
+    }
+    for key in ["packets", "ports"] {
+        if let Some(value) = root.value(key) {
+            report.error_with_help(
+                &value.span(),
+                format!("`{key}` has no effect with the throttle `rate`, which holds no packets"),
+                "remove it, or choose `netem` or `edt`",
+            );
+        }
+    }
+}
+
+fn resources(root: &Section<'_>, throttle: Method, report: &mut Report<'_>) -> Vec<ResourceConfig> {
     let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else { return Vec::new() };
     if tables.is_empty() {
         report.error_with_help(
@@ -163,10 +192,15 @@ fn resources(root: &Section<'_>, report: &mut Report<'_>) -> Vec<ResourceConfig>
             "add a table `[resource.NAME]`, NAME being that of a volume group",
         );
     }
-    tables.into_iter().filter_map(|(name, section)| resource(&name, &section, report)).collect()
+    tables.into_iter().filter_map(|(name, section)| resource(&name, &section, throttle, report)).collect()
 }
 
-fn resource(name: &Given<&str>, section: &Section<'_>, report: &mut Report<'_>) -> Option<ResourceConfig> {
+fn resource(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> Option<ResourceConfig> {
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {
@@ -188,12 +222,19 @@ fn resource(name: &Given<&str>, section: &Section<'_>, report: &mut Report<'_>) 
             "`writers = false` needs `members`",
         );
     }
-    let pid = PidConfig { greatest: GREATEST_DELAY, ..PidConfig::default() };
+    let pid = match throttle {
+        Method::Netem | Method::Edt => PidConfig { greatest: GREATEST_DELAY, ..PidConfig::default() },
+        Method::Rate => {
+            PidConfig { greatest: GREATEST_OF_RATE, proportional_gain: GAIN_OF_RATE, ..PidConfig::default() }
+        }
+    };
     let mut defaults = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
     defaults.interval = INTERVAL;
     defaults.signal = SignalChoice::Reads;
     let law = law::read_pid(section, defaults, report)?;
-    if let Law::Pid(pid) = law.law
+    // A limit is never below the floor, whatever delay it comes from.
+    if throttle != Method::Rate
+        && let Law::Pid(pid) = law.law
         && pid.greatest > Latency::from_secs_f64(1.0 / pid.floor.per_second())
     {
         report.error_with_help(
@@ -332,6 +373,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             ("[resource.vg0]\n", "needs `target`"),
             ("throttle = 'fq'\n[resource.vg0]\ntarget = \"15ms\"", "agent.toml:1:12"),
             ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"", "agent.toml:3:1"),
+            ("throttle = 'rate'\npackets = 'all'\n[resource.vg0]\ntarget = '15ms'", "agent.toml:2:11"),
+            ("throttle = 'rate'\nports = ['3260']\n[resource.vg0]\ntarget = '15ms'", "holds no packets"),
             ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
             ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),
             ("[resource.vg0]\ntarget = \"15ms\"\npid = { greatest = \"2s\" }", "below the floor rate"),
@@ -340,6 +383,21 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_limit_may_come_from_a_longer_delay_than_packets_bear() {
+        let greatest = |throttle, more| {
+            let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\n{more}");
+            parse(&text).map(|config| match config.resources[0].law.law {
+                Law::Pid(pid) => pid.greatest,
+                ref other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(greatest("netem", ""), Ok(GREATEST_DELAY));
+        assert_eq!(greatest("rate", ""), Ok(GREATEST_OF_RATE));
+        assert_eq!(greatest("rate", "pid = { greatest = '2s' }"), Ok(Latency::from_millis(2_000)));
+        assert!(greatest("edt", "pid = { greatest = '2s' }").is_err());
     }
 
     #[test]

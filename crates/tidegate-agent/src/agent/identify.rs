@@ -13,7 +13,7 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::config::AgentConfig;
 use super::regulator::Regulator;
-use super::{AgentError, Complaints, Event, GuardianCommand, MOST_EVENTS, Throttle};
+use super::{AgentError, Complaints, Event, Guarded, GuardianCommand, MOST_EVENTS};
 use crate::signals::{self, Signal};
 
 /// What the experiment shows while it goes on.
@@ -68,7 +68,7 @@ pub fn identify(
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender, Event::Signal).map_err(AgentError::Signals)?;
     let mut trial = Trial::new(Root::default(), &config, limit)?;
-    let mut throttle = Throttle::start(&config, guardian)?;
+    let mut throttle = Guarded::start(&config, guardian)?;
     let begin = Clock::now();
     let outcome = loop {
         match events.recv_timeout(trial.interval()) {
@@ -133,7 +133,7 @@ impl Trial {
         self.regulator.interval()
     }
 
-    fn step(&mut self, now: Instant, throttle: &mut Throttle) -> Result<Option<Identified>, IdentifyError> {
+    fn step(&mut self, now: Instant, throttle: &mut Guarded) -> Result<Option<Identified>, IdentifyError> {
         let step = self.regulator.step(now);
         self.estimate = step.decisions.last().and_then(known);
         let elapsed = now.saturating_since(std::mem::replace(&mut self.stepped, now));
@@ -142,7 +142,7 @@ impl Trial {
             RelayStep::Hold(delay) => self.delay = delay,
         }
         throttle.keep_guarded(self.interval(), &mut self.complaints);
-        throttle.delay.apply(now, &self.regulator.impose(self.delay))?;
+        throttle.throttle.apply(now, &self.regulator.impose(self.delay))?;
         Ok(None)
     }
 

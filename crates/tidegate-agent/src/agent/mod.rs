@@ -1,18 +1,20 @@
 //! `tidegate agent`: regulates this machine's storage for those who use it over the network (Bjørgeengen).
 //!
-//! Nothing of it is in the data path. It reads counters, decides, and holds packets to those who may be held; while all is
-//! well there is nothing in the kernel but the sets of who would be.
+//! Nothing of it is in the data path. It reads counters, decides, and has the kernel hold packets to those who may be held, or what
+//! they write; while all is well there is nothing in the kernel but the sets of who would be.
 
 mod addresses;
 mod config;
 mod histograms;
 mod identify;
+mod pace;
 mod pattern;
 mod regulator;
 mod resource;
 mod survey;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -23,10 +25,10 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
-use tidegate_host::sense::session::Target;
-use tidegate_host::throttle::{Found, Guardian, PacketDelay, undo};
+use tidegate_host::sense::session::{Target, Via};
+use tidegate_host::throttle::{Found, Guardian, Throttle, undo};
 use tidegate_host::{ReadError, Root};
-use tidegate_units::Instant;
+use tidegate_units::{Instant, ResourceName};
 
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
 pub use identify::{IdentifyError, Progress, identify};
@@ -88,7 +90,9 @@ pub enum AgentError {
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
     /// What an earlier agent left behind cannot be removed: it would go on holding.
-    #[error("cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed")]
+    #[error(
+        "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and CAP_DAC_OVERRIDE where that is a cgroup"
+    )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.
     #[error(
@@ -104,8 +108,8 @@ pub enum AgentError {
     /// Response times cannot be counted, although the configuration asks for it.
     #[error("cannot count response times: {0}; `histograms = true` takes {REMEDY}")]
     Histograms(io::Error),
-    /// Traffic control cannot be used.
-    #[error("cannot use traffic control: {0}")]
+    /// What is to hold cannot be used.
+    #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
 }
 
@@ -130,7 +134,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let histograms = config.histograms.then(|| Histograms::new(&regulator.devices())).transpose();
     let histograms = histograms.map_err(AgentError::Histograms)?;
     let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
-    let throttle = if acts { Some(Throttle::start(&config, guardian)?) } else { None };
+    let throttle = if acts { Some(Guarded::start(&config, guardian)?) } else { None };
     let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
@@ -145,6 +149,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         complaints: Complaints::default(),
         reloads: ReloadCounts::default(),
         sees: true,
+        beyond: BTreeSet::new(),
         begin: Clock::now(),
     };
     agent.introduce();
@@ -159,13 +164,15 @@ struct Agent {
     config: AgentConfig,
     regulator: Regulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
-    throttle: Option<Throttle>,
+    throttle: Option<Guarded>,
     histograms: Option<Histograms>,
     journal: Journal,
     complaints: Complaints,
     reloads: ReloadCounts,
     /// Whether the machine's counters could be read.
     sees: bool,
+    /// Of whom it was said that the throttle cannot hold them.
+    beyond: BTreeSet<(ResourceName, Via)>,
     begin: Clock,
 }
 
@@ -243,9 +250,17 @@ impl Agent {
         {
             self.complaints.make(&error);
         }
+        for (resource, via) in self.regulator.beyond().difference(&self.beyond) {
+            tracing::warn!(
+                "{resource}: the throttle `rate` cannot hold what is written over {via}; `netem` and `edt` can"
+            );
+        }
+        if !self.regulator.beyond().is_subset(&self.beyond) {
+            self.beyond.extend(self.regulator.beyond().iter().cloned());
+        }
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
-        if let Err(error) = throttle.delay.apply(now, self.regulator.holds()) {
+        if let Err(error) = throttle.throttle.apply(now, self.regulator.holds()) {
             throttle.errors += 1;
             self.complaints.make(&error);
         }
@@ -317,8 +332,8 @@ impl Agent {
 
 /// What holds, and what lets go when the agent cannot.
 #[derive(Debug)]
-struct Throttle {
-    delay: PacketDelay,
+struct Guarded {
+    throttle: Throttle,
     guardian: Guardian,
     command: GuardianCommand,
     /// When the guardian was told last.
@@ -331,16 +346,16 @@ struct Throttle {
     only: UnixDatagram,
 }
 
-impl Throttle {
+impl Guarded {
     fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
         let only = be_the_only_one()?;
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
-        let delay =
-            PacketDelay::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
+        let throttle =
+            Throttle::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
         Ok(Self {
-            delay,
+            throttle,
             guardian,
             command: command.clone(),
             beat: Clock::now(),
@@ -351,9 +366,12 @@ impl Throttle {
     }
 
     fn let_go(self) {
+        let Self { throttle, guardian, .. } = self;
+        // Nobody else has what is still there then.
+        drop(throttle);
         match undo() {
             Ok(_) => {
-                self.guardian.dismiss();
+                guardian.dismiss();
                 tracing::info!("let go of everybody");
             }
             // The guardian tries again when it sees us gone.
@@ -409,8 +427,9 @@ fn report(found: &Found) {
         return;
     }
     let table = if found.table { "the nftables table, " } else { "" };
+    let cgroup = if found.cgroup { "the cgroup that limits what is written, " } else { "" };
     tracing::warn!(
-        "removed what an earlier agent left: {table}queueing on [{}]",
+        "removed what an earlier agent left: {cgroup}{table}queueing on [{}]",
         found.interfaces.join(", ")
     );
 }

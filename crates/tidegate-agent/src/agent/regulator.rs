@@ -1,15 +1,17 @@
 //! What the agent does without touching anything: it looks at the machine, and says who is to be held.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_control::Decision;
 use tidegate_host::sense::Sessions;
-use tidegate_host::throttle::Hold;
+use tidegate_host::sense::session::Via;
+use tidegate_host::throttle::{Hold, Method};
 use tidegate_host::{ReadError, Root};
-use tidegate_units::{Instant, Latency};
+use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::AgentError;
-use super::config::{AgentConfig, Storage};
+use super::config::{AgentConfig, ResourceConfig, Storage};
 use super::histograms::DevicesOf;
 use super::resource::{Resource, SetUpError};
 use super::watch::{Sample, Watch};
@@ -29,6 +31,9 @@ pub struct Regulator {
     stale: bool,
     /// When counters were read last.
     seen: Instant,
+    method: Method,
+    /// Whose writes cannot be held: kinds of targets, by resource.
+    beyond: BTreeSet<(ResourceName, Via)>,
 }
 
 /// What one step came to.
@@ -49,7 +54,9 @@ impl Regulator {
         let resources = resources(config)?;
         let mut watch = Watch::new(root)?;
         watch.look_every(between_looks(config));
-        Ok(Self { watch, resources, holds: Vec::new(), stale: true, seen: Instant::ZERO })
+        let method = config.throttle;
+        let (holds, beyond) = (Vec::new(), BTreeSet::new());
+        Ok(Self { watch, resources, holds, stale: true, seen: Instant::ZERO, method, beyond })
     }
 
     /// Changes the configuration while running, without letting go of anybody in between.
@@ -109,15 +116,32 @@ impl Regulator {
 
     /// Delays may be others at each step, members and their addresses seldom are.
     fn renew_holds(&mut self) {
-        let acting = self.resources.iter().filter(|resource| !resource.config().law.dry_run);
         if std::mem::take(&mut self.stale) {
+            if self.method == Method::Rate {
+                self.beyond = self.beyond_limits();
+            }
             let addresses = self.watch.addresses();
-            self.holds = acting.map(|resource| resource.hold(addresses)).collect();
+            self.holds = acting(&mut self.resources).map(|resource| resource.hold(addresses)).collect();
         } else {
-            for (hold, resource) in self.holds.iter_mut().zip(acting) {
+            for (hold, resource) in self.holds.iter_mut().zip(acting(&mut self.resources)) {
                 hold.delay = resource.delay();
+                hold.limits = resource.limits();
             }
         }
+    }
+
+    fn beyond_limits(&self) -> BTreeSet<(ResourceName, Via)> {
+        let beyond = |resource: &Resource| {
+            let name = resource.name().clone();
+            let sessions = self.watch.beyond_limits(&resource.config().storage);
+            sessions.map(move |session| (name.clone(), session.via)).collect::<Vec<_>>()
+        };
+        self.resources.iter().flat_map(beyond).collect()
+    }
+
+    /// Whose writes the throttle cannot hold, although they use a resource.
+    pub(super) const fn beyond(&self) -> &BTreeSet<(ResourceName, Via)> {
+        &self.beyond
     }
 
     /// What the throttle is to have in force when all members of every resource are held for `delay`, whatever the law decided.
@@ -170,6 +194,12 @@ fn between_looks(config: &AgentConfig) -> Duration {
     intervals.min().unwrap_or(Duration::MAX)
 }
 
+/// Those that are no dry run.
+fn acting(resources: &mut [Resource]) -> impl Iterator<Item = &mut Resource> {
+    resources.iter_mut().filter(|resource| !resource.config().law.dry_run)
+}
+
 fn resources(config: &AgentConfig) -> Result<Vec<Resource>, SetUpError> {
-    config.resources.iter().cloned().map(Resource::new).collect()
+    let new = |resource: &ResourceConfig| Resource::new(resource.clone(), config.throttle);
+    config.resources.iter().map(new).collect()
 }

@@ -1,17 +1,20 @@
 //! One resource: its loop, its set of writers, and what the throttle is to do for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, Decision, LoopConfigError, Observation, Writers, WritersConfigError,
+    ConsumerObservation, ControlLoop, Decision, Law, LoopConfigError, Observation, Writers,
+    WritersConfigError,
 };
-use tidegate_host::throttle::Hold;
+use tidegate_host::DeviceNumber;
+use tidegate_host::throttle::{Hold, Method, WriteLimit};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
 use super::addresses::Addresses;
 use super::config::ResourceConfig;
+use super::pace::Pace;
 use super::pattern::Pattern;
 use super::watch::{Load, Sample, Watch};
 use crate::metrics::ResourceStatus;
@@ -37,6 +40,10 @@ pub(super) struct Resource {
     since_decision: Duration,
     /// In force for all members.
     delay: Latency,
+    /// Whether what members write is limited, rather than packets delayed.
+    limits: bool,
+    /// Of the devices that may be limited.
+    paces: BTreeMap<DeviceNumber, Pace>,
     /// The last decision.
     decision: Option<Decision>,
     /// All that its consumers ever did.
@@ -61,7 +68,7 @@ struct Member {
 }
 
 impl Resource {
-    pub(super) fn new(config: ResourceConfig) -> Result<Self, SetUpError> {
+    pub(super) fn new(config: ResourceConfig, method: Method) -> Result<Self, SetUpError> {
         Ok(Self {
             control: ControlLoop::new(config.law.clone())?,
             writers: config.writers.map(Writers::new).transpose()?,
@@ -74,6 +81,8 @@ impl Resource {
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             since_decision: Duration::ZERO,
             delay: Latency::ZERO,
+            limits: method == Method::Rate,
+            paces: BTreeMap::new(),
             decision: None,
             done: Load::default(),
         })
@@ -88,6 +97,9 @@ impl Resource {
         }
         self.config = config;
         self.stale = true;
+        if self.config.law.dry_run {
+            self.paces.values_mut().for_each(Pace::let_go);
+        }
         Ok(())
     }
 
@@ -115,7 +127,7 @@ impl Resource {
         if self.stale || sample.looked.is_some() {
             self.look(sample, watch);
         }
-        self.take(watch);
+        self.take(sample.elapsed, watch);
         self.since_decision = self.since_decision.saturating_add(sample.elapsed);
         // A tick that comes a little early is this interval's all the same.
         if self.since_decision + sample.elapsed / 2 < self.config.law.interval {
@@ -154,11 +166,30 @@ impl Resource {
             Part { place, members }
         };
         self.devices = places.into_iter().map(part).collect();
+        if self.limits {
+            self.follow_paces(watch);
+        }
         self.stale = false;
     }
 
+    /// Finds the devices that may be limited: a limit is one for all sessions that use the device, so that nobody exempt may be
+    /// among them.
+    fn follow_paces(&mut self, watch: &Watch) {
+        let addresses = watch.addresses();
+        let is_member = |name| self.members.binary_search_by_key(&name, |member| &member.name).is_ok();
+        let mut known = std::mem::take(&mut self.paces);
+        for part in &self.devices {
+            let device = watch.device(part.place);
+            if device.reached().any(is_member)
+                && !device.reached().any(|name| meant(&self.config.exempt, name, addresses))
+            {
+                self.paces.insert(device.number(), known.remove(&device.number()).unwrap_or_default());
+            }
+        }
+    }
+
     /// Adds what was done since the sample before.
-    fn take(&mut self, watch: &Watch) {
+    fn take(&mut self, elapsed: Duration, watch: &Watch) {
         for part in &self.devices {
             let device = watch.device(part.place);
             let load = device.load();
@@ -171,6 +202,14 @@ impl Resource {
                 match member {
                     Some(member) => self.members[*member].load.plus(&load),
                     None => self.others.plus(&load),
+                }
+            }
+            if let Some(pace) = self.paces.get_mut(&device.number()) {
+                let waits = pace.observe(elapsed, &load.writes);
+                for (writes, member) in device.parts_of_writes().zip(&part.members) {
+                    if let Some(member) = member {
+                        self.members[*member].load.outstanding_seconds += writes * waits;
+                    }
                 }
             }
         }
@@ -197,15 +236,36 @@ impl Resource {
             }
         }
         entry(self.all_others.clone(), &mut self.others, true, Latency::ZERO);
+        // What waits for a limit is among what is outstanding already.
+        let delay = if self.limits { Latency::ZERO } else { self.delay };
         // A member that did nothing is held all the same.
         for member in &mut self.members {
-            entry(member.name.clone(), &mut member.load, false, self.delay);
+            entry(member.name.clone(), &mut member.load, false, delay);
         }
         Observation::new(self.name().clone(), now, consumers)
     }
 
+    /// What may be written to which device, where that is limited.
+    pub(super) fn limits(&mut self) -> BTreeMap<DeviceNumber, WriteLimit> {
+        let Law::Pid(pid) = &self.config.law.law else { unreachable!("an agent's law is the PID") };
+        let (floor, delay) = (pid.floor, self.delay);
+        let mut limits = BTreeMap::new();
+        for (device, pace) in &mut self.paces {
+            if let Some(limit) = pace.limit(delay, floor) {
+                limits.insert(*device, limit);
+            } else if delay > Latency::ZERO {
+                let name = &self.config.law.resource;
+                tracing::debug!(
+                    "{name}: too little is known of what is written to {device}: it is not limited yet"
+                );
+            }
+        }
+        limits
+    }
+
     /// What the throttle is to do.
-    pub(super) fn hold(&self, addresses: &Addresses) -> Hold {
+    pub(super) fn hold(&mut self, addresses: &Addresses) -> Hold {
+        let limits = self.limits();
         // Who shares an address with somebody exempt is not held either.
         let exempt =
             |address: &IpAddr| addresses.at(*address).any(|name| meant(&self.config.exempt, name, addresses));
@@ -214,6 +274,7 @@ impl Resource {
             resource: self.name().clone(),
             members: members.filter(|address| !exempt(address)).collect(),
             delay: self.delay,
+            limits,
         }
     }
 

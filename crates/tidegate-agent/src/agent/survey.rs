@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_host::Root;
 use tidegate_host::sense::session::{Session, Target};
 use tidegate_host::sense::{Sessions, latency};
-use tidegate_host::throttle::probe;
+use tidegate_host::throttle::{Capability, Method, probe, rate};
 
 use super::config::{AgentConfig, ResourceConfig};
 use super::watch::Watch;
@@ -45,6 +45,8 @@ pub struct ResourceFinding {
     pub consumers: BTreeSet<String>,
     /// What is not known of them.
     pub doubts: BTreeSet<String>,
+    /// Whose writes the configuration's throttle cannot hold.
+    pub beyond: BTreeSet<String>,
 }
 
 impl Survey {
@@ -80,8 +82,10 @@ impl Survey {
             sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
         }
         sensors.push(request_times());
-        let resources = config.map_or(&[][..], |config| &config.resources);
-        let resources = resources.iter().map(|resource| resource_finding(resource, &watch)).collect();
+        let resources = config.into_iter().flat_map(|config| {
+            config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
+        });
+        let resources = resources.collect();
         Self { sensors, throttles, resources }
     }
 }
@@ -97,26 +101,26 @@ fn request_times() -> Finding {
 }
 
 fn throttles() -> Vec<Finding> {
-    let capabilities = match probe() {
-        Ok(capabilities) => capabilities,
+    let finding = |capability: Capability| {
+        let detail = match &capability.works {
+            Ok(()) => capability.purpose.to_owned(),
+            Err(error) => format!("{}: {error}; it takes {}", capability.purpose, capability.remedy),
+        };
+        Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
+    };
+    let mut findings: Vec<_> = match probe() {
+        Ok(capabilities) => capabilities.into_iter().map(finding).collect(),
         Err(error) => {
             let detail = format!("cannot be tried: {error}; run this as root");
-            return vec![Finding { what: "packet delay".to_owned(), works: false, detail }];
+            vec![Finding { what: "packet delay".to_owned(), works: false, detail }]
         }
     };
-    capabilities
-        .into_iter()
-        .map(|capability| {
-            let detail = match &capability.works {
-                Ok(()) => capability.purpose.to_owned(),
-                Err(error) => format!("{}: {error}; it takes {}", capability.purpose, capability.remedy),
-            };
-            Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
-        })
-        .collect()
+    findings.extend(rate::probe(&Root::default()).into_iter().map(finding));
+    findings
 }
 
-fn resource_finding(config: &ResourceConfig, watch: &Watch) -> ResourceFinding {
+fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) -> ResourceFinding {
+    let beyond = (throttle == Method::Rate).then(|| watch.beyond_limits(&config.storage));
     let places = watch.devices_of(&config.storage);
     let devices: Vec<_> = places.into_iter().map(|place| watch.device(place).number()).collect();
     let loads = |session: &&Session| session.device.is_some_and(|number| devices.contains(&number));
@@ -128,6 +132,11 @@ fn resource_finding(config: &ResourceConfig, watch: &Watch) -> ResourceFinding {
         doubts: of()
             .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
             .collect(),
+        beyond: beyond
+            .into_iter()
+            .flatten()
+            .map(|session| format!("{}, over {}", session.consumer, session.via))
+            .collect(),
     }
 }
 
@@ -138,7 +147,7 @@ impl fmt::Display for Survey {
             writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
         }
         for resource in &self.resources {
-            let ResourceFinding { resource, here, consumers, doubts } = resource;
+            let ResourceFinding { resource, here, consumers, doubts, beyond } = resource;
             if !here {
                 writeln!(f, "resource {resource}: there is no such storage here, yet")?;
                 continue;
@@ -149,6 +158,9 @@ impl fmt::Display for Survey {
             }
             for doubt in doubts {
                 writeln!(f, "  unknown addresses of {doubt}")?;
+            }
+            for consumer in beyond {
+                writeln!(f, "  not held by the throttle rate: {consumer}")?;
             }
         }
         Ok(())

@@ -13,6 +13,7 @@ use tidegate_host::sense::session::{Counters, SessionReader, Via};
 use tidegate_host::sense::{
     Activity, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, diskstats::Done,
 };
+use tidegate_host::throttle::rate::reaches;
 use tidegate_host::{DeviceNumber, ReadError, Root};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
@@ -83,6 +84,8 @@ struct User {
     counted: Weights,
     /// From the look before the last one to the last.
     written: Bytes,
+    /// Whether what it writes can be limited (`throttle = "rate"`).
+    reached: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -220,7 +223,7 @@ impl Watch {
             let Some(number) = session.device else { continue };
             let users = users.entry(number).or_default();
             if users.iter().all(|user| user.consumer != session.consumer) {
-                users.push(User::new(session.consumer.clone()));
+                users.push(User::new(session.consumer.clone(), reaches(session.via)));
             }
         }
         let known = std::mem::take(&mut self.devices);
@@ -296,6 +299,15 @@ impl Watch {
         &self.addresses
     }
 
+    /// Sessions of a resource whose writes cannot be limited (`throttle = "rate"`).
+    pub(super) fn beyond_limits(&self, storage: &Storage) -> impl Iterator<Item = &Session> {
+        let devices: Vec<_> =
+            self.devices_of(storage).into_iter().map(|place| self.device(place).number()).collect();
+        self.sessions().sessions.iter().filter(move |session| {
+            !reaches(session.via) && session.device.is_some_and(|number| devices.contains(&number))
+        })
+    }
+
     /// The machine's devices.
     pub(super) fn volumes(&self) -> &Volumes {
         &self.volumes
@@ -313,10 +325,10 @@ fn place_of(devices: &[Device], number: DeviceNumber) -> Option<usize> {
 }
 
 impl User {
-    fn new(consumer: ConsumerName) -> Self {
+    fn new(consumer: ConsumerName, reached: bool) -> Self {
         // Little beside what has been counted of others, and as much as others where nothing ever is.
         let weights = Weights { reads: 1, writes: 1 };
-        Self { consumer, weights, counted: Weights::default(), written: Bytes::ZERO }
+        Self { consumer, weights, counted: Weights::default(), written: Bytes::ZERO, reached }
     }
 }
 
@@ -393,6 +405,17 @@ impl Device {
     /// Who loads it.
     pub(super) fn consumers(&self) -> impl Iterator<Item = &ConsumerName> {
         self.users.iter().map(|user| &user.consumer)
+    }
+
+    /// Those of them whose writes can be limited.
+    pub(super) fn reached(&self) -> impl Iterator<Item = &ConsumerName> {
+        self.users.iter().filter(|user| user.reached).map(|user| &user.consumer)
+    }
+
+    /// Of all writes the part of each of [`consumers`](Self::consumers).
+    pub(super) fn parts_of_writes(&self) -> impl Iterator<Item = f64> {
+        let all = self.weights().writes as f64;
+        self.users.iter().map(move |user| user.weights.writes as f64 / all)
     }
 
     /// What each of its consumers wrote from the look before the last one to the last.
@@ -528,7 +551,7 @@ mod tests {
     use super::*;
 
     fn users(names: &[&str]) -> Vec<User> {
-        names.iter().map(|name| User::new(ConsumerName::new(name).unwrap())).collect()
+        names.iter().map(|name| User::new(ConsumerName::new(name).unwrap(), true)).collect()
     }
 
     fn written(device: &mut Device, bytes: u64) -> Vec<u64> {

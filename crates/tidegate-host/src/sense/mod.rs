@@ -12,7 +12,7 @@
 
 pub mod diskstats;
 pub mod latency;
-mod mounts;
+pub(crate) mod mounts;
 pub mod session;
 mod tree;
 pub mod volume;

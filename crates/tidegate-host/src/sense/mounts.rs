@@ -20,6 +20,8 @@ pub(crate) struct Mount {
     pub(crate) file_system: DeviceNumber,
     /// Where.
     pub(crate) point: PathBuf,
+    /// The kind of file system: `ext4`, `cgroup2`.
+    pub(crate) kind: String,
     /// What, as it was given: often a path in `/dev`.
     pub(crate) source: String,
     /// The block device that it is on, or one of them.
@@ -27,11 +29,16 @@ pub(crate) struct Mount {
 }
 
 impl Mounts {
-    /// Reads the table; empty if there is none.
-    pub(crate) fn read(root: &Root) -> Result<Self, ReadError> {
+    /// Reads the table, without what takes a look at block devices; empty if there is none.
+    pub(crate) fn table(root: &Root) -> Result<Self, ReadError> {
         let Some(text) = tree::text(root, MOUNTINFO)? else { return Ok(Self::default()) };
-        let mut mounts =
-            parse(&text).map_err(|(line, problem)| tree::malformed(root, MOUNTINFO, line, problem))?;
+        let mounts = parse(&text);
+        Ok(Self(mounts.map_err(|(line, problem)| tree::malformed(root, MOUNTINFO, line, problem))?))
+    }
+
+    /// Reads the table, and finds the devices.
+    pub(crate) fn read(root: &Root) -> Result<Self, ReadError> {
+        let Self(mut mounts) = Self::table(root)?;
         let mut volumes = None;
         for mount in &mut mounts {
             mount.device = if mount.file_system.major != 0 {
@@ -54,6 +61,11 @@ impl Mounts {
         self.0.iter().find(|mount| mount.file_system == file_system)
     }
 
+    /// Where the first file system of a kind is mounted.
+    pub(crate) fn of_kind(&self, kind: &str) -> Option<&Mount> {
+        self.0.iter().find(|mount| mount.kind == kind)
+    }
+
     /// The mount that a path is in: the deepest one, of several on each other the last.
     pub(crate) fn at(&self, path: &Path) -> Option<&Mount> {
         let inside = self.0.iter().filter(|mount| path.starts_with(&mount.point));
@@ -71,10 +83,13 @@ fn parse(text: &str) -> Result<Vec<Mount>, (usize, String)> {
         let file_system =
             before.next().and_then(|word| word.parse().ok()).ok_or_else(|| wrong("a device number"))?;
         let point = before.nth(1).ok_or_else(|| wrong("a mount point"))?;
-        let source = after.split(' ').nth(1).ok_or_else(|| wrong("a source"))?;
+        let mut after = after.split(' ');
+        let kind = after.next().ok_or_else(|| wrong("a kind of file system"))?;
+        let source = after.next().ok_or_else(|| wrong("a source"))?;
         mounts.push(Mount {
             file_system,
             point: unescape(point).into(),
+            kind: kind.to_owned(),
             source: unescape(source),
             device: None,
         });
@@ -126,6 +141,8 @@ mod tests {
             ["/dev/sda1", "/dev/b", "/dev/c", "/dev/c"]
         );
         assert_eq!(mounts.of(DeviceNumber::new(254, 2)).unwrap().point, Path::new("/srv/a b"));
+        assert_eq!(mounts.of_kind("xfs").unwrap().source, "/dev/b");
+        assert_eq!(mounts.of_kind("cgroup2"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Holding consumers back by delaying the packets that go to them (Bjørgeengen §2.1).
+//! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what they write per second.
 //!
 //! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing retransmitted, and
 //! nothing is in the data path of anyone while nobody is held.
@@ -11,21 +11,27 @@ mod netlink;
 mod nft;
 mod probe;
 mod protocol;
+pub mod rate;
 mod resources;
 mod tc;
 mod undo;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use thiserror::Error;
 use tidegate_units::{Instant, Latency, ResourceName};
+
+use crate::device::DeviceNumber;
+use crate::root::Root;
 
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
 pub use netem::Netem;
 pub use probe::{Capability, probe};
+pub use rate::{Rate, WriteLimit};
 pub use undo::{Found, undo};
 
 /// Which of the packets to a held consumer are held.
@@ -43,7 +49,7 @@ pub enum Packets {
     Responses,
 }
 
-/// What holds the packets.
+/// What holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
     /// Classes with a delay each, in a device of their own that nftables rules send packets through.
@@ -51,19 +57,23 @@ pub enum Method {
     Netem,
     /// A program gives packets their departure times, and fq holds them until then.
     Edt,
+    /// A cgroup has what is written to a device wait in front of it. Packets are not touched.
+    Rate,
 }
 
-/// A throttle by packet delay.
+/// A throttle.
 #[derive(Debug)]
-pub enum PacketDelay {
-    /// By netem.
+pub enum Throttle {
+    /// Packet delay by netem.
     Netem(Box<Netem>),
-    /// By departure times.
+    /// Packet delay by departure times.
     Edt(Box<Edt>),
+    /// Limits of what is written.
+    Rate(Box<Rate>),
 }
 
-impl PacketDelay {
-    /// Delays packets that come from `ports`. Nothing is in any packet's way yet.
+impl Throttle {
+    /// `packets` that come from `ports` are delayed, where packets are. Nothing is in anybody's way yet.
     ///
     /// # Errors
     /// When the kernel cannot be asked, or does not take what the method needs from the beginning.
@@ -71,6 +81,7 @@ impl PacketDelay {
         Ok(match method {
             Method::Netem => Self::Netem(Box::new(Netem::new(packets, ports.clone())?)),
             Method::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
+            Method::Rate => Self::Rate(Box::new(Rate::new(Root::default())?)),
         })
     }
 
@@ -82,6 +93,7 @@ impl PacketDelay {
         match self {
             Self::Netem(netem) => netem.apply(now, wanted),
             Self::Edt(edt) => edt.apply(now, wanted),
+            Self::Rate(rate) => rate.apply(now, wanted),
         }
     }
 }
@@ -95,6 +107,8 @@ pub struct Hold {
     pub members: BTreeSet<IpAddr>,
     /// For how long each packet to a member is held. Zero: not at all.
     pub delay: Latency,
+    /// What [`Rate`] does instead: what may be written to the devices that members use. A device that is not named is not limited.
+    pub limits: BTreeMap<DeviceNumber, WriteLimit>,
 }
 
 /// Why a throttle could not do what it was told.
@@ -152,6 +166,17 @@ pub enum ThrottleError {
     /// nftables refused, or is not there.
     #[error(transparent)]
     Rules(io::Error),
+    /// A file of a cgroup's.
+    #[error("{}: {source}", path.display())]
+    Cgroup {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The cgroup that limits cannot be removed, or something else has its name.
+    #[error("cannot let go of what is limited: {0}")]
+    Rates(io::Error),
     /// The kernel has something else than what it was told.
     #[error("{what} is not what was asked for, although nothing was refused")]
     ReadBack {

@@ -24,7 +24,7 @@ pub struct Capability {
     pub remedy: &'static str,
 }
 
-/// Tries everything that packet delay needs, of either kind, in a network namespace of its own: nothing of this machine's is touched, and
+/// Tries everything that packet delay needs, of either kind (for the other throttle see [`rate::probe`](super::rate::probe)), in a network namespace of its own: nothing of this machine's is touched, and
 /// what was tried is gone with it. Kernel modules are loaded by it, as they would be by use.
 ///
 /// # Errors

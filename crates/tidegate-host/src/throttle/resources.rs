@@ -110,6 +110,7 @@ mod tests {
             resource: ResourceName::new(name).unwrap(),
             members: [[192, 0, 2, 1].into()].into(),
             delay: LONG,
+            limits: BTreeMap::new(),
         }
     }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::edt::release;
 use super::interface::called;
 use super::nft::{self, Table};
+use super::rate;
 use super::tc::{DEVICE, Device, Qdisc, Tc};
+use crate::root::Root;
 
 /// How long packets that are held may take to leave before what holds them is removed. The guardian has to be done within
 /// two seconds.
@@ -21,22 +23,32 @@ pub struct Found {
     pub interfaces: Vec<String>,
     /// Whether the nftables table was there.
     pub table: bool,
+    /// Whether the cgroup was there that limits what is written.
+    pub cgroup: bool,
 }
 
 impl Found {
     /// Whether there was nothing.
     #[must_use]
     pub fn nothing(&self) -> bool {
-        !self.table && self.interfaces.is_empty()
+        !self.table && !self.cgroup && self.interfaces.is_empty()
     }
 }
 
-/// Removes everything that Tidegate ever puts into this network namespace, and nothing else. Packets that are held leave
-/// first, in their order, so that none is lost.
+/// Removes everything that Tidegate ever puts into this network namespace, and its cgroup, which is the machine's, and nothing else.
+/// Packets that are held leave first, in their order, so that none is lost.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
 pub fn undo() -> io::Result<Found> {
+    // First, since nothing there has to drain.
+    let cgroup = rate::undo(&Root::default());
+    let mut found = undo_delay()?;
+    found.cgroup = cgroup?;
+    Ok(found)
+}
+
+fn undo_delay() -> io::Result<Found> {
     let mut found = Found::default();
     let mut tc = Tc::open()?;
     let mut failed = None;

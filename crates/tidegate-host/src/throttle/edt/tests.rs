@@ -286,6 +286,7 @@ fn who_finds_no_room_is_named() {
         resource: tidegate_units::ResourceName::new("vg0").unwrap(),
         members: (0..count).map(|number| IpAddr::from((0x7f00_0000 + number).to_be_bytes())).collect(),
         delay: Latency::from_millis(5),
+        limits: BTreeMap::new(),
     };
     edt.resources.take(Instant::ZERO, &[hold(most + 2)]).unwrap();
     edt.settled = false;
@@ -303,6 +304,7 @@ fn of_two_delays_the_longer_one_is_a_members_whichever_that_is() {
         resource: tidegate_units::ResourceName::new(name).unwrap(),
         members: [SOMEBODY.parse().unwrap()].into(),
         delay: Latency::from_millis(millis),
+        limits: BTreeMap::new(),
     };
     let mut slot = |a, b| {
         edt.settled &= !edt.resources.take(Instant::ZERO, &[hold("a", a), hold("b", b)]).unwrap();

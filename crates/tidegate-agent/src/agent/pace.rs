@@ -1,0 +1,257 @@
+//! What a delay comes to as a rate, for the throttle `rate`.
+//!
+//! The law's output is a delay, and `rate` holds by a limit. By Little's law writers that keep n requests outstanding, each of which
+//! takes s at the device and waits for d before, get n/(s + d) of them done per second: limited to that, they wait for d. What can
+//! be seen of the three is s, always, and n while nobody is held: then s is all there is to wait for. What waits in front of the
+//! device is in no counter, so that n stays what it was when the hold began.
+//!
+//! That s is the present one matters: when less is written the device answers sooner, and the same delay comes to a higher rate. With
+//! the s of before the hold a millisecond more would decide between a full queue and an empty one, since a rate that the device
+//! cannot quite sustain fills its queue in the end as surely as no limit. So the law finds the process that its gains are made for,
+//! a response time that falls by as much as the delay grows.
+
+use std::time::Duration;
+
+use tidegate_control::{Operations, Outstanding};
+use tidegate_host::throttle::WriteLimit;
+use tidegate_units::{ByteRate, Iops, Latency};
+
+/// How soon what writes take and how large they are is forgotten: as the law's own signal.
+const RECENT: Duration = Duration::from_millis(200);
+
+/// How soon it is forgotten how many were outstanding. More is believed at once: of the two mistakes, to take too many for outstanding
+/// costs some delay more, which the law adds, and to take too few costs throughput that only letting go gives back.
+const FREE: Duration = Duration::from_secs(1);
+
+/// For so long there must have been writes: a queue that is still filling is taken for a short one.
+const LEARNS: Duration = Duration::from_millis(300);
+
+/// After so long without a write what was learnt is of somebody else.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// The writes of one device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pace {
+    /// Of the recent ones, that have completed, weighted by age: how many, their seconds at the device, their bytes.
+    count: f64,
+    seconds: f64,
+    bytes: f64,
+    /// How many were outstanding lately while nobody was held.
+    free: f64,
+    /// For how long there were writes, and since when there are none.
+    writing: Duration,
+    silent: Duration,
+    limited: bool,
+}
+
+impl Pace {
+    /// Takes what was written in some time. For how many seconds, all together, writes waited in front of the device meanwhile: none
+    /// while nobody is held.
+    pub(super) fn observe(&mut self, elapsed: Duration, writes: &Operations) -> f64 {
+        let time = elapsed.as_secs_f64();
+        if elapsed.is_zero() {
+            return 0.0;
+        }
+        let (count, seconds) = (writes.count as f64, writes.total_latency.as_secs_f64());
+        if writes.count > 0 {
+            let keep = remembered(elapsed, RECENT);
+            self.count = keep * self.count + count;
+            self.seconds = keep * self.seconds + seconds;
+            self.bytes = keep * self.bytes + writes.bytes.get() as f64;
+        }
+        if self.limited {
+            return (self.free * time - seconds).max(0.0);
+        }
+        let outstanding = seconds / time;
+        let keep = remembered(elapsed, FREE);
+        self.free = (keep * self.free + (1.0 - keep) * outstanding).max(outstanding);
+        if writes.count > 0 {
+            self.writing = self.writing.saturating_add(elapsed);
+            self.silent = Duration::ZERO;
+        } else {
+            self.silent = self.silent.saturating_add(elapsed);
+            if self.silent >= SILENCE {
+                self.writing = Duration::ZERO;
+            }
+        }
+        0.0
+    }
+
+    /// The limit that a delay comes to; `None` for no delay, and as long as too little is known.
+    pub(super) fn limit(&mut self, delay: Latency, floor: Iops) -> Option<WriteLimit> {
+        let known = self.limited || self.writing >= LEARNS;
+        self.limited = known && delay > Latency::ZERO;
+        self.limited.then(|| {
+            let takes = Latency::from_secs_f64(self.seconds / self.count);
+            let rate = rate(Outstanding::new(self.free), takes, delay, floor);
+            WriteLimit::new(rate, ByteRate::new(rate.per_second() * self.bytes / self.count))
+        })
+    }
+
+    /// There is no limit any more.
+    pub(super) const fn let_go(&mut self) {
+        self.limited = false;
+    }
+}
+
+/// What those who keep so many outstanding, which take that long, get done per second when each waits for `delay` before; never less
+/// than `floor`.
+fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
+    let each = takes.saturating_add(delay).as_secs_f64();
+    Iops::new((outstanding.get() / each).max(floor.per_second()))
+}
+
+/// Which part of the past still counts after some time.
+fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
+    (-elapsed.as_secs_f64() / time_constant.as_secs_f64()).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_units::Bytes;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(100);
+    const FLOOR: Iops = Iops::ZERO;
+
+    /// What is written in a step by those who keep `outstanding` under way, when each takes so long.
+    fn writes(outstanding: f64, takes: Latency) -> Operations {
+        let count = (outstanding * STEP.as_secs_f64() / takes.as_secs_f64()).round() as u64;
+        Operations {
+            count,
+            bytes: Bytes::new(count * 65_536),
+            total_latency: takes.scale(count as f64),
+            ..Operations::default()
+        }
+    }
+
+    fn learnt(outstanding: f64, takes: Latency) -> Pace {
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            assert!(pace.observe(STEP, &writes(outstanding, takes)).abs() < f64::EPSILON);
+        }
+        pace
+    }
+
+    const fn ms(millis: u64) -> Latency {
+        Latency::from_millis(millis)
+    }
+
+    #[test]
+    fn by_littles_law() {
+        // As measured in the lab: 24 outstanding take 50 ms, and 13 ms when they are limited to 300 a second.
+        let mut pace = learnt(24.0, ms(50));
+        let limit = pace.limit(ms(30), FLOOR).unwrap();
+        assert!((limit.writes().per_second() - 300.0).abs() <= 1.0, "{limit:?}");
+        assert!((limit.bytes().per_second() / limit.writes().per_second() - 65_536.0).abs() < 300.0);
+        for _ in 0..20 {
+            let waits = pace.observe(STEP, &writes(300.0 * 0.013, ms(13)));
+            assert!((waits / STEP.as_secs_f64() - 20.1).abs() < 0.5, "{waits}");
+        }
+        let limit = pace.limit(ms(67), FLOOR).unwrap();
+        assert!((limit.writes().per_second() - 300.0).abs() <= 1.0, "{limit:?}");
+    }
+
+    /// The writes of a device that gets 469 of them done per second, whoever asks, beside a law that wants a delay.
+    #[test]
+    fn a_delay_empties_the_queue_by_as_much_as_it_is_long() {
+        let mut pace = learnt(24.0, ms(51));
+        for wanted in [10, 20, 30, 40] {
+            let mut queue: f64 = 24.0;
+            let mut takes = ms(51);
+            for _ in 0..100 {
+                let limit = pace.limit(ms(wanted), FLOOR).unwrap().writes().per_second();
+                // In a tenth of a second as many come as may, and as many leave as can.
+                queue = (queue + (limit - 469.0) * STEP.as_secs_f64()).clamp(1.0, 24.0);
+                takes = Latency::from_secs_f64(queue / 469.0);
+                pace.observe(STEP, &writes(limit.min(469.0) * takes.as_secs_f64(), takes));
+            }
+            let expected = 24.0 / 469.0 - wanted as f64 / 1e3;
+            assert!((takes.as_secs_f64() - expected).abs() < 0.002, "{wanted} ms: {takes}, not {expected} s");
+        }
+    }
+
+    #[test]
+    fn nothing_is_limited_before_anything_is_known() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.limit(ms(30), FLOOR), None);
+        // A queue that fills: believed when it is full.
+        for outstanding in [4.0, 24.0] {
+            pace.observe(STEP, &writes(outstanding, ms(50)));
+            assert_eq!(pace.limit(ms(30), FLOOR), None);
+        }
+        pace.observe(STEP, &writes(24.0, ms(50)));
+        assert_eq!(pace.limit(ms(30), FLOOR), learnt(24.0, ms(50)).limit(ms(30), FLOOR));
+        assert_eq!(pace.limit(Latency::ZERO, FLOOR), None);
+    }
+
+    #[test]
+    fn what_is_held_teaches_nothing_about_what_is_outstanding_and_what_is_free_does() {
+        let mut pace = learnt(24.0, ms(50));
+        let limit = pace.limit(ms(50), FLOOR);
+        for _ in 0..100 {
+            pace.observe(STEP, &writes(2.0, ms(50)));
+        }
+        assert_eq!(pace.limit(ms(50), FLOOR), limit);
+        pace.limit(Latency::ZERO, FLOOR);
+        for _ in 0..100 {
+            pace.observe(STEP, &writes(2.0, ms(50)));
+        }
+        let limit = pace.limit(ms(50), FLOOR).unwrap().writes().per_second();
+        assert!((limit - 20.0).abs() <= 1.0, "{limit}");
+    }
+
+    #[test]
+    fn after_silence_it_is_learnt_anew() {
+        let mut pace = learnt(24.0, ms(50));
+        for _ in 0..20 {
+            pace.observe(STEP, &Operations::default());
+        }
+        assert_eq!(pace.limit(ms(50), FLOOR), None);
+    }
+
+    fn latency() -> impl Strategy<Value = Latency> {
+        (0..2_000_000_000_u64).prop_map(Latency::from_nanos)
+    }
+
+    proptest! {
+        #[test]
+        fn a_longer_delay_is_a_lower_rate_and_none_is_what_there_was(
+            outstanding in 0.0..10_000.0, takes in latency(), delays in [latency(), latency()], floor in 0.0..100.0,
+        ) {
+            let at = |delay| rate(Outstanding::new(outstanding), takes, delay, Iops::new(floor)).per_second();
+            let [shorter, longer] = [delays[0].min(delays[1]), delays[0].max(delays[1])];
+            prop_assert!(at(longer) <= at(shorter));
+            prop_assert!(at(longer) >= floor);
+            if takes > Latency::ZERO {
+                // What waits and what is at the device is what is outstanding.
+                let all = at(longer) * (takes.as_secs_f64() + longer.as_secs_f64());
+                prop_assert!(all >= outstanding - 1e-6);
+                prop_assert!(at(longer) <= floor || (all - outstanding).abs() <= 1e-6 * outstanding.max(1.0));
+            }
+        }
+
+        #[test]
+        fn whatever_is_seen_there_is_a_limit_or_none_and_what_waits_is_bounded(
+            seen in prop::collection::vec((0..5_u64, any::<u32>(), any::<u64>(), any::<u64>(), latency()), 0..50),
+        ) {
+            let mut pace = Pace::default();
+            for (steps, count, bytes, nanos, delay) in seen {
+                let elapsed = STEP * steps as u32;
+                let writes = Operations {
+                    count: count.into(),
+                    bytes: Bytes::new(bytes),
+                    total_latency: Latency::from_nanos(nanos),
+                    ..Operations::default()
+                };
+                let waits = pace.observe(elapsed, &writes);
+                prop_assert!(waits.is_finite() && (0.0..=pace.free * elapsed.as_secs_f64()).contains(&waits));
+                let limit = pace.limit(delay, Iops::new(2.0));
+                prop_assert_eq!(limit.is_some(), pace.limited);
+                prop_assert!(limit.is_none_or(|limit| limit.writes().per_second() >= 2.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The throttle `rate`: a limit of what may be written to a device per second, by cgroup v2's `io.max`.
+//!
+//! LIO's kernel threads that receive what initiators send, `iscsi_trx`, submit it to the volumes themselves, and a cgroup may
+//! have them. So writes wait in the block layer, in front of the device, and nothing else does: a read of the same session goes
+//! on, which no delay of packets can do, since TCP keeps the order of what it carries.
+//!
+//! `io.max` is per cgroup and device, and all of the target's sessions are in our one cgroup: who shares a device is held together.
+
+mod cgroup;
+mod limit;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tidegate_units::Instant;
+
+pub(super) use cgroup::undo;
+pub use limit::WriteLimit;
+
+use self::cgroup::{Cgroup, Hierarchy};
+use super::probe::Capability;
+use super::resources::RULE_STAYS;
+use super::{Hold, ThrottleError};
+use crate::device::DeviceNumber;
+use crate::root::Root;
+use crate::sense::session::Via;
+
+/// While somebody is held, sessions' threads are looked for this often, and everything is compared with the kernel.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether the writes of who comes through a kind of target can be limited. Those of NVMe/TCP are submitted by work queues
+/// that others use too, and those of NFS go through the page cache, which writes them later.
+#[must_use]
+pub const fn reaches(via: Via) -> bool {
+    match via {
+        Via::Iscsi => true,
+        Via::Nvme | Via::Nfs => false,
+    }
+}
+
+/// Limits what is written to devices.
+///
+/// At rest, when nobody is held, there is no cgroup, no limit, and no thread is anywhere else than where it was.
+#[derive(Debug)]
+pub struct Rate {
+    root: Root,
+    hierarchy: Hierarchy,
+    /// While somebody is held, and a little longer.
+    cgroup: Option<Cgroup>,
+    in_force: BTreeMap<DeviceNumber, WriteLimit>,
+    /// Whether the kernel may have something else than is known here: then all of it is put there anew.
+    doubtful: bool,
+    /// When everything was compared with the kernel.
+    looked: Instant,
+    /// When somebody was held last.
+    last_held: Instant,
+}
+
+impl Rate {
+    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this machine.
+    ///
+    /// # Errors
+    /// When this machine has no cgroup v2 that can limit, or this process may not write to it, or another agent has it.
+    pub fn new(root: Root) -> io::Result<Self> {
+        let hierarchy = Hierarchy::find(&root)?;
+        hierarchy.claim()?;
+        Ok(Self {
+            root,
+            hierarchy,
+            cgroup: None,
+            in_force: BTreeMap::new(),
+            doubtful: false,
+            looked: Instant::ZERO,
+            last_held: Instant::ZERO,
+        })
+    }
+
+    /// Puts into force what is wanted, for all devices; one that is not named is let go. What is in force already costs a look each
+    /// second. Every change is read back.
+    ///
+    /// # Errors
+    /// What could not be done: the next call puts everything there anew.
+    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        if self.doubtful {
+            self.clear()?;
+            self.doubtful = false;
+        }
+        let limits = limits(wanted);
+        if !limits.is_empty() {
+            self.last_held = now;
+        }
+        let done = self.put_in_force(now, &limits);
+        self.doubtful = done.is_err();
+        done
+    }
+
+    fn put_in_force(
+        &mut self,
+        now: Instant,
+        limits: &BTreeMap<DeviceNumber, WriteLimit>,
+    ) -> Result<(), ThrottleError> {
+        let begins = self.cgroup.is_none();
+        if begins && limits.is_empty() {
+            return Ok(());
+        }
+        let cgroup = match &mut self.cgroup {
+            Some(cgroup) => cgroup,
+            none => none.insert(self.hierarchy.make()?),
+        };
+        let changed = write(cgroup, &mut self.in_force, limits)?;
+        let looks = begins || now.saturating_since(self.looked) >= LOOK_AGAIN;
+        if looks {
+            self.looked = now;
+            self.hierarchy.gather(cgroup)?;
+        }
+        if looks || changed {
+            // The limit of a device goes with the device.
+            let seen = cgroup.limits()?;
+            let is_there =
+                |device: &DeviceNumber| self.root.path(format!("/sys/dev/block/{device}")).exists();
+            self.in_force.retain(|device, _| seen.contains_key(device) || is_there(device));
+            if seen != self.in_force {
+                return Err(ThrottleError::ReadBack { what: cgroup.limits_file().display().to_string() });
+            }
+        }
+        if now.saturating_since(self.last_held) >= RULE_STAYS { self.clear() } else { Ok(()) }
+    }
+
+    /// Lets go of everybody, and removes the cgroup.
+    fn clear(&mut self) -> Result<(), ThrottleError> {
+        self.hierarchy.clear().map_err(ThrottleError::Rates)?;
+        self.cgroup = None;
+        self.in_force.clear();
+        Ok(())
+    }
+}
+
+/// For all resources together: of a device that is in two of them the lower.
+fn limits(wanted: &[Hold]) -> BTreeMap<DeviceNumber, WriteLimit> {
+    let mut limits: BTreeMap<_, WriteLimit> = BTreeMap::new();
+    for (device, limit) in wanted.iter().flat_map(|hold| &hold.limits) {
+        let lower = limits.get(device).map_or(*limit, |known| known.min(*limit));
+        limits.insert(*device, lower);
+    }
+    limits
+}
+
+/// Gives devices their limits, and lets go of those without one. Whether anything was to be changed.
+fn write(
+    cgroup: &Cgroup,
+    in_force: &mut BTreeMap<DeviceNumber, WriteLimit>,
+    limits: &BTreeMap<DeviceNumber, WriteLimit>,
+) -> Result<bool, ThrottleError> {
+    let released: Vec<_> = in_force.keys().filter(|device| !limits.contains_key(device)).copied().collect();
+    let mut changed = !released.is_empty();
+    for device in released {
+        cgroup.release(device)?;
+        in_force.remove(&device);
+    }
+    for (device, limit) in limits {
+        if in_force.get(device).is_some_and(|known| known.is_about(*limit)) {
+            continue;
+        }
+        // A volume that was removed meanwhile has nobody to be held for: the next look at sessions says so, too.
+        if cgroup.limit(*device, *limit)? {
+            in_force.insert(*device, *limit);
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// What this machine can limit with, found by trying: a cgroup is made, and removed.
+#[must_use]
+pub fn probe(root: &Root) -> Vec<Capability> {
+    let hierarchy = Hierarchy::find(root);
+    let works = match &hierarchy {
+        Ok(hierarchy) => hierarchy.try_out(),
+        Err(_) => Err(io::Error::other("not tried: it needs cgroup v2")),
+    };
+    vec![
+        Capability {
+            what: "cgroup v2, io",
+            purpose: "limits of what is written (throttle = \"rate\")",
+            works: hierarchy.map(drop),
+            remedy: "cgroup v2 mounted with the controller io, and no blkio of cgroup v1 \
+                     (systemd.unified_cgroup_hierarchy=1 on the kernel's command line; CONFIG_BLK_CGROUP)",
+        },
+        Capability {
+            what: "io.max",
+            purpose: "limits of what is written (throttle = \"rate\")",
+            works,
+            remedy: "CONFIG_BLK_DEV_THROTTLING, Linux 6.1 or newer, and root, or CAP_DAC_OVERRIDE where cgroups are not mounted \
+                     read-only",
+        },
+    ]
+}
