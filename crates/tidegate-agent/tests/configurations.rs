@@ -72,6 +72,16 @@ fn every_example_is_valid_without_a_warning() {
 }
 
 #[test]
+fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
+    let document = include_str!("../../../docs/contracts.md");
+    let (_, in_serve) = document.split_once("\n## In serve\n").unwrap();
+    let text = in_serve.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(said(text), "\n");
+    let pool = &parse(text).unwrap().gateway.pools[0];
+    assert!(pool.exports.iter().all(|export| export.contract.is_some()), "{text}");
+}
+
+#[test]
 fn the_agents_example_is_valid_without_a_warning() {
     let config = AgentConfig::parse("agent.toml", include_str!("../../../docs/examples/agent.toml")).unwrap();
     assert_eq!((config.resources.len(), config.warnings.len()), (2, 0));
