@@ -57,9 +57,14 @@ impl TokenBucket {
 
     /// Changes rate and burst from `now` on. What the bucket holds stays, up to the new burst.
     pub fn set(&mut self, rate: Rate, burst: u64, now: Instant) {
+        self.set_in_ticks(rate, burst, 0, now);
+    }
+
+    /// The same for who fills it in ticks of so many nanoseconds: what comes with one fits beside the burst.
+    pub(crate) fn set_in_ticks(&mut self, rate: Rate, burst: u64, tick: u64, now: Instant) {
         self.fill(now);
         self.rate = rate;
-        self.capacity = capacity(burst);
+        self.capacity = capacity(burst).saturating_add(rate.0.saturating_mul(i128::from(tick)));
         self.level = self.level.min(self.capacity);
     }
 

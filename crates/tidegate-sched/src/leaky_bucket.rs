@@ -15,18 +15,18 @@ use crate::bucket::TokenBucket;
 /// dispatched, so that tokens pile up while the flow waits for its turn. Every request takes one token, whatever its
 /// size.
 ///
-/// Over any stretch of time t at most `σ + ρ·(t + tick)` requests are released. The tick is part of the bound: a stretch
-/// that begins just before one and ends with it has the bucket's contents and a whole tick's tokens. With changing
-/// rates ρ·(t + tick) is what comes in during the ticks that the stretch touches.
+/// Over any stretch of time t at most `σ + ρ·(t + 2·tick)` requests are released. The ticks are part of the bound: what
+/// came with the last may lie beside the σ that have piled up, and a stretch that begins just before one and ends with it has
+/// another. With changing rates ρ·(t + tick) is what comes in during the ticks that the stretch touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeakyBucket {
     /// ρ: tokens per second. Zero releases nothing once the bucket is empty.
     pub rate: Iops,
-    /// σ: how many tokens pile up while nothing asks for them. Zero counts as one. The bucket is full at first.
+    /// σ: how many tokens pile up while nothing asks for them. Zero counts as one. What comes with a tick fits beside them, or
+    /// no rate beyond σ per tick would be reached. The bucket is full at first.
     pub size: u32,
     /// 1/γ: tokens appear at whole multiples of this time and at no other, as many at once as the rate gives for the time
     /// since the last; zero: as they come. The multiples are counted from the first time that the scheduler was told.
-    /// What does not fit into the bucket is lost, so that no rate beyond σ per tick is reached.
     pub tick: Duration,
     /// How many released requests of the flow may wait undispatched: while so many do, none is released, and tokens pile
     /// up, to σ at most. Zero counts as one. `None`: any number, as published.
@@ -77,7 +77,7 @@ impl Outlet {
             short: Duration::ZERO,
             released: VecDeque::new(),
         };
-        outlet.set_terms(bucket);
+        outlet.set_terms(bucket, now);
         outlet
     }
 
@@ -90,12 +90,12 @@ impl Outlet {
     ) {
         self.settle(now, entered);
         self.counted = self.last_tick(now);
-        self.tokens.set(bucket.rate.into(), bucket.size.into(), self.counted);
-        self.set_terms(bucket);
+        self.set_terms(bucket, self.counted);
     }
 
-    fn set_terms(&mut self, bucket: LeakyBucket) {
+    fn set_terms(&mut self, bucket: LeakyBucket, from: Instant) {
         self.tick = u64::try_from(bucket.tick.as_nanos()).unwrap_or(u64::MAX);
+        self.tokens.set_in_ticks(bucket.rate.into(), bucket.size.into(), self.tick, from);
         self.ahead = bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
     }
 

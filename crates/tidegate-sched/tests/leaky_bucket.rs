@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_sched::{
-    Beyond, Extent, FlowConfig, FlowId, LeakyBucket, Limit, Pull, Refill, Sfq, SfqConfig, TokenBucket,
+    Beyond, Capacity, Extent, FlowConfig, FlowId, LeakyBucket, Limit, Pull, Refill, Sfq, SfqConfig,
+    TokenBucket,
 };
 use tidegate_units::{Instant, Iops, Latency, Shares, Window};
 
@@ -69,6 +70,11 @@ impl Polled {
         Some((first + self.delay).max(self.now))
     }
 
+    /// What piles up, and beside it what comes with a tick.
+    fn capacity(&self) -> u64 {
+        self.size * 1_000_000_000 + self.rate * TICK
+    }
+
     fn advance(&mut self, to: u64) {
         while self.now < to {
             let tick = (self.now / TICK + 1) * TICK;
@@ -78,7 +84,7 @@ impl Polled {
             self.short += self.short_since().map_or(0, |since| next.saturating_sub(since));
             self.now = next;
             if self.now == tick {
-                self.level = (self.level + self.rate * TICK).min(self.size * 1_000_000_000);
+                self.level = (self.level + self.rate * TICK).min(self.capacity());
             }
             self.release();
         }
@@ -163,7 +169,7 @@ proptest! {
                     scheduler.set_bucket(flow, Some(bucket(rate as f64, size, ahead)), now(&oracle)).unwrap();
                     (oracle.rate, oracle.size) = (rate, u64::from(size.max(1)));
                     oracle.ahead = ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
-                    oracle.level = oracle.level.min(oracle.size * 1_000_000_000);
+                    oracle.level = oracle.level.min(oracle.capacity());
                     oracle.release();
                 }
                 Step::Delay(delay) => {
@@ -196,9 +202,12 @@ proptest! {
         let mut now = 0;
         // When each rate began, and when each request was released.
         let (mut rates, mut releases) = (vec![(0, 1.0)], Vec::new());
+        // What a tick brings beside what has piled up.
+        let mut most: f64 = 0.0;
         for (rate, pause, requests) in changes {
             scheduler.set_bucket(flow, Some(terms(rate)), at(now)).unwrap();
             rates.push((now, rate));
+            most = most.max(rate * tick as f64 / 1e9);
             for _ in 0..requests {
                 let _full = scheduler.enqueue(flow, at(now), (), Extent::default());
             }
@@ -219,7 +228,7 @@ proptest! {
         let ends: Vec<f64> = releases.iter().map(|&release| tokens_until(release)).collect();
         for (from, begin) in begins.iter().enumerate() {
             for (more, end) in ends[from..].iter().enumerate() {
-                let (released, tokens) = ((more + 1) as f64, f64::from(size) + end - begin);
+                let (released, tokens) = ((more + 1) as f64, f64::from(size) + most + end - begin);
                 prop_assert!(released <= tokens + 1e-6, "{released} released, {tokens} tokens");
             }
         }
@@ -308,6 +317,21 @@ fn tokens_come_with_the_tick() {
     let continuous = LeakyBucket { tick: Duration::ZERO, ..bucket(3_000.0, 4, None) };
     scheduler.set_bucket(flow, Some(continuous), ms(1)).unwrap();
     assert_eq!(scheduler.pull(ms(1)), Pull::NotBefore(at(1_333_334)));
+}
+
+/// A rate of many tokens per tick is reached whatever σ is.
+#[test]
+fn a_small_bucket_does_not_bound_the_rate() {
+    for rate in [999.0, 1_500.0, 2_500.0, 50_000.0] {
+        let mut scheduler = scheduler(1e6);
+        let wide = Capacity { requests: u32::MAX, ..Capacity::default() };
+        let flow =
+            scheduler.add_flow(&FlowConfig { capacity: wide, ..through(bucket(rate, 1, Some(2))) }, ms(0));
+        enqueue(&mut scheduler, flow, 60_000, ms(0));
+        let released: usize = (1..=1_000).map(|millis| go(&mut scheduler, ms(millis)).len()).sum();
+        // In all ticks but the last, whose tokens may still be there, and the one in the bucket at first.
+        assert!((released as f64 - rate).abs() <= rate / 1_000.0 + 2.0, "{released} at {rate}/s");
+    }
 }
 
 #[test]

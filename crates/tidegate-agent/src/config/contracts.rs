@@ -4,13 +4,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tidegate_config::{Report, Section};
-use tidegate_control::{IntegralConfig, Law, LoopConfig};
+use tidegate_control::{Law, LoopConfig};
 use tidegate_gateway::{ExportConfig, Release};
-use tidegate_units::{Iops, Latency};
+use tidegate_units::Latency;
 
 use super::pool::NamedExport;
 
 pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
+
+/// With longer ones a rate is a burst and a pause.
+const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 /// Where in an export things are that only one kind of law knows.
 pub(super) struct Places {
@@ -30,6 +33,9 @@ pub(super) fn release(pool: &Section<'_>, report: &mut Report<'_>) -> Release {
     let Some(section) = pool.table("release", RELEASE_KEYS, report) else { return release };
     if let Some(tick) = section.parsed::<Latency>("tick", report) {
         release.tick = tick.value.to_duration();
+        if release.tick > LONGEST_TICK {
+            report.error(&tick.span, "`tick` must be at most 1s");
+        }
     }
     if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
         release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
@@ -41,14 +47,13 @@ pub(super) fn release(pool: &Section<'_>, report: &mut Report<'_>) -> Release {
 pub(super) fn check(
     pool: &Section<'_>,
     law: Option<&LoopConfig>,
-    release: Release,
     exports: &[NamedExport],
     report: &mut Report<'_>,
 ) {
     match law.map(|law| law.law) {
-        Some(Law::Integral(integral)) => {
+        Some(Law::Integral(_)) => {
             alone(pool, report);
-            exports.iter().for_each(|export| kept(export, &integral, release, report));
+            exports.iter().for_each(|export| kept(export, report));
         }
         None if is_unclear(pool) => {}
         _ => without_effect(pool, exports, report),
@@ -76,8 +81,8 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
 }
 
 /// Whether an export's promise can be kept, as far as its own keys tell.
-fn kept(export: &NamedExport, integral: &IntegralConfig, release: Release, report: &mut Report<'_>) {
-    let ExportConfig { name, contract, limit, protected, bucket, .. } = &export.config;
+fn kept(export: &NamedExport, report: &mut Report<'_>) {
+    let ExportConfig { name, contract, limit, protected, .. } = &export.config;
     if let Some(place) = &export.places.reservation {
         report.error_with_help(
             place,
@@ -85,20 +90,7 @@ fn kept(export: &NamedExport, integral: &IntegralConfig, release: Release, repor
             "promise the rate: `contract = { iops = …, response_time = … }`",
         );
     }
-    let Some((contract, place)) = contract.zip(export.places.contract.as_ref()) else {
-        let most = greatest(*bucket, release.tick);
-        if integral.floor > most && !protected {
-            report.error_with_help(
-                &export.name.span,
-                format!(
-                    "export `{name}` cannot have the floor rate of {}: a bucket of {bucket} per `tick` lets {most} through",
-                    integral.floor
-                ),
-                "shorten `release.tick`",
-            );
-        }
-        return;
-    };
+    let Some((contract, place)) = contract.zip(export.places.contract.as_ref()) else { return };
     if let Some(limit) = limit.and_then(|limit| limit.iops)
         && limit < contract.iops()
     {
@@ -117,26 +109,7 @@ fn kept(export: &NamedExport, integral: &IntegralConfig, release: Release, repor
             "it goes before all others, however much it asks for; the others leave it what is promised, and what is late is \
              counted",
         );
-        return;
     }
-    let most = greatest(*bucket, release.tick);
-    if contract.iops() > most {
-        let needed = (contract.iops().per_second() * release.tick.as_secs_f64()).ceil();
-        report.error_with_help(
-            place,
-            format!(
-                "the contract promises {}, and its bucket lets no more than {most} through: {bucket} per `tick` of {}",
-                contract.iops(),
-                Latency::from(release.tick),
-            ),
-            format!("say `bucket = {needed}` or more, for surplus more than that, or shorten `release.tick`"),
-        );
-    }
-}
-
-/// The most that a bucket releases over time: what does not fit into it between two ticks is lost.
-fn greatest(bucket: u32, tick: Duration) -> Iops {
-    if tick.is_zero() { Iops::new(f64::MAX) } else { Iops::new(f64::from(bucket) / tick.as_secs_f64()) }
 }
 
 fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut Report<'_>) {

@@ -103,7 +103,7 @@ pub(super) fn read(
         );
     }
     let release = contracts::release(section, &mut context.report);
-    contracts::check(section, law.as_ref(), release, &exports, &mut context.report);
+    contracts::check(section, law.as_ref(), &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);
         upstream::warn_about_shared(&exports, &mut context.report);

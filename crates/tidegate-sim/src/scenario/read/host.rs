@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use tidegate_config::law::{self, Laws};
 use tidegate_config::{Report, Section};
@@ -41,6 +42,9 @@ pub(super) const KEYS: &[&str] = &[
     "down",
     "reported_factor",
 ];
+
+/// As of a pool of the gateway.
+const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
 
@@ -167,6 +171,9 @@ fn release(table: &Section<'_>, report: &mut Report<'_>) -> Release {
     let Some(section) = table.table("release", RELEASE_KEYS, report) else { return release };
     if let Some(tick) = section.parsed::<Latency>("tick", report) {
         release.tick = tick.value.to_duration();
+        if release.tick > LONGEST_TICK {
+            report.error(&tick.span, "`tick` must be at most 1s");
+        }
     }
     if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
         release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
