@@ -247,6 +247,6 @@ fn reproduce_judges_and_leaves_report_and_series() {
     assert!(page.contains("1 of 1 experiments agree") && page.contains("<polyline"));
     assert!(!page.contains("<script") && !page.contains("http"), "the page needs nothing else");
     let series = fs::read_to_string(folder.path().join("series/parda.eq3.eq3.csv")).unwrap();
-    assert!(series.starts_with("time_s,host,consumer,window,beta,"));
+    assert!(series.starts_with("time_s,host,consumer,window,rate,beta,"));
     assert_eq!(series.lines().count(), 1 + 4 * 400, "four machines for 400 s");
 }
