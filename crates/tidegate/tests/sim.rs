@@ -266,7 +266,7 @@ fn parquet_has_the_values_of_the_csv() {
             }
         }
     }
-    assert_eq!(numbers + missing, 60 * 13);
+    assert_eq!(numbers + missing, 60 * 14);
     assert!(missing > 18, "who is off has no response time: {missing}");
 }
 
