@@ -13,8 +13,8 @@ use tidegate_agent::agent::AgentConfig;
 use tidegate_agent::config::{Config, ConfigError, Severity};
 use tidegate_control::{IntegralConfig, KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig};
-use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits, Release};
-use tidegate_sched::Discipline;
+use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
+use tidegate_sched::{Discipline, Release};
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {

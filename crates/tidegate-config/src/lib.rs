@@ -2,8 +2,8 @@
 //!
 //! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which words it
 //! is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim` scenarios. What both
-//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`] of a resource and the [`contract`] of a
-//! consumer, which have the same keys wherever they are written.
+//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`] of a resource, how it [`release`]s requests, and
+//! the [`contract`] of a consumer, which have the same keys wherever they are written.
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};
@@ -22,6 +22,7 @@ pub mod contract;
 mod finding;
 pub mod law;
 mod nearest;
+pub mod release;
 mod section;
 mod source;
 

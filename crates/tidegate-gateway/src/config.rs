@@ -11,7 +11,7 @@ use thiserror::Error;
 use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_nbd::ExportName;
-use tidegate_sched::{Discipline, Limit};
+use tidegate_sched::{Discipline, Limit, Release};
 use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName, Shares};
 
 /// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
@@ -172,22 +172,6 @@ impl PoolConfig {
     }
 }
 
-/// How leaky buckets release requests into the scheduler ([`LeakyBucket`](tidegate_sched::LeakyBucket)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
-    /// Tokens come at whole multiples of this; zero: at any time.
-    pub tick: Duration,
-    /// How many requests of an export may be released and wait for their turn; `None`: any number.
-    pub ahead: Option<u32>,
-}
-
-impl Default for Release {
-    /// Every millisecond (Lee §4.1), and two ahead.
-    fn default() -> Self {
-        Self { tick: Duration::from_millis(1), ahead: Some(2) }
-    }
-}
-
 /// Where a pool's data is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendConfig {
@@ -292,9 +276,6 @@ pub struct ExportConfig {
 }
 
 impl ExportConfig {
-    /// σ where nothing is said, as in the simulator: what comes at once comes late.
-    pub const DEFAULT_BUCKET: u32 = 2;
-
     /// A writable export with default shares and no limit.
     #[must_use]
     pub fn new(name: ConsumerName, store: ExportStore) -> Self {
@@ -308,7 +289,7 @@ impl ExportConfig {
             reservation: None,
             limit: None,
             contract: None,
-            bucket: Self::DEFAULT_BUCKET,
+            bucket: Release::USUAL_SIZE,
         }
     }
 }

@@ -38,7 +38,7 @@ mod worker;
 
 pub use config::{
     BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
-    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Release, Replay, UpstreamConfig,
+    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Replay, UpstreamConfig,
 };
 pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
 pub use histogram::{FineHistogram, Histogram, LogLinear};

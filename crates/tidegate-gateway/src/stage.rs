@@ -8,10 +8,12 @@ use tidegate_control::{
     Observation, Operations, Outstanding, combine,
 };
 use tidegate_nbd::Operation;
-use tidegate_sched::{Capacity, CostModel, Discipline, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_sched::{
+    Capacity, CostModel, Discipline, Extent, FlowConfig, FlowId, Pull, Release, Sfq, SfqConfig,
+};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Window};
 
-use crate::config::{ExportConfig, PoolConfig, Release};
+use crate::config::{ExportConfig, PoolConfig};
 use crate::peers::Peers;
 use crate::request::Request;
 use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot};

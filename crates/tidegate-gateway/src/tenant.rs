@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use tidegate_control::{ConsumerObservation, Contract};
-use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Sfq};
+use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Release, Sfq};
 use tidegate_units::{Instant, Iops, Latency};
 
-use crate::config::{ExportConfig, Release};
+use crate::config::ExportConfig;
 use crate::histogram::FineHistogram;
 use crate::stats::{ContractSnapshot, TenantSnapshot};
 
@@ -63,7 +63,7 @@ impl Tenant {
         now: Instant,
     ) -> Self {
         let rate = config.contract.map_or(floor, |contract| contract.iops());
-        let terms = LeakyBucket { rate, size: config.bucket, tick: release.tick, ahead: release.ahead };
+        let terms = release.bucket(rate, config.bucket);
         let mut tenant = Self {
             promise: None,
             bucket: (held && !config.protected).then_some(terms),
@@ -80,8 +80,7 @@ impl Tenant {
 
     /// Takes new terms. The bucket follows with the law's next step.
     pub(crate) fn reconfigure(&mut self, config: &ExportConfig, release: Release, now: Instant) {
-        self.terms =
-            LeakyBucket { size: config.bucket, tick: release.tick, ahead: release.ahead, ..self.terms };
+        self.terms = release.bucket(self.terms.rate, config.bucket);
         match (&mut self.promise, config.contract) {
             (Some(promise), Some(contract)) => promise.contract = contract,
             (promise, contract) => {

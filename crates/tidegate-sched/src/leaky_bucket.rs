@@ -36,6 +36,33 @@ pub struct LeakyBucket {
     pub ahead: Option<u32>,
 }
 
+/// How the [buckets](LeakyBucket) of a scheduler release requests, those of all flows alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Tokens come at whole multiples of this; zero: at any time.
+    pub tick: Duration,
+    /// How many requests of a flow may be released and wait for their turn; `None`: any number.
+    pub ahead: Option<u32>,
+}
+
+impl Release {
+    /// The usual σ. What is released at once waits for itself: with as few as two, who is back from a pause is hardly late by that.
+    pub const USUAL_SIZE: u32 = 2;
+
+    /// A bucket of a flow.
+    #[must_use]
+    pub const fn bucket(self, rate: Iops, size: u32) -> LeakyBucket {
+        LeakyBucket { rate, size, tick: self.tick, ahead: self.ahead }
+    }
+}
+
+impl Default for Release {
+    /// Every millisecond (Lee §4.1), and two ahead.
+    fn default() -> Self {
+        Self { tick: Duration::from_millis(1), ahead: Some(2) }
+    }
+}
+
 /// How a flow stands at its [`LeakyBucket`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BucketStatus {

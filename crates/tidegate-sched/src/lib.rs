@@ -48,7 +48,7 @@ pub use discipline::{Discipline, Refill};
 pub use error::{CompleteError, Refusal, Refused, UnknownFlow};
 pub use flow::{Capacity, Extent, FlowConfig, FlowId, FlowStatus};
 pub use lane::Batch;
-pub use leaky_bucket::{BucketStatus, LeakyBucket};
+pub use leaky_bucket::{BucketStatus, LeakyBucket, Release};
 pub use limit::{Beyond, Limit};
 pub use reservation::ReservedService;
 pub use sfq::{Pull, Sfq, SfqConfig};

@@ -1,19 +1,12 @@
 //! Contracts and the law that keeps them: what fits together, and what has no effect.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use tidegate_config::{Report, Section};
 use tidegate_control::{Law, LoopConfig};
-use tidegate_gateway::{ExportConfig, Release};
-use tidegate_units::Latency;
+use tidegate_gateway::ExportConfig;
 
 use super::pool::NamedExport;
-
-pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
-
-/// With longer ones a rate is a burst and a pause.
-const LONGEST_TICK: Duration = Duration::from_secs(1);
 
 /// Where in an export things are that only one kind of law knows.
 pub(super) struct Places {
@@ -25,22 +18,6 @@ impl Places {
     pub(super) fn of(export: &Section<'_>) -> Self {
         Self { contract: export.key_span("contract"), reservation: export.key_span("reservation") }
     }
-}
-
-/// How requests are released.
-pub(super) fn release(pool: &Section<'_>, report: &mut Report<'_>) -> Release {
-    let mut release = Release::default();
-    let Some(section) = pool.table("release", RELEASE_KEYS, report) else { return release };
-    if let Some(tick) = section.parsed::<Latency>("tick", report) {
-        release.tick = tick.value.to_duration();
-        if release.tick > LONGEST_TICK {
-            report.error(&tick.span, "`tick` must be at most 1s");
-        }
-    }
-    if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
-        release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
-    }
-    release
 }
 
 /// Checks a pool's exports and keys against its law.

@@ -267,7 +267,7 @@ mod tests {
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
         ("### `[pool.NAME.integral]`", law::INTEGRAL_KEYS),
-        ("### `release`", contracts::RELEASE_KEYS),
+        ("### `release`", tidegate_config::release::KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
         ("### `limit`", export::LIMIT_KEYS),

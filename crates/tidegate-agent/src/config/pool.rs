@@ -1,7 +1,7 @@
 //! `[pool.NAME]`.
 
 use tidegate_config::law::{self, Laws};
-use tidegate_config::{Given, Report, Section};
+use tidegate_config::{Given, Report, Section, release};
 use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
@@ -102,7 +102,7 @@ pub(super) fn read(
             "protect no export of this pool, or say `set_point = 0.8`",
         );
     }
-    let release = contracts::release(section, &mut context.report);
+    let release = release::read(section, &mut context.report);
     contracts::check(section, law.as_ref(), &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);

@@ -12,7 +12,7 @@ use tidegate_nbd::transmission::Command as Nbd;
 use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 
 use super::*;
-use crate::config::{PoolLimits, Release};
+use crate::config::PoolLimits;
 use raw::Raw;
 
 fn pool(name: &str, directory: &std::path::Path) -> PoolConfig {
@@ -31,7 +31,7 @@ fn poison() -> Command {
     Command::Change(Box::new(PoolChange {
         depth: 1,
         law: Some(law),
-        release: Release::default(),
+        release: tidegate_sched::Release::default(),
         limits: PoolLimits::default(),
         changed: Vec::new(),
         added: Vec::new(),

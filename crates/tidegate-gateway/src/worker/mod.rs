@@ -24,7 +24,7 @@ use tidegate_units::Instant;
 use crate::backend::{Emulated, Finished, Progress, Volume, errno};
 use crate::buffer::BufferPool;
 use crate::clock::Clock;
-use crate::config::{ExportConfig, PoolConfig, PoolLimits, Release};
+use crate::config::{ExportConfig, PoolConfig, PoolLimits};
 use crate::directory::{Door, Pin};
 use crate::memory::Memory;
 use crate::peers::Peers;
@@ -61,7 +61,7 @@ pub(crate) enum Command {
 pub(crate) struct PoolChange {
     pub(crate) depth: u32,
     pub(crate) law: Option<LoopConfig>,
-    pub(crate) release: Release,
+    pub(crate) release: tidegate_sched::Release,
     pub(crate) limits: PoolLimits,
     pub(crate) changed: Vec<(u64, ExportConfig)>,
     pub(crate) added: Vec<NewExport>,

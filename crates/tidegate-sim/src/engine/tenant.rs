@@ -43,7 +43,7 @@ impl Tenant {
     /// It begins at what was promised to it, or at `floor` (Lee, table 1).
     pub(super) fn new(vm: &Vm, host: &Host, floor: Iops, held: bool) -> Self {
         let rate = vm.contract.map_or(floor, |contract| contract.iops());
-        let terms = LeakyBucket { rate, size: vm.bucket, tick: host.release.tick, ahead: host.release.ahead };
+        let terms = host.release.bucket(rate, vm.bucket);
         Self {
             contract: vm.contract,
             bucket: (held && !vm.protected).then_some(terms),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
-use tidegate_sched::{Batch, Cost, Discipline, Limit};
+use tidegate_sched::{Batch, Cost, Discipline, Limit, Release};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
 pub use read::{DEVICE_KEYS, Files, InvalidScenario, SpanError, device, schema};
@@ -164,22 +164,6 @@ impl Host {
     pub const DEFAULT_DEPTH: u32 = 64;
 }
 
-/// How leaky buckets release requests into their scheduler ([`LeakyBucket`](tidegate_sched::LeakyBucket)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
-    /// Tokens come at whole multiples of this; zero: at any time.
-    pub tick: Duration,
-    /// How many requests of a virtual machine may be released and wait for their turn; `None`: any number.
-    pub ahead: Option<u32>,
-}
-
-impl Default for Release {
-    /// Every millisecond (Lee §4.1), and two ahead.
-    fn default() -> Self {
-        Self { tick: Duration::from_millis(1), ahead: Some(2) }
-    }
-}
-
 /// Whose response times a law steers by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignalSource {
@@ -228,9 +212,6 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// What comes at once comes late: with as few as two a machine that is back from a pause hardly waits for itself.
-    pub const DEFAULT_BUCKET: u32 = 2;
-
     /// A virtual machine with 100 shares, on from beginning to end, that does nothing yet.
     #[must_use]
     pub fn new(name: ConsumerName, host: HostName, disk: Disk) -> Self {
@@ -242,7 +223,7 @@ impl Vm {
             reservation: None,
             limit: None,
             contract: None,
-            bucket: Self::DEFAULT_BUCKET,
+            bucket: Release::USUAL_SIZE,
             disks: vec![disk],
             workloads: Vec::new(),
             on: vec![Span::ALWAYS],

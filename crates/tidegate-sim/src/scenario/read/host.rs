@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use tidegate_config::law::{self, Laws};
-use tidegate_config::{Report, Section};
+use tidegate_config::{Report, Section, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Batch, Cost, Discipline};
 use tidegate_units::{Bytes, HostName, Latency, ResourceName};
 
 use super::{Context, Span, array, copies};
 use crate::engine::GREATEST_DEPTH;
-use crate::scenario::{Host, Release, Scenario, Scope, SignalSource};
+use crate::scenario::{Host, Scenario, Scope, SignalSource};
 
 pub(super) const KEYS: &[&str] = &[
     "count",
@@ -42,11 +41,6 @@ pub(super) const KEYS: &[&str] = &[
     "down",
     "reported_factor",
 ];
-
-/// As of a pool of the gateway.
-const LONGEST_TICK: Duration = Duration::from_secs(1);
-
-pub(super) const RELEASE_KEYS: &[&str] = &["tick", "ahead"];
 
 pub(super) const BATCH_KEYS: &[&str] = &["locality", "requests", "ios"];
 
@@ -124,7 +118,7 @@ fn host(
     let disciplines = [("sfq", Discipline::StartTags), ("yfq", Discipline::FinishTags)];
     host.discipline =
         table.choice("scheduler", &disciplines, report).map_or(host.discipline, |given| given.value);
-    host.release = release(table, report);
+    host.release = release::read(table, report);
     without_effect(table, host.law.as_ref(), report);
     if let Some(phase) = table.parsed::<Latency>("phase", report) {
         host.phase = phase.value.to_duration();
@@ -164,21 +158,6 @@ fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Re
             report.warning(&span, format!("`{key}` has no effect"), format!("{} has no law", table.what()));
         }
     }
-}
-
-fn release(table: &Section<'_>, report: &mut Report<'_>) -> Release {
-    let mut release = Release::default();
-    let Some(section) = table.table("release", RELEASE_KEYS, report) else { return release };
-    if let Some(tick) = section.parsed::<Latency>("tick", report) {
-        release.tick = tick.value.to_duration();
-        if release.tick > LONGEST_TICK {
-            report.error(&tick.span, "`tick` must be at most 1s");
-        }
-    }
-    if let Some(ahead) = section.whole("ahead", 0..=65_536, report) {
-        release.ahead = u32::try_from(ahead.value).ok().filter(|ahead| *ahead > 0);
-    }
-    release
 }
 
 fn batch(table: &Section<'_>, report: &mut Report<'_>) -> Option<Batch> {

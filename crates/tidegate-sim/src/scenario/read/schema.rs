@@ -1,7 +1,7 @@
 //! The schema of a scenario, as data: which tables there are, with which keys.
 
 use super::{ROOT_KEYS, array, host, network, vm, workload};
-use tidegate_config::{contract, law};
+use tidegate_config::{contract, law, release};
 
 /// The JSON schema of a scenario's document, as it is published in `docs/scenarios.schema.json`.
 pub const JSON: &str = include_str!("../../../../../docs/scenarios.schema.json");
@@ -26,7 +26,7 @@ pub const TABLES: &[Table] = &[
     Table { name: "window", keys: law::WINDOW_KEYS },
     Table { name: "pid", keys: law::PID_KEYS },
     Table { name: "integral", keys: law::INTEGRAL_KEYS },
-    Table { name: "release", keys: host::RELEASE_KEYS },
+    Table { name: "release", keys: release::KEYS },
     Table { name: "batch", keys: host::BATCH_KEYS },
     Table { name: "vm", keys: vm::KEYS },
     Table { name: "limit", keys: vm::LIMIT_KEYS },
