@@ -206,7 +206,7 @@ const LEE: &[Difference] = &[
     },
     Difference {
         experiment: "lee.case3",
-        because: "Who is held for the other's return is late as in the paper, 11.4 % of W1's for 12 and 18.8 % of W2's for 19. Who returns is late more often here, because it finds its bucket full and waits for its own burst: with buckets that hold one token it is 10.4 % of W2's (the paper: 6) and 3.1 % of W1's (3). That the paper's buckets were not full after a pause is not in its text.",
+        because: "Who is held for the other's return is late as in the paper, 11.4 % of W1's for 12 and 18.8 % of W2's for 19. Who returns is late more often here, because it finds its bucket full and waits for its own burst: with buckets that hold one token it is 10.4 % of W2's (the paper: 6) and 3.1 % of W1's (3). That the paper's buckets were not full after a pause is not in its text. Control periods begin with the pulses here; where they do not, it is down to 15 % of W2's (`lab/experiments/contracts`).",
         lies: &[
             ("w2 pulses: requests of w2 that are late", 15.1, 23.4),
             ("w1 pulses: requests of w1 that are late", 12.0, 18.4),
