@@ -10,6 +10,7 @@ mod bjorgeengen;
 mod jobs;
 mod known;
 mod lee;
+mod measure;
 mod parda;
 mod report;
 mod select;

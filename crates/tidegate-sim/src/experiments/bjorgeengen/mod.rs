@@ -16,7 +16,8 @@ mod laboratory;
 mod sharing;
 mod thresholds;
 
-use super::{Experiment, Line, Plot, RunResult, Span, Trial};
+use super::measure::{of, ratio};
+use super::{Experiment, Line, Plot, RunResult, Span};
 use crate::Sample;
 
 /// All of the paper's experiments, in its order, after the one that says how far to trust them.
@@ -32,21 +33,6 @@ pub(super) fn experiments() -> Vec<Experiment> {
         thresholds::fig16(),
         agent::agent(),
     ]
-}
-
-/// A number of a run, found by the run's name.
-fn of(
-    run: impl Into<String>,
-    measure: impl Fn(&RunResult) -> Option<f64> + Send + Sync + 'static,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync + 'static {
-    let run = run.into();
-    move |trial| measure(trial.run(&run)?)
-}
-
-/// The ratio of two measurements.
-fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
-    let below = below?;
-    (below > 0.0).then_some(above? / below)
 }
 
 /// What machines move together, in MB/s.

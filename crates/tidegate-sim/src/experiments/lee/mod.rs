@@ -26,7 +26,8 @@ use std::time::Duration;
 use tidegate_control::{IntegralConfig, IntegralVariant, Law};
 use tidegate_units::{Bytes, Instant, Latency};
 
-use super::{Experiment, Run, RunResult, Span, Trial};
+use super::measure::{of, ratio};
+use super::{Experiment, Run, RunResult, Span};
 use crate::Scenario;
 use crate::scenario::{Sizes, Span as Stretch, Workload};
 
@@ -101,21 +102,6 @@ fn late(run: &RunResult, consumer: &str) -> Option<f64> {
 /// Requests per second.
 fn iops(run: &RunResult, consumer: &str, span: Span) -> Option<f64> {
     run.mean(consumer, span, |sample| Some(sample.iops))
-}
-
-/// A number of a run, found by the run's name.
-fn of(
-    run: impl Into<String>,
-    measure: impl Fn(&RunResult) -> Option<f64> + Send + Sync + 'static,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync + 'static {
-    let run = run.into();
-    move |trial| measure(trial.run(&run)?)
-}
-
-/// The ratio of two measurements.
-fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
-    let below = below?;
-    (below > 0.0).then_some(above? / below)
 }
 
 /// A run that is the paper's, and the same with what is beyond it.

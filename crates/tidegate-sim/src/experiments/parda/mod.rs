@@ -29,7 +29,8 @@ mod placement;
 mod requests;
 mod simulated;
 
-use super::{Experiment, Line, Plot, RunResult, Span, Trial};
+use super::measure::{of, ratio};
+use super::{Experiment, Line, Plot, RunResult, Span};
 use crate::{Sample, Scenario};
 
 /// All of the paper's experiments, in its order.
@@ -75,20 +76,6 @@ fn uncontrolled(scenario: &mut Scenario) {
     for host in &mut scenario.hosts {
         host.law = None;
     }
-}
-
-/// A run by its name, and something measured in it.
-fn of(
-    run: &'static str,
-    measure: impl Fn(&RunResult) -> Option<f64> + Send + Sync + 'static,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync + 'static {
-    move |trial| measure(trial.run(run)?)
-}
-
-/// The ratio of two measurements.
-fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
-    let below = below?;
-    (below > 0.0).then_some(above? / below)
 }
 
 /// The mean of several measurements; of all or of none.
