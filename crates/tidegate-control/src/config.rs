@@ -32,7 +32,7 @@ pub struct LoopConfig {
     pub interval: Duration,
     /// Which law, and its parameters.
     pub law: Law,
-    /// How the signal is smoothed. Of the integral law: not at all, since it takes the mean of a control period.
+    /// How the signal is smoothed. Of the integral law: not at all, since it takes each control period as it is.
     pub smoothing: Smoothing,
     /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
     /// request size is not taken for a change of load. A promise to protected reads is about their real response
@@ -227,9 +227,7 @@ pub enum LoopConfigError {
     #[error("contracts are about response times as they are: without `normalise`")]
     ContractsAreNotScaled,
     /// An average over more than the control period would answer late, and the gain is not chosen for that.
-    #[error(
-        "the integral law takes the mean of each interval as it is: without `smoothing` and `past_weight`"
-    )]
+    #[error("the integral law takes each interval as it is: without `smoothing` and `past_weight`")]
     ContractsAreNotSmoothed,
     /// A parameter of the automatic choice.
     #[error(transparent)]

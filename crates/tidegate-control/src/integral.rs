@@ -1,8 +1,8 @@
 //! The integral law of Lee, Nam, Jung, Jung and Park, *Regulating I/O Performance of Shared Storage with a Control Theoretical
 //! Approach*, equations 1 and 2: the rate of one consumer.
 //!
-//! The paper's RT_i(k), "the current response time" of a control period, is taken for the mean over the requests that completed
-//! in it, each from its release by the leaky bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
+//! The paper's RT_i(k), "the current response time" of a control period, is a [`Statistic`] of the requests that completed in it,
+//! each from its release by the leaky bucket to its completion. Its reference is RT^E (§4.3), not rt_i as in equation 1.
 
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};

@@ -21,7 +21,8 @@ pub struct RateDecision {
     pub contract: Option<Contract>,
     /// What its own requests said.
     pub input: Input,
-    /// The mean time from the release of its requests to their completion. `None` without samples.
+    /// What its requests took from their release to their completion, by the law's [`Statistic`](crate::Statistic). `None` without
+    /// samples.
     pub measured: Option<Latency>,
     /// What that was compared with: RT^E of its contract; without one the loop's set point, or the least RT^E of those with a
     /// contract who are active, if that is less.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tidegate_control::{
     Action, Bound, Commands, ConsumerObservation, Contract, ControlLoop, ControllerGain, Decision, Input,
     IntegralConfig, IntegralVariant, KneeConfig, Law, LoopConfig, Observation, Operations, Output,
-    Outstanding, Pole, ProcessGain, RateDecision, SignalChoice, Smoothing, gain_for,
+    Outstanding, Pole, ProcessGain, RateDecision, SignalChoice, Smoothing, Statistic, gain_for,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
@@ -383,6 +383,36 @@ fn surplus_is_given_back_at_once_when_somebody_with_a_contract_returns() {
     assert!(slow.rates[0].rate.per_second() > 66.0 && slow.gave_way.is_none(), "{slow}");
     let alone = IntegralVariant { give_way: true, ..IntegralVariant::LITERAL };
     assert!(return_of_the_second(alone).1.gave_way.is_some());
+}
+
+#[test]
+fn what_a_pause_leaves_is_taken_over_at_once() {
+    let rates = |variant| {
+        let mut run = return_of_the_second(variant).0;
+        let alone = || vec![busy("w1", Some(first()), 52, first().expected()), quiet("w2", Some(second()))];
+        // The idle half-life is two seconds, and a control period one.
+        let before = run.step(alone()).1.rates[0].clone();
+        (before, run.step(alone()).1.rates[0].clone())
+    };
+    let (before, after) = rates(IntegralVariant::IMPROVED);
+    assert!(before.rate.per_second() < 53.0, "{before:?}");
+    // 95 % of the 72 IO/s that were sustained, or somewhat less since.
+    assert!(after.rate.per_second() > 60.0 && after.rate.per_second() <= 0.95 * 72.5, "{after:?}");
+    assert_eq!(after.bound, Some(Bound::Departure));
+    let (_, slow) = rates(IntegralVariant { take_over: false, ..IntegralVariant::IMPROVED });
+    assert!(slow.rate.per_second() < 53.0, "{slow:?}");
+}
+
+#[test]
+fn what_is_compared_is_the_percentile_where_it_is_measured_and_wanted() {
+    let consumer =
+        ConsumerObservation { release_to_completion: Some(ms(60)), ..busy("w1", Some(first()), 40, ms(20)) };
+    let measured = |statistic| {
+        let mut run = Run::new(IntegralConfig { statistic, ..IntegralConfig::default() });
+        run.one(consumer.clone()).measured
+    };
+    assert_eq!(measured(Statistic::Percentile95), Some(ms(60)));
+    assert_eq!(measured(Statistic::Mean), Some(ms(20)));
 }
 
 #[test]
