@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::heap::{Heap, Wrapping};
+use crate::tournament::Wrapping;
 
 /// Which tag of the requests at the heads of the flows decides who goes next; the least one goes.
 ///
@@ -45,19 +45,19 @@ pub enum Refill {
     InBatches,
 }
 
-/// What YFQ's virtual work function depends on. What searches the heap stays out of line: inlined it would cost who goes
+/// What YFQ's virtual work function depends on. What changes the order stays out of line: inlined it would cost who goes
 /// by start tags a part of his decisions' speed.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// Ready flows, by the start tag of their head.
-    waiting: Heap<Wrapping>,
+    waiting: Wrapping,
     /// Start tag of the request that the tags chose last, while anything is outstanding.
     serving: Option<u128>,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { waiting: Heap::new(), serving: None }
+        Self { waiting: Wrapping::new(), serving: None }
     }
 }
 

@@ -298,6 +298,32 @@ impl<T> Flow<T> {
         }
     }
 
+    /// Takes out the requests that are gone, after [`settle_bucket`](Self::settle_bucket). Says what they are, and the sum of their
+    /// sizes.
+    pub(crate) fn cancel(&mut self, mut gone: impl FnMut(&T) -> bool) -> (Vec<T>, u64) {
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        let mut terms = self.terms.as_deref_mut();
+        if let Some(terms) =
+            terms.as_deref_mut().filter(|_| self.queue.front().is_some_and(|head| gone(&head.request)))
+        {
+            terms.limited_until = Instant::ZERO;
+        }
+        for queued in std::mem::take(&mut self.queue) {
+            if gone(&queued.request) {
+                if let Some(bucket) = terms.as_deref_mut().and_then(|terms| terms.bucket.as_mut()) {
+                    // Those before it that are gone are not counted any more.
+                    bucket.cancelled(self.queue.len());
+                }
+                bytes += u64::from(queued.extent.bytes);
+                requests.push(queued.request);
+            } else {
+                self.queue.push_back(queued);
+            }
+        }
+        self.queued_bytes -= bytes;
+        (requests, bytes)
+    }
+
     pub(crate) fn bucket_status(&self, now: Instant) -> Option<BucketStatus> {
         let bucket = self.terms.as_ref()?.bucket.as_ref()?;
         Some(bucket.status(now, entered(&self.queue, self.delay)))

@@ -7,7 +7,7 @@ use tidegate_units::Bytes;
 use crate::cost::Cost;
 use crate::discipline::{Discipline, Work};
 use crate::flow::{Extent, LaneName};
-use crate::heap::{Heap, Wrapping};
+use crate::tournament::Wrapping;
 
 /// How long the scheduler stays with a flow whose requests are close to each other (PARDA §3.3: a group of
 /// I/Os "as long as they exhibit some spatial locality (within a few MB)"; the paper gives no number for
@@ -122,11 +122,11 @@ impl Lanes {
 
 /// Ready flows by the tag of their head that the [`Discipline`] goes by, and the virtual time v.
 ///
-/// Tags are 128 bits wide: the greatest step is 2⁵⁸, so they do not overflow. The heap compares their low 64
-/// bits, which is exact because tags of ready flows lie within a few such steps of each other.
+/// Tags are 128 bits wide: the greatest step is 2⁵⁸, so they do not overflow. Their low 64
+/// bits are compared, which is exact because tags of ready flows lie within a few such steps of each other.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) ready: Heap<Wrapping>,
+    pub(crate) ready: Wrapping,
     /// What v depends on with finish tags.
     work: Option<Box<Work>>,
     /// With start tags v itself, with finish tags a value that v has reached.
@@ -142,7 +142,7 @@ impl Lane {
             Discipline::StartTags => None,
             Discipline::FinishTags => Some(Box::default()),
         };
-        Self { ready: Heap::new(), work, reached: 0, greatest_finish: 0, run: None }
+        Self { ready: Wrapping::new(), work, reached: 0, greatest_finish: 0, run: None }
     }
 
     /// v: no request that arrives now starts before it.

@@ -68,6 +68,8 @@ impl Default for Release {
 pub struct BucketStatus {
     /// Requests released that wait to be dispatched.
     pub released: usize,
+    /// For how long the first of them has waited; `None` where there is none.
+    pub waited: Option<Duration>,
     /// Requests that the bucket holds back: their delay is over, and they are not released.
     pub held: usize,
     /// For how long so far the first in front of the bucket was held for want of a token, while there was room behind
@@ -151,12 +153,20 @@ impl Outlet {
         self.released.pop_front()
     }
 
+    /// The request at this place in the queue is gone, after [`settle`](Self::settle). Where it was released it makes room.
+    pub(crate) fn cancelled(&mut self, index: usize) {
+        if index < self.released.len() {
+            self.released.remove(index);
+        }
+    }
+
     pub(crate) fn status(&self, now: Instant, entered: impl Fn(usize) -> Option<Instant>) -> BucketStatus {
         let mut then = self.clone();
         then.settle(now, &entered);
         let released = then.released.len();
         let held = (released..).map_while(entered).take_while(|&entered| entered <= now).count();
-        BucketStatus { released, held, short: then.short }
+        let waited = then.released.front().map(|&released| now.saturating_since(released));
+        BucketStatus { released, waited, held, short: then.short }
     }
 
     /// Finds the releases up to now, and then what the next one waits for; `None`: for no token.

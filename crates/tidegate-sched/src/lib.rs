@@ -33,13 +33,13 @@ mod cost;
 mod discipline;
 mod error;
 mod flow;
-mod heap;
 mod lane;
 mod leaky_bucket;
 mod limit;
 mod reservation;
 mod sfq;
 mod spacing;
+mod tournament;
 mod window;
 
 pub use bucket::{Rate, TokenBucket};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_units::{Instant, Iops};
 
 use crate::cost::{COST_BITS, Cost};
-use crate::heap::{Heap, Linear};
+use crate::tournament::Tournament;
 
 /// Binary digits of a nanosecond in a reservation tag: 1/r is then exact to better than a part in a million up to
 /// ten million I/Os per second.
@@ -149,7 +149,7 @@ impl ReservedService {
 /// (mClock's tags advance by c/r each, and the earliest goes first), and none saves up more than that.
 #[derive(Debug)]
 pub(crate) struct Reservations {
-    heads: Heap<Linear>,
+    heads: Tournament,
     slip: u64,
     /// What the shares have been owed since they were last served, in cost · 2⁻⁷; negative after a large request.
     owed: i64,
@@ -157,7 +157,7 @@ pub(crate) struct Reservations {
 
 impl Reservations {
     pub(crate) fn new() -> Self {
-        Self { heads: Heap::new(), slip: 0, owed: 0 }
+        Self { heads: Tournament::new(), slip: 0, owed: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

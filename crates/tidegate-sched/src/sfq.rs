@@ -1,5 +1,6 @@
 //! Fair queueing by start tags or finish tags, with a bound on what is outstanding.
 
+mod cancel;
 mod order;
 
 use std::hint::black_box;
@@ -12,12 +13,12 @@ use crate::cost::{Cost, CostModel};
 use crate::discipline::{Discipline, Refill};
 use crate::error::{CompleteError, Refusal, Refused, UnknownFlow};
 use crate::flow::{Extent, Flow, FlowConfig, FlowId, FlowStatus, Full, LaneName, Queued};
-use crate::heap::{Heap, Linear};
 use crate::lane::{Batch, Lanes};
 use crate::leaky_bucket::LeakyBucket;
 use crate::limit::Limit;
 use crate::reservation::{Reservation, Reservations};
 use crate::spacing::Spacing;
+use crate::tournament::Tournament;
 use crate::window::{Admission, Gate};
 
 /// What holds for a scheduler as a whole.
@@ -178,7 +179,7 @@ pub struct Sfq<T> {
     generation: u32,
     lanes: Lanes,
     /// Flows whose head is not eligible yet, or only as surplus, by the time when it will be.
-    held: Heap<Linear>,
+    held: Tournament,
     reservations: Reservations,
     gate: Gate,
     spacing: Spacing,
@@ -199,7 +200,7 @@ impl<T> Sfq<T> {
             flows: Slab::with_capacity(1),
             generation: 0,
             lanes: Lanes::new(config.discipline),
-            held: Heap::new(),
+            held: Tournament::new(),
             reservations: Reservations::new(),
             gate: Gate::new(config.window, config.refill),
             spacing: Spacing::default(),
@@ -576,7 +577,7 @@ mod tests {
         }
     }
 
-    /// The heap sees only the low half of a tag; this crosses its ends.
+    /// Only the low half of a tag is compared; this crosses its ends.
     #[test]
     fn order_does_not_depend_on_where_virtual_time_stands() {
         for discipline in [Discipline::StartTags, Discipline::FinishTags] {

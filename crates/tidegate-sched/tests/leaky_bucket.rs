@@ -485,3 +485,107 @@ fn without_a_tick_it_is_the_token_bucket() {
     }
     assert_eq!(last.as_nanos() / MILLI, 297, "99 tokens and those of the bucket");
 }
+
+/// Who has hung up with a queue in front of the bucket does not hold up who comes back.
+#[test]
+fn what_is_behind_those_that_are_gone_moves_up() {
+    let mut scheduler = scheduler::<u32>(64.0);
+    let flow = scheduler.add_flow(&through(bucket(10.0, 1, Some(2))), ms(0));
+    for request in 0..300 {
+        scheduler.enqueue(flow, ms(0), request, Extent { offset: 0, bytes: 4_096 }).unwrap();
+    }
+    let first = scheduler.pull(ms(0));
+    assert!(matches!(first, Pull::Request { request: 0, .. }), "{first:?}");
+    scheduler.enqueue(flow, ms(50), 1_000, Extent { offset: 0, bytes: 4_096 }).unwrap();
+    let gone = scheduler.cancel(flow, ms(50), |&request| request < 1_000).unwrap();
+    assert_eq!(gone, (1..300).collect::<Vec<_>>());
+    assert_eq!((scheduler.queued(), scheduler.queued_bytes().get()), (1, 4_096));
+    // The token that the first took is spent: the next comes after a tenth of a second, and not after half a minute.
+    assert_eq!(scheduler.pull(ms(50)), Pull::NotBefore(ms(100)));
+    assert_eq!(scheduler.pull(ms(100)), Pull::Request { flow, request: 1_000, released: ms(100) });
+    assert!(
+        scheduler.cancel(flow, ms(100), |_| true).unwrap().is_empty(),
+        "what is dispatched is not queued"
+    );
+}
+
+#[test]
+fn the_first_that_was_released_says_how_long_it_has_waited() {
+    let mut scheduler = scheduler::<u32>(1.0);
+    let flow = scheduler.add_flow(&through(bucket(10.0, 2, Some(2))), ms(0));
+    for request in 0..4 {
+        scheduler.enqueue(flow, ms(0), request, Extent { offset: 0, bytes: 4_096 }).unwrap();
+    }
+    assert!(matches!(scheduler.pull(ms(0)), Pull::Request { .. }));
+    let waited = |scheduler: &Sfq<u32>, now| scheduler.status(flow, now).unwrap().bucket.unwrap().waited;
+    // The second one has had a token since the beginning, and the window is full.
+    assert_eq!(waited(&scheduler, ms(70)), Some(Duration::from_millis(70)));
+    let gone = scheduler.cancel(flow, ms(150), |&request| request == 1).unwrap();
+    assert_eq!(gone, [1]);
+    // The third was released when its token came.
+    assert_eq!(waited(&scheduler, ms(150)), Some(Duration::from_millis(50)));
+    scheduler.cancel(flow, ms(150), |_| true).unwrap();
+    assert_eq!(waited(&scheduler, ms(150)), None);
+}
+
+proptest! {
+    /// Against queues that know only order: what is pulled is the oldest of its flow that is not gone, what is cancelled is all of
+    /// its owner's, and none is lost or there twice.
+    #[test]
+    fn nothing_is_lost_and_nothing_overtaken_where_some_are_gone(
+        operations in prop::collection::vec((0u8..4, 0usize..3, 0u32..3), 1..200),
+        discipline in any::<bool>(),
+    ) {
+        let mut scheduler = if discipline { scheduler::<(u32, u32)>(3.0) } else {
+            Sfq::new(SfqConfig { window: Some(Window::new(3.0)), ..SfqConfig::default() })
+        };
+        let limit = Limit {
+            iops: Some(Iops::new(200.0)), bytes_per_s: None, burst: Duration::from_millis(10), beyond: Beyond::Surplus,
+        };
+        let configs = [
+            FlowConfig::default(),
+            through(bucket(300.0, 3, Some(2))),
+            FlowConfig { limit: Some(limit), reservation: Some(Iops::new(50.0)), ..FlowConfig::default() },
+        ];
+        let flows = configs.map(|config| scheduler.add_flow(&config, ms(0)));
+        let mut expected = [const { VecDeque::new() }; 3];
+        let (mut outstanding, mut number, mut now) = (VecDeque::new(), 0, 0);
+        let everything = (0..4_000).map(|at| if at % 2 == 0 { (3, 0, 0) } else { (2, 0, 0) });
+        for (what, flow, owner) in operations.into_iter().chain(everything) {
+            now += 1;
+            match what {
+                0 => {
+                    scheduler.enqueue(flows[flow], ms(now), (owner, number), Extent { offset: 0, bytes: 512 }).unwrap();
+                    expected[flow].push_back((owner, number));
+                    number += 1;
+                }
+                1 => {
+                    let gone = scheduler.cancel(flows[flow], ms(now), |request| request.0 == owner).unwrap();
+                    let (theirs, others): (Vec<_>, VecDeque<_>) = {
+                        let queue = std::mem::take(&mut expected[flow]);
+                        let (theirs, others): (VecDeque<_>, VecDeque<_>) =
+                            queue.into_iter().partition(|request: &(u32, u32)| request.0 == owner);
+                        (theirs.into(), others)
+                    };
+                    expected[flow] = others;
+                    prop_assert_eq!(gone, theirs);
+                }
+                2 => if let Some(flow) = outstanding.pop_front() {
+                    scheduler.complete(flow, ms(now)).unwrap();
+                },
+                _ => match scheduler.pull(ms(now)) {
+                    Pull::Request { flow, request, .. } => {
+                        let at = flows.iter().position(|&other| other == flow).unwrap();
+                        prop_assert_eq!(Some(request), expected[at].pop_front());
+                        outstanding.push_back(flow);
+                    }
+                    Pull::NotBefore(time) => prop_assert!(time > ms(now)),
+                    Pull::Nothing => {}
+                },
+            }
+            prop_assert_eq!(scheduler.queued(), expected.iter().map(VecDeque::len).sum::<usize>());
+            prop_assert_eq!(scheduler.queued_bytes().get(), 512 * scheduler.queued() as u64);
+        }
+        prop_assert_eq!(scheduler.queued(), 0, "all that is left goes in the end");
+    }
+}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::parse::{Grammar, ParseUnitError};
 
 /// Maps anything to a finite number in `[0, f64::MAX]`: NaN and negative to 0, +∞ to the greatest.
-pub(crate) fn saturate(value: f64) -> f64 {
+pub(crate) const fn saturate(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(0.0, f64::MAX) }
 }
 
@@ -23,7 +23,7 @@ impl Iops {
 
     /// From a number of requests per second. NaN and negative numbers become zero, +∞ the greatest number.
     #[must_use]
-    pub fn new(per_second: f64) -> Self {
+    pub const fn new(per_second: f64) -> Self {
         Self(saturate(per_second))
     }
 
@@ -31,6 +31,18 @@ impl Iops {
     #[must_use]
     pub const fn per_second(self) -> f64 {
         self.0
+    }
+
+    /// The lesser of two rates.
+    #[must_use]
+    pub const fn min(self, other: Self) -> Self {
+        Self(self.0.min(other.0))
+    }
+
+    /// The greater of two rates.
+    #[must_use]
+    pub const fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
     }
 }
 
@@ -146,6 +158,7 @@ mod tests {
         assert_eq!("500 IO/s".parse(), Ok(Iops::new(500.0)));
         assert_eq!("1.5kIO/s".parse(), Ok(Iops::new(1_500.0)));
         assert_eq!("256KiB/s".parse(), Ok(ByteRate::new(262_144.0)));
+        assert_eq!(Iops::new(2.0).max(Iops::new(3.0)), Iops::new(3.0).min(Iops::new(4.0)));
         assert_eq!(Iops::new(1_234.4).to_string(), "1234 IO/s");
         assert_eq!(ByteRate::new(40_894_464.0).to_string(), "39 MiB/s");
         assert_eq!(
