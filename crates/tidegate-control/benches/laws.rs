@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tidegate_control::{
     ConsumerObservation, ControlLoop, IntegralConfig, Law, LoopConfig, Observation, Operations, Outstanding,
-    PidConfig, WindowConfig,
+    PidConfig, SelfTuningConfig, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
@@ -38,6 +38,7 @@ fn step(criterion: &mut Criterion) {
         ("window", Law::Window(WindowConfig::default())),
         ("pid", Law::Pid(PidConfig::default())),
         ("integral", Law::Integral(IntegralConfig::default())),
+        ("self-tuning", Law::SelfTuning(SelfTuningConfig::default())),
     ];
     for (name, law) in laws {
         for consumers in [1, 10, 10_000] {

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tidegate_units::{Latency, ResourceName};
+use tidegate_units::{Iops, Latency, ResourceName};
 
+use crate::bands::Bands;
+use crate::contract::Contract;
 use crate::decision::LawKind;
 use crate::integral::{IntegralConfig, IntegralConfigError};
 use crate::knee::{KneeConfig, KneeConfigError};
 use crate::pid::{PidConfig, PidConfigError};
+use crate::self_tuning::{SelfTuningConfig, SelfTuningConfigError};
 use crate::window::{SharesOf, WindowConfig, WindowConfigError};
 
 /// How one resource is regulated.
@@ -18,21 +22,26 @@ pub struct LoopConfig {
     pub resource: ResourceName,
     /// The response time promised to the protected consumers' reads; to everyone when nobody is protected. Of the integral
     /// law: to nobody, since promises are made by contract; it is what consumers without one are held to, unless a contract is
-    /// stricter.
+    /// stricter. Of the self-tuning law: the goal of every consumer that has none of its own.
     pub target: Latency,
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
     /// point is above it half of the time.
     pub set_point_ratio: f64,
     /// Whose response times the law steers by.
     pub signal: SignalChoice,
+    /// What of these it compares with the set point. Default: their mean.
+    pub statistic: SignalStatistic,
     /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law only, and
     /// without effect while there are protected consumers: their target is a promise. Default off.
     pub knee: Option<KneeConfig>,
-    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1).
+    /// Who has which part of the throughput, as it grows. Of the self-tuning law only. Default none: all of it goes by shares.
+    pub bands: Option<Bands>,
+    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1), of the self-tuning law 1 s (Triage
+    /// §3.1).
     pub interval: Duration,
     /// Which law, and its parameters.
     pub law: Law,
-    /// How the signal is smoothed. Of the integral law: not at all, since it takes each control period as it is.
+    /// How the signal is smoothed. Of the integral and the self-tuning law: not at all, since they take each control period as it is.
     pub smoothing: Smoothing,
     /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
     /// request size is not taken for a change of load. A promise to protected reads is about their real response
@@ -56,6 +65,46 @@ pub enum SignalChoice {
     Reads,
 }
 
+/// What of the signal's response times a law compares with the set point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalStatistic {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// What half of the requests take at most.
+    P50,
+    /// What 90 % of them take at most.
+    P90,
+    /// 95 %.
+    P95,
+    /// 99 %.
+    P99,
+}
+
+impl SignalStatistic {
+    /// Every one of them, by its name in a configuration.
+    pub const NAMED: [(&str, Self); 5] = [
+        ("mean", Self::Mean),
+        ("p50", Self::P50),
+        ("p90", Self::P90),
+        ("p95", Self::P95),
+        ("p99", Self::P99),
+    ];
+
+    /// Of a hundred requests, how many take at most that long; of the mean `None`.
+    #[must_use]
+    pub const fn percent(self) -> Option<u32> {
+        match self {
+            Self::Mean => None,
+            Self::P50 => Some(50),
+            Self::P90 => Some(90),
+            Self::P95 => Some(95),
+            Self::P99 => Some(99),
+        }
+    }
+}
+
 /// A control law with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Law {
@@ -65,6 +114,9 @@ pub enum Law {
     Pid(PidConfig),
     /// The integral law (Lee): a rate for each throttled consumer, by its own response times and its own contract.
     Integral(IntegralConfig),
+    /// The self-tuning regulator (Triage): an operating point for all, by each consumer's own goal, and a rate for each throttled consumer
+    /// by [bands](LoopConfig::bands).
+    SelfTuning(SelfTuningConfig),
 }
 
 impl Law {
@@ -75,6 +127,37 @@ impl Law {
             Self::Window(_) => LawKind::Window,
             Self::Pid(_) => LawKind::Pid,
             Self::Integral(_) => LawKind::Integral,
+            Self::SelfTuning(_) => LawKind::SelfTuning,
+        }
+    }
+
+    /// How a consumer begins, where the law commands rates.
+    #[must_use]
+    pub const fn first_rate(&self) -> Option<FirstRate> {
+        match self {
+            Self::Window(_) | Self::Pid(_) => None,
+            Self::Integral(config) => Some(FirstRate::AtLeast(config.floor)),
+            Self::SelfTuning(_) => Some(FirstRate::Released),
+        }
+    }
+}
+
+/// How a consumer begins under a law that commands rates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FirstRate {
+    /// At what was promised to it, without a contract at this rate: surplus has to be found.
+    AtLeast(Iops),
+    /// Held by nothing, until the law has seen it.
+    Released,
+}
+
+impl FirstRate {
+    /// Of what is configured, what is promised. Who begins released is promised nothing, whatever its contract says.
+    #[must_use]
+    pub const fn promised(self, contract: Option<Contract>) -> Option<Contract> {
+        match self {
+            Self::AtLeast(_) => contract,
+            Self::Released => None,
         }
     }
 }
@@ -113,14 +196,16 @@ impl LoopConfig {
     pub fn new(resource: ResourceName, target: Latency, law: Law) -> Self {
         let (interval, smoothing) = match law {
             Law::Window(_) | Law::Pid(_) => (Duration::from_millis(250), Smoothing::default()),
-            Law::Integral(_) => (Duration::from_secs(1), Smoothing::NONE),
+            Law::Integral(_) | Law::SelfTuning(_) => (Duration::from_secs(1), Smoothing::NONE),
         };
         Self {
             resource,
             target,
             set_point_ratio: 0.8,
             signal: SignalChoice::default(),
+            statistic: SignalStatistic::default(),
             knee: None,
+            bands: None,
             interval,
             law,
             smoothing,
@@ -159,6 +244,9 @@ impl LoopConfig {
         {
             return Err(LoopConfigError::PastWeight(past_weight));
         }
+        if self.statistic != SignalStatistic::Mean && self.signal != SignalChoice::Reads {
+            return Err(LoopConfigError::PercentileOfReads);
+        }
         match &self.law {
             Law::Window(window) => window.validate()?,
             Law::Pid(pid) => pid.validate()?,
@@ -166,11 +254,23 @@ impl LoopConfig {
                 integral.validate()?;
                 self.validate_for_contracts()?;
             }
+            Law::SelfTuning(self_tuning) => {
+                self_tuning.validate()?;
+                if self.signal != SignalChoice::default()
+                    || self.normalise
+                    || self.smoothing != Smoothing::NONE
+                {
+                    return Err(LoopConfigError::GoalsAreTakenAsTheyAre);
+                }
+            }
         }
         if let Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }) = self.law
             && self.normalise
         {
             return Err(LoopConfigError::RequestsAreNotScaled);
+        }
+        if self.bands.is_some() && self.law.kind() != LawKind::SelfTuning {
+            return Err(LoopConfigError::BandsNeedSelfTuning);
         }
         if let Some(knee) = &self.knee {
             if self.law.kind() != LawKind::Window {
@@ -214,6 +314,9 @@ pub enum LoopConfigError {
     /// The weight of the past is out of range: with 1 nothing new would ever count.
     #[error("the weight of the past must be at least 0 and below 1, it is {0}")]
     PastWeight(f64),
+    /// Nobody counts how long each request of another signal takes.
+    #[error("the signal can be a percentile only where it is everybody's reads")]
+    PercentileOfReads,
     /// Shares are of requests as they are, and the signal is of requests scaled to one size.
     #[error("shares of requests count them as they are: without `normalise`")]
     RequestsAreNotScaled,
@@ -229,6 +332,15 @@ pub enum LoopConfigError {
     /// An average over more than the control period would answer late, and the gain is not chosen for that.
     #[error("the integral law takes each interval as it is: without `smoothing` and `past_weight`")]
     ContractsAreNotSmoothed,
+    /// The regulator models what each interval says of each consumer; an average or another signal is none of that.
+    #[error(
+        "the self-tuning law takes each consumer's requests of each interval as they are: without another signal, \
+         `normalise`, `smoothing` and `past_weight`"
+    )]
+    GoalsAreTakenAsTheyAre,
+    /// Bands divide an operating point, which no other law has.
+    #[error("bands divide the throughput that the self-tuning law finds: no other law has them")]
+    BandsNeedSelfTuning,
     /// A parameter of the automatic choice.
     #[error(transparent)]
     Knee(#[from] KneeConfigError),
@@ -241,4 +353,7 @@ pub enum LoopConfigError {
     /// A parameter of the integral law.
     #[error(transparent)]
     Integral(#[from] IntegralConfigError),
+    /// A parameter of the self-tuning law.
+    #[error(transparent)]
+    SelfTuning(#[from] SelfTuningConfigError),
 }

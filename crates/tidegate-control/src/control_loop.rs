@@ -6,7 +6,7 @@ use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use crate::command::{Commands, ConsumerCommand};
 use crate::compensation::Compensation;
-use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
 use crate::decision::{Action, Bound, Decision, Input, Output, Signal};
 use crate::ewma::Ewma;
 use crate::heard::{Heard, operations, throttled};
@@ -14,8 +14,10 @@ use crate::hosts::HostReport;
 use crate::normalise::SizeModel;
 use crate::observation::{ConsumerObservation, Observation, Operations};
 use crate::pid::{Pid, PidConfig};
+use crate::point_decision::PointDecision;
 use crate::rate_decision::{GaveWay, RateDecision};
 use crate::rates::{Period, Rates, RatesStep};
+use crate::regulators::{PointStep, Regulators, Stretch};
 use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
 use crate::window::{SharesOf, WindowLaw, active_share};
@@ -35,7 +37,8 @@ const FULL: f64 = 0.7;
 /// Silence is never read as success. When no request of the signal completed: if one has been in flight for longer
 /// than the set point, that is overload and the law is fed its age; if some are outstanding but young, nothing is
 /// known and the command is held; if none is outstanding, the command decays towards release. The integral law decides so of
-/// each consumer by its own requests, and by what was promised to it; there decay is towards that.
+/// each consumer by its own requests, and by what was promised to it; there decay is towards that. Of the self-tuning law whoever
+/// is silent has no say, and the operating point decays towards release when nobody who is held does anything.
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     config: LoopConfig,
@@ -58,6 +61,8 @@ enum LawState {
     Common(CommonLaw),
     /// A rate for each, by its own requests.
     Rates(Rates),
+    /// An operating point for all, by each one's own requests.
+    Regulators(Regulators),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,13 +77,14 @@ impl LawState {
             Law::Window(config) => Self::Common(CommonLaw::Window(WindowLaw::new(config)?)),
             Law::Pid(config) => Self::Common(CommonLaw::Pid(Pid::new(config)?)),
             Law::Integral(config) => Self::Rates(Rates::new(config)?),
+            Law::SelfTuning(config) => Self::Regulators(Regulators::new(config)?),
         })
     }
 
     fn window(&self) -> Option<&WindowLaw> {
         match self {
             Self::Common(CommonLaw::Window(law)) => Some(law),
-            Self::Common(CommonLaw::Pid(_)) | Self::Rates(_) => None,
+            Self::Common(CommonLaw::Pid(_)) | Self::Rates(_) | Self::Regulators(_) => None,
         }
     }
 }
@@ -95,7 +101,7 @@ impl CommonLaw {
                 (Action::Relax, self.unchanged())
             }
         };
-        Decided { action, step, rates: Vec::new(), gave_way: None }
+        Decided { action, step, rates: Vec::new(), gave_way: None, point: None }
     }
 
     /// What is in force, as a step that changed nothing.
@@ -177,13 +183,22 @@ struct Decided {
     step: LawStep,
     rates: Vec<RateDecision>,
     gave_way: Option<GaveWay>,
+    point: Option<PointDecision>,
 }
 
 impl From<RatesStep> for Decided {
     fn from(step: RatesStep) -> Self {
         let RatesStep { action, raw, bounded, rates, gave_way } = step;
         let bound = gave_way.is_some().then_some(Bound::Return);
-        Self { action, step: LawStep { beta: None, raw, bounded, bound }, rates, gave_way }
+        Self { action, step: LawStep { beta: None, raw, bounded, bound }, rates, gave_way, point: None }
+    }
+}
+
+impl From<PointStep> for Decided {
+    fn from(PointStep { action, bound, decision }: PointStep) -> Self {
+        let output = Output::Rate(decision.operating_point);
+        let step = LawStep { beta: None, raw: output, bounded: output, bound };
+        Self { action, step, rates: Vec::new(), gave_way: None, point: Some(decision) }
     }
 }
 
@@ -230,6 +245,7 @@ impl ControlLoop {
             (LawState::Common(CommonLaw::Window(law)), Law::Window(new)) => law.reconfigure(new)?,
             (LawState::Common(CommonLaw::Pid(law)), Law::Pid(new)) => law.reconfigure(new)?,
             (LawState::Rates(rates), Law::Integral(new)) => rates.reconfigure(new)?,
+            (LawState::Regulators(regulators), Law::SelfTuning(new)) => regulators.reconfigure(new)?,
             (law, new) => *law = LawState::new(new)?,
         }
         self.set_point.reconfigure(&config);
@@ -271,7 +287,7 @@ impl ControlLoop {
 
     /// Whose response times this host's own measurements are.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
-        if let LawState::Rates(_) = self.law {
+        if let LawState::Rates(_) | LawState::Regulators(_) = self.law {
             return Signal::Everything;
         }
         match self.config.signal {
@@ -292,7 +308,7 @@ impl ControlLoop {
         // Contracts are each host's own: what others measured is not of their consumers.
         let cluster = match self.law {
             LawState::Common(_) => observation.cluster.as_ref(),
-            LawState::Rates(_) => None,
+            LawState::Rates(_) | LawState::Regulators(_) => None,
         };
         let (signal, heard) = match cluster {
             Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
@@ -300,6 +316,12 @@ impl ControlLoop {
                 let signal = self.own_signal(consumers);
                 (signal, Heard::of(consumers, signal))
             }
+        };
+        let statistic = self.config.statistic;
+        let heard = if statistic == SignalStatistic::Mean {
+            heard
+        } else {
+            heard.by(observation.percentile.as_ref().filter(|counted| counted.statistic == statistic))
         };
         let (set_point, choice) = self.set_point.in_force(signal, cluster);
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(set_point) };
@@ -326,16 +348,22 @@ impl ControlLoop {
             compensation,
             reserved: reserved.as_ref(),
         };
-        let Decided { action, step, rates, gave_way } = match &mut self.law {
+        let Decided { action, step, rates, gave_way, point } = match &mut self.law {
             LawState::Common(law) => law.decide(input, fed, &given),
             LawState::Rates(rates) => {
                 let Given { elapsed, intervals, remaining, set_point, .. } = given;
                 let pause = self.config.idle_half_life;
                 rates.step(consumers, &Period { elapsed, intervals, remaining, pause, set_point }).into()
             }
+            LawState::Regulators(regulators) => {
+                let Given { elapsed, remaining, set_point, .. } = given;
+                let LoopConfig { set_point_ratio, interval, .. } = self.config;
+                let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval };
+                regulators.step(consumers, self.config.bands.as_ref(), &stretch).into()
+            }
         };
 
-        let (commands, held) = self.commands(consumers, &rates);
+        let (commands, held) = self.commands(consumers, &rates, point.as_ref());
         let decision = Decision {
             version: Decision::VERSION,
             resource: self.config.resource.clone(),
@@ -343,6 +371,7 @@ impl ControlLoop {
             elapsed: elapsed.into(),
             law: self.config.law.kind(),
             signal,
+            statistic,
             cluster: cluster.cloned(),
             input,
             measured,
@@ -358,6 +387,7 @@ impl ControlLoop {
             reserved,
             rates,
             gave_way,
+            point,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             dry_run: self.config.dry_run,
@@ -411,7 +441,7 @@ impl ControlLoop {
         }
     }
 
-    /// The signal's mean response time. There are samples.
+    /// The signal's mean response time, or the percentile in its place. There are samples.
     fn mean(
         &mut self,
         consumers: &[ConsumerObservation],
@@ -446,14 +476,14 @@ impl ControlLoop {
         }
     }
 
-    /// What reservations ask of a common law. Rates have contracts instead.
+    /// What reservations ask of a common law. Rates have contracts or bands instead.
     fn reserved(
         &mut self,
         observation: &Observation,
         elapsed: Duration,
         estimate: Option<Latency>,
     ) -> Option<Reserved> {
-        if let LawState::Rates(_) = self.law {
+        if let LawState::Rates(_) | LawState::Regulators(_) = self.law {
             return None;
         }
         let around = Surroundings {
@@ -492,11 +522,17 @@ impl ControlLoop {
             && waited >= FULL * law.window().get() * elapsed.as_secs_f64()
     }
 
-    /// What is in force for whom, and how many feel it. `rates`: what was decided of them, if they have rates.
-    fn commands(&self, consumers: &[ConsumerObservation], rates: &[RateDecision]) -> (Commands, u32) {
+    /// What is in force for whom, and how many feel it. `rates`, `point`: what was decided of them, if they have rates.
+    fn commands(
+        &self,
+        consumers: &[ConsumerObservation],
+        rates: &[RateDecision],
+        point: Option<&PointDecision>,
+    ) -> (Commands, u32) {
         let mut commands = Commands::default();
         let mut held = 0;
         let mut rates = rates.iter();
+        let mut allotments = point.into_iter().flat_map(|point| &point.allotments);
         for consumer in throttled(consumers) {
             let (mut delay, mut rate) = (None, None);
             let is_held = match &self.law {
@@ -513,6 +549,11 @@ impl ControlLoop {
                     let decided = rates.next();
                     rate = decided.map(|decided| decided.rate);
                     decided.is_some_and(|decided| decided.held)
+                }
+                LawState::Regulators(_) => {
+                    let allotment = allotments.next();
+                    rate = allotment.map(|allotment| allotment.rate);
+                    allotment.is_some_and(|allotment| allotment.held)
                 }
             };
             held += u32::from(is_held);

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
 
 use crate::choice::SetPointChoice;
+use crate::config::SignalStatistic;
 use crate::hosts::ClusterSignal;
+use crate::point_decision::PointDecision;
 use crate::rate_decision::{GaveWay, RateDecision, most_affected};
 use crate::reservation::{Reserved, Shortage};
 
@@ -29,14 +31,17 @@ pub struct Decision {
     pub elapsed: Latency,
     /// Which law decided.
     pub law: LawKind,
-    /// Whose response times are the signal. Of the integral law always everything: input, measured and estimate are then of
-    /// all requests together, and decide nothing; [`rates`](Self::rates) has each consumer's own.
+    /// Whose response times are the signal. Of the integral and the self-tuning law always everything: input, measured and
+    /// estimate are then of all requests together, and decide nothing; [`rates`](Self::rates) and [`point`](Self::point) have each
+    /// consumer's own.
     pub signal: Signal,
+    /// What of them is measured, estimated and compared.
+    pub statistic: SignalStatistic,
     /// What all hosts said together, when the law steered by that.
     pub cluster: Option<ClusterSignal>,
     /// What the signal said.
     pub input: Input,
-    /// The signal's mean response time since the previous observation. `None` without samples.
+    /// The signal's mean response time since the previous observation, or its percentile. `None` without samples.
     pub measured: Option<Latency>,
     /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when that
     /// is greater and nothing completes. `None` before the first sample, and after a long idle time.
@@ -66,6 +71,8 @@ pub struct Decision {
     pub rates: Vec<RateDecision>,
     /// The surplus that was taken back because a consumer with a contract came back from a pause.
     pub gave_way: Option<GaveWay>,
+    /// What the self-tuning law decided. Of another law nothing.
+    pub point: Option<PointDecision>,
     /// How many consumers are held back: delayed, or waiting behind the window, or for their release.
     pub held: u32,
     /// How many consumers may be held back.
@@ -76,7 +83,7 @@ pub struct Decision {
 
 impl Decision {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 5;
+    pub const VERSION: u16 = 7;
 }
 
 /// The kind of law.
@@ -89,6 +96,8 @@ pub enum LawKind {
     Pid,
     /// The integral law (Lee).
     Integral,
+    /// The self-tuning regulator (Triage).
+    SelfTuning,
 }
 
 impl fmt::Display for LawKind {
@@ -97,6 +106,7 @@ impl fmt::Display for LawKind {
             Self::Window => "window",
             Self::Pid => "pid",
             Self::Integral => "integral",
+            Self::SelfTuning => "self-tuning",
         })
     }
 }
@@ -164,7 +174,7 @@ pub enum Output {
     Window(Window),
     /// How long to hold each request; a negative output is no delay.
     Delay(Latency),
-    /// The rates of all throttled consumers together.
+    /// The rates of all throttled consumers together; of the self-tuning law the operating point that they are made of.
     Rate(Iops),
 }
 
@@ -172,7 +182,8 @@ pub enum Output {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract the floor.
+    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract the floor, or the
+    /// least operating point.
     Least,
     /// The greatest output that the configuration allows.
     Greatest,
@@ -193,6 +204,9 @@ pub enum Bound {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
+        if let Some(point) = &self.point {
+            return self.write_point(f, point);
+        }
         if let Output::Rate(sum) = self.bounded {
             return self.write_rates(f, sum);
         }
@@ -212,6 +226,10 @@ impl Decision {
             Signal::ProtectedReads => ("protected reads", "protected read"),
             Signal::Reads => ("reads", "read"),
             Signal::Everything => ("response time", "request"),
+        };
+        let what = match self.statistic.percent() {
+            None => what.to_owned(),
+            Some(percent) => format!("{percent} % of {what} within"),
         };
         match (self.input, self.estimate) {
             (Input::Overload { oldest }, _) => {
@@ -302,6 +320,17 @@ impl Decision {
                 f.write_str(if everywhere > rate { " for all hosts" } else { "" })
             }
         }
+    }
+
+    fn write_point(&self, f: &mut fmt::Formatter<'_>, point: &PointDecision) -> fmt::Result {
+        if self.input == Input::NoTime {
+            return f.write_str("the clock did not advance: rates as before");
+        }
+        if self.throttled == 0 {
+            return f.write_str("nobody to hold");
+        }
+        let held = if self.dry_run { "would be held" } else { "held" };
+        write!(f, "{point} ({} of {} {held})", self.held, self.throttled)
     }
 
     /// The rates of a few, the most affected ones, and how many there are beside them.

@@ -4,7 +4,7 @@ use tidegate_units::Latency;
 
 use crate::decision::{Input, Signal};
 use crate::hosts::ClusterSignal;
-use crate::observation::{ConsumerObservation, Operations};
+use crate::observation::{ConsumerObservation, Operations, SignalPercentile};
 
 /// What the signal's consumers say, added up.
 #[derive(Default)]
@@ -32,6 +32,18 @@ impl Heard {
         heard.outstanding |= signal != Signal::Reads
             && signal_consumers(consumers, signal).any(|consumer| consumer.queued > 0);
         heard
+    }
+
+    /// The same by a percentile instead of the mean. What completed uncounted says nothing, and is still no silence.
+    pub(crate) fn by(self, percentile: Option<&SignalPercentile>) -> Self {
+        let (count, latency) =
+            percentile.map_or((0, Latency::ZERO), |counted| (counted.count, counted.latency));
+        Self {
+            count,
+            total_nanos: u128::from(latency.as_nanos()) * u128::from(count),
+            outstanding: self.outstanding || self.count > 0,
+            oldest: self.oldest,
+        }
     }
 
     /// What all hosts say together.

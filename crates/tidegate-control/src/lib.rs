@@ -23,11 +23,18 @@
 //! Where consumers have a [`Contract`], the integral law keeps a rate for each. Its gain is configured, or follows from the
 //! process gain ([`gain_for`]).
 //!
-//! The parts can be used alone: the laws [`WindowLaw`] (PARDA), [`Pid`] (Bjørgeengen) and [`IntegralLaw`] (Lee), the estimators
-//! [`Ewma`] and [`SizeModel`].
+//! A storage as a linear model, what a fixed gain makes of it, and which gain is a good one: [`Arx`] (Triage §3).
+//!
+//! Where consumers have goals and [`Bands`], the self-tuning law finds the throughput at which all keep their response times, from a model
+//! that it learns meanwhile, and each consumer has its part of it by the bands.
+//!
+//! The parts can be used alone: the laws [`WindowLaw`] (PARDA), [`Pid`] (Bjørgeengen), [`IntegralLaw`] (Lee) and [`SelfTuning`]
+//! (Triage), the estimators [`Ewma`] and [`SizeModel`].
 
 #![forbid(unsafe_code)]
 
+mod arx;
+mod bands;
 mod choice;
 mod command;
 mod compensation;
@@ -45,18 +52,26 @@ mod knee;
 mod normalise;
 mod observation;
 mod pid;
+mod point_decision;
 mod rate_decision;
 mod rates;
+mod regulators;
 mod relay;
 mod reservation;
+mod rls;
+mod self_tuning;
 mod set_point;
 mod version;
 mod window;
 mod writers;
 
+pub use arx::{
+    Arx, ArxError, ArxFit, ArxSample, IntegralLoop, LoopPole, Offset, Recommended, SampledFit, Sampling,
+};
+pub use bands::{Band, BandPosition, Bands, BandsError, Claim, allot, operating_point};
 pub use choice::{Direction, SetPointChoice, SetPointReason};
 pub use command::{Commands, ConsumerCommand};
-pub use config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
 pub use contract::{Contract, ContractError};
 pub use control_loop::ControlLoop;
 pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
@@ -69,10 +84,15 @@ pub use integral::{
 };
 pub use knee::{KneeConfig, KneeConfigError};
 pub use normalise::SizeModel;
-pub use observation::{ConsumerObservation, Observation, Operations, Outstanding};
+pub use observation::{ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
+pub use point_decision::{Allotment, PointDecision, RegulatorDecision};
 pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
+pub use self_tuning::{
+    Adaptive, Learnt, Measured, Model, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
+    SelfTuningStep, SelfTuningVariant,
+};
 pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
 pub use writers::{Writers, WritersConfig, WritersConfigError};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
+use crate::config::SignalStatistic;
 use crate::contract::Contract;
 use crate::hosts::ClusterSignal;
 
@@ -22,16 +23,31 @@ pub struct Observation {
     /// What all hosts that share the resource say together, this one included; then the law steers by it instead of by
     /// what this host alone measured. `None`: this host is on its own.
     pub cluster: Option<ClusterSignal>,
+    /// The percentile that the law steers by ([`LoopConfig::statistic`](crate::LoopConfig)), of the signal's requests. `None` when none
+    /// was counted, and where the law steers by the mean.
+    pub percentile: Option<SignalPercentile>,
+}
+
+/// What a part of the signal's requests takes at most, by a sensor that counts each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalPercentile {
+    /// Which percentile.
+    pub statistic: SignalStatistic,
+    /// How many requests completed since the previous report, as that sensor counts them.
+    pub count: u64,
+    /// What that part of them, and of as many before them as it takes to tell, took at most.
+    pub latency: Latency,
 }
 
 impl Observation {
     /// The version that this code writes and reads.
-    pub const VERSION: u16 = 3;
+    pub const VERSION: u16 = 5;
 
     /// A report of the current version, by a host on its own.
     #[must_use]
     pub fn new(resource: ResourceName, at: Instant, consumers: Vec<ConsumerObservation>) -> Self {
-        Self { version: Self::VERSION, resource, at, consumers, cluster: None }
+        Self { version: Self::VERSION, resource, at, consumers, cluster: None, percentile: None }
     }
 }
 
@@ -49,6 +65,9 @@ pub struct ConsumerObservation {
     /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract means for a
     /// protected consumer is that the others leave it that rate; it is never held.
     pub contract: Option<Contract>,
+    /// The response time that it is to have, of the self-tuning law, which steers to that times the set point ratio. `None`: the
+    /// target of the resource.
+    pub goal: Option<Latency>,
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
     /// Its reads at the resource.
@@ -69,6 +88,10 @@ pub struct ConsumerObservation {
     /// What 95 % of the requests that completed since the previous report took at most, from their release by the bucket to
     /// their completion. `None` when none completed, and where nobody measures it.
     pub release_to_completion: Option<Latency>,
+    /// For how long the first of those that its bucket has released waits to be dispatched now. `None` when none does, and where
+    /// there is no bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_released: Option<Latency>,
 }
 
 impl ConsumerObservation {
@@ -80,6 +103,7 @@ impl ConsumerObservation {
             shares,
             reservation: None,
             contract: None,
+            goal: None,
             protected,
             reads: Operations::default(),
             writes: Operations::default(),
@@ -88,6 +112,7 @@ impl ConsumerObservation {
             short_of_tokens: Latency::ZERO,
             scheduler_wait: Latency::ZERO,
             release_to_completion: None,
+            oldest_released: None,
         }
     }
 }

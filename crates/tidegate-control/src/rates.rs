@@ -80,6 +80,8 @@ impl Report {
     ) -> Self {
         let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
         heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
+        // What a promise is about begins with the release: who never gets his turn waits as he does at the storage.
+        heard.oldest = heard.oldest.max(consumer.oldest_released);
         let reference = consumer.contract.map_or(otherwise, |contract| contract.expected());
         let promised = consumer.contract.map_or(otherwise, |contract| contract.response_time());
         let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(promised) };

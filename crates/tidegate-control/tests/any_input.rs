@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_control::{
-    Action, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop, ControllerGain, Decision,
-    HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig, Law, LoopConfig,
-    Observation, Operations, Output, Outstanding, PidConfig, PidVariant, SharesOf, Signal, Smoothing,
-    Statistic, WindowConfig, combine,
+    Action, Adaptive, Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop,
+    ControllerGain, Decision, HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig,
+    Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, Regulation,
+    SelfTuningConfig, SelfTuningVariant, SharesOf, Signal, Smoothing, Statistic, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -72,7 +72,9 @@ prop_compose! {
         contract in proptest::option::of(contract()),
         short in number(),
         scheduler_wait in number(),
-        release_to_completion in proptest::option::of(number()),
+        (release_to_completion, oldest_released) in
+            (proptest::option::of(number()), proptest::option::of(number())),
+        goal in proptest::option::of(number()),
     ) -> ConsumerObservation {
         ConsumerObservation {
             name: ConsumerName::new(&format!("consumer-{name}")).unwrap(),
@@ -84,9 +86,11 @@ prop_compose! {
             mean_outstanding: Outstanding::new(outstanding),
             queued,
             contract,
+            goal: goal.map(Latency::from_nanos),
             short_of_tokens: Latency::from_nanos(short),
             scheduler_wait: Latency::from_nanos(scheduler_wait),
             release_to_completion: release_to_completion.map(Latency::from_nanos),
+            oldest_released: oldest_released.map(Latency::from_nanos),
         }
     }
 }
@@ -130,7 +134,37 @@ fn law() -> impl Strategy<Value = Law> {
             })
         },
     );
-    prop_oneof![window, pid, integral]
+    let adaptive =
+        (0.1..=1.0, 0.01..2.0, any::<[bool; 5]>()).prop_map(|(forgetting, reset_change, switches)| {
+            let [applied_input, lend_unused, gather, compare_predictions, burst] = switches;
+            let variant =
+                SelfTuningVariant { applied_input, lend_unused, gather, compare_predictions, burst };
+            Regulation::Adaptive(Adaptive { forgetting, reset_change, variant })
+        });
+    let fixed = (1e-3..1e3).prop_map(|gain| Regulation::Fixed(ControllerGain::new(gain).unwrap()));
+    let self_tuning = (prop_oneof![adaptive, fixed], 1u32..20, 0.1..50.0, 50.0..1e6, 0.1..5.0).prop_map(
+        |(regulation, least_requests, least, greatest, floor)| {
+            let [least, greatest, floor] = [least, greatest, floor].map(Iops::new);
+            Law::SelfTuning(SelfTuningConfig { regulation, least_requests, least, greatest, floor })
+        },
+    );
+    prop_oneof![window, pid, integral, self_tuning]
+}
+
+/// Bands of the first consumers, some of whom are never there.
+fn bands() -> impl Strategy<Value = Option<Bands>> {
+    let band = (1.0..500.0, prop::collection::vec(1u32..5, 1..6));
+    prop::collection::vec(band, 0..4).prop_map(|bands| {
+        let mut up_to = 0.0;
+        let bands = bands.into_iter().map(|(width, weights)| {
+            up_to += width;
+            let sum = f64::from(weights.iter().sum::<u32>());
+            let name = |at| ConsumerName::new(&format!("consumer-{at}")).unwrap();
+            let ratios = weights.iter().enumerate().map(|(at, &weight)| (name(at), f64::from(weight) / sum));
+            Band { up_to: Iops::new(up_to), ratios: ratios.collect() }
+        });
+        Bands::new(bands.collect()).ok()
+    })
 }
 
 prop_compose! {
@@ -140,6 +174,7 @@ prop_compose! {
         normalise: bool,
         dry_run: bool,
         automatic: bool,
+        bands in bands(),
         smoothing in prop_oneof![
             Just(Smoothing::default()),
             Just(Smoothing::TimeConstant(Duration::ZERO)),
@@ -147,10 +182,12 @@ prop_compose! {
         ],
     ) -> LoopConfig {
         let requests = matches!(law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }));
-        let integral = matches!(law, Law::Integral(_));
+        let integral = matches!(law, Law::Integral(_) | Law::SelfTuning(_));
+        let bands = bands.filter(|_| matches!(law, Law::SelfTuning(_)));
         let knee = (automatic && matches!(law, Law::Window(_))).then(KneeConfig::default);
         LoopConfig {
             knee,
+            bands,
             normalise: normalise && !requests && !integral,
             dry_run,
             smoothing: if integral { Smoothing::NONE } else { smoothing },
@@ -233,12 +270,18 @@ fn check(config: &LoopConfig, consumers: &[ConsumerObservation], commands: &Comm
             assert_eq!((commands.window, commands.spacing), (None, None));
             check_rates(config, law, &throttled, commands, decision);
         }
+        (Law::SelfTuning(law), Output::Rate(point)) => {
+            assert_eq!((commands.window, commands.spacing), (None, None));
+            assert!(law.least <= point && point <= law.greatest, "{decision:?}");
+            check_point(config, law, consumers, commands, decision);
+        }
         other => panic!("a law says what is not its own: {other:?}"),
     }
+    assert_eq!(decision.point.is_some(), matches!(config.law, Law::SelfTuning(_)));
     assert_eq!(decision.rates.is_empty(), throttled.is_empty() || !matches!(config.law, Law::Integral(_)));
     assert_eq!(
         commands.consumers.iter().any(|consumer| consumer.rate.is_some()),
-        !decision.rates.is_empty() && !config.dry_run
+        !throttled.is_empty() && matches!(decision.bounded, Output::Rate(_)) && !config.dry_run
     );
     let (ceiling, floor) = (config.set_point(), config.knee.map(|knee| knee.floor));
     assert!(decision.set_point <= ceiling && decision.set_point >= floor.unwrap_or(ceiling), "{decision}");
@@ -286,6 +329,34 @@ fn check_rates(
     }
     // A sentence is not a list: three are named, the others counted, and perhaps somebody is back.
     assert!(decision.to_string().matches("; ").count() <= 4, "{decision}");
+}
+
+fn check_point(
+    config: &LoopConfig,
+    law: &SelfTuningConfig,
+    consumers: &[ConsumerObservation],
+    commands: &Commands,
+    decision: &Decision,
+) {
+    let point = decision.point.as_ref().unwrap();
+    assert_eq!((&decision.cluster, &decision.reserved), (&None, &None));
+    assert_eq!(point.regulators.len(), consumers.len());
+    assert_eq!(point.position.is_some(), config.bands.is_some());
+    for (regulator, consumer) in point.regulators.iter().zip(consumers) {
+        assert_eq!(regulator.name, consumer.name);
+        assert!(regulator.wish.is_none_or(|wish| law.least <= wish && wish <= law.greatest));
+        assert!(regulator.may_trigger || config.bands.is_some());
+        // Nobody who may asks for less than what is in force.
+        if let (Some(_), Some(wish)) = (&point.decided_by, regulator.wish.filter(|_| regulator.may_trigger)) {
+            assert!(wish >= point.operating_point, "{decision:?}");
+        }
+    }
+    assert!(point.regulators.iter().filter(|regulator| regulator.exempt).count() <= 1);
+    for (allotment, command) in point.allotments.iter().zip(&commands.consumers) {
+        assert_eq!(allotment.name, command.name);
+        assert!(allotment.rate >= law.floor && allotment.rate >= allotment.entitled, "{decision:?}");
+        assert_eq!(command.rate, (!config.dry_run).then_some(allotment.rate));
+    }
 }
 
 /// How far what is in force is from letting go, on the scale on which it decays.

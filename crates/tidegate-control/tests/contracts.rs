@@ -227,6 +227,14 @@ fn silence_is_told_apart_for_each_consumer() {
     let old = run.one(flying(ms(36)));
     assert_eq!((old.input, old.action), (Input::Overload { oldest: ms(36) }, Action::Regulate));
     assert!(old.rate < before);
+    // So is who has been released and is not dispatched: a fair queue that nobody leaves is overload, too.
+    let stuck =
+        |age| ConsumerObservation { queued: 1, oldest_released: Some(age), ..quiet("w1", Some(first())) };
+    let young = run.one(stuck(ms(34)));
+    assert_eq!((young.input, young.action, young.rate), (Input::Unknown, Action::Hold, old.rate));
+    let stuck = run.one(stuck(ms(37)));
+    assert_eq!((stuck.input, stuck.action), (Input::Overload { oldest: ms(37) }, Action::Regulate));
+    let old = stuck;
     // Waiting for the release alone is not idleness.
     let waiting = run.one(ConsumerObservation { queued: 3, ..quiet("w1", Some(first())) });
     assert_eq!((waiting.input, waiting.rate), (Input::Unknown, old.rate));

@@ -4,33 +4,41 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 use tidegate_control::{
-    Action, Bound, ClusterSignal, ConsumerObservation, Contract, Decision, Direction, GaveWay, Input,
-    LawKind, Observation, Operations, Output, Outstanding, RateDecision, Reserved, SetPointChoice,
-    SetPointReason, Shortage, Signal,
+    Action, Allotment, BandPosition, Bound, ClusterSignal, ConsumerObservation, Contract, Decision,
+    Direction, GaveWay, Input, LawKind, Learnt, Model, Observation, Operations, Output, Outstanding,
+    PointDecision, RateDecision, RegulatorDecision, Reserved, SetPointChoice, SetPointReason, Shortage,
+    Signal, SignalStatistic,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
-const OBSERVATION_3: &str = concat!(
-    r#"{"version":3,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"reservation":200.0,"#,
-    r#""contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"#,
+const OBSERVATION_5: &str = concat!(
+    r#"{"version":5,"resource":"sata","at":1500000000,"consumers":[{"name":"database","shares":100,"reservation":200.0,"#,
+    r#""contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"goal":null,"#,
     r#""protected":true,"reads":{"count":16,"bytes":65536,"total_latency":192000000,"in_flight":1,"#,
     r#""oldest_in_flight":4000000},"writes":{"count":0,"bytes":0,"total_latency":0,"in_flight":0,"#,
     r#""oldest_in_flight":null},"mean_outstanding":0.75,"queued":2,"short_of_tokens":500000,"scheduler_wait":8000000,"release_to_completion":null}],"cluster":{"hosts":3,"stale":1,"#,
     r#""adjusted":0,"signal":"protected_reads","completed":64,"mean":25000000,"iops":256.0,"#,
-    r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null}}"#
+    r#""reserved":350.0,"outstanding":true,"oldest":null,"leader":"a","leads":false,"set_point":null},"percentile":null}"#
 );
 
-const DECISION_5: &str = concat!(
-    r#"{"version":5,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
-    r#""signal":"protected_reads","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
+const DECISION_7: &str = concat!(
+    r#"{"version":7,"resource":"sata","at":1500000000,"elapsed":250000000,"law":"window","#,
+    r#""signal":"protected_reads","statistic":"mean","cluster":null,"input":{"samples":{"count":16}},"measured":25000000,"#,
     r#""estimate":23100000,"set_point":12000000,"choice":null,"action":"regulate","beta":0.1,"compensation":null,"raw":{"window":0.125},"#,
-    r#""bounded":{"window":0.25},"bound":"least","reserved":null,"rates":[],"gave_way":null,"held":12,"throttled":12,"dry_run":false}"#
+    r#""bounded":{"window":0.25},"bound":"least","reserved":null,"rates":[],"gave_way":null,"point":null,"held":12,"throttled":12,"dry_run":false}"#
 );
 
-const RATE_5: &str = concat!(
+const RATE_7: &str = concat!(
     r#"{"name":"w1","contract":{"iops":40.0,"response_time":35000000,"expected":29000000},"#,
     r#""input":{"samples":{"count":50}},"measured":31000000,"reference":29000000,"held":true,"#,
     r#""action":"regulate","raw":52.0,"rate":52.0,"bound":null}"#
+);
+
+const POINT_7: &str = concat!(
+    r#"{"operating_point":500.0,"applied":480.0,"position":{"in":{"band":2,"part":0.2}},"decided_by":"w1","#,
+    r#""regulators":[{"name":"w1","goal":4000000,"input":{"samples":{"count":350}},"measured":4100000,"may_trigger":true,"#,
+    r#""exempt":false,"learnt":"updated","wish":500.0,"bound":null,"model":{"s1":0.05,"r1":0.01,"r2":0.0}}],"#,
+    r#""allotments":[{"name":"w1","entitled":350.0,"rate":350.0,"held":true}]}"#
 );
 
 const CHOICE_2: &str = concat!(
@@ -107,6 +115,92 @@ fn of_rates(rates: Vec<RateDecision>) -> Decision {
     }
 }
 
+fn point() -> PointDecision {
+    let w1 = ConsumerName::new("w1").unwrap();
+    PointDecision {
+        operating_point: Iops::new(500.0),
+        applied: Iops::new(480.0),
+        position: Some(BandPosition::In { band: 2, part: 0.2 }),
+        decided_by: Some(w1.clone()),
+        regulators: vec![RegulatorDecision {
+            name: w1.clone(),
+            goal: Latency::from_millis(4),
+            input: Input::Samples { count: 350 },
+            measured: Some(Latency::from_micros(4_100)),
+            may_trigger: true,
+            exempt: false,
+            learnt: Some(Learnt::Updated),
+            wish: Some(Iops::new(500.0)),
+            bound: None,
+            model: Some(Model { s1: 0.05, r1: 0.01, r2: 0.0 }),
+        }],
+        allotments: vec![Allotment {
+            name: w1,
+            entitled: Iops::new(350.0),
+            rate: Iops::new(350.0),
+            held: true,
+        }],
+    }
+}
+
+/// A decision of the self-tuning law.
+fn of_a_point(point: PointDecision) -> Decision {
+    let output = Output::Rate(point.operating_point);
+    Decision {
+        law: LawKind::SelfTuning,
+        signal: Signal::Everything,
+        beta: None,
+        raw: output,
+        bounded: output,
+        bound: None,
+        held: 1,
+        throttled: 2,
+        point: Some(point),
+        ..decision()
+    }
+}
+
+#[test]
+fn a_decision_about_an_operating_point_says_who_decided() {
+    let of = |change: fn(&mut PointDecision)| {
+        let mut point = point();
+        change(&mut point);
+        of_a_point(point).to_string()
+    };
+    let cases = [
+        (of(|_| ()), "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 held)"),
+        (
+            of(|point| point.regulators[0].learnt = Some(Learnt::Reset)),
+            "sata: operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms, by a new model (1 of 2 held)",
+        ),
+        (
+            of(|point| {
+                let one = &mut point.regulators[0];
+                (one.input, one.bound) =
+                    (Input::Overload { oldest: Latency::from_millis(900) }, Some(Bound::Least));
+            }),
+            "sata: operating at 500 IO/s, band 2 at 20 %: w1 completes nothing, its oldest waits 900ms against 4.00ms, \
+             the least that is allowed (1 of 2 held)",
+        ),
+        (
+            of(|point| (point.decided_by, point.position) = (None, None)),
+            "sata: operating at 500 IO/s: nobody asks for less (1 of 2 held)",
+        ),
+        (
+            Decision { dry_run: true, ..of_a_point(point()) }.to_string(),
+            "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would be held)",
+        ),
+        (
+            Decision { input: Input::NoTime, ..of_a_point(point()) }.to_string(),
+            "sata: the clock did not advance: rates as before",
+        ),
+        (Decision { throttled: 0, ..of_a_point(point()) }.to_string(), "sata: nobody to hold"),
+    ];
+    for (said, sentence) in cases {
+        assert_eq!(said, sentence);
+    }
+}
+
 fn gave_way() -> GaveWay {
     GaveWay {
         to: ConsumerName::new("w2").unwrap(),
@@ -152,6 +246,7 @@ fn decision() -> Decision {
         elapsed: Latency::from_millis(250),
         law: LawKind::Window,
         signal: Signal::ProtectedReads,
+        statistic: SignalStatistic::Mean,
         cluster: None,
         input: Input::Samples { count: 16 },
         measured: Some(Latency::from_millis(25)),
@@ -167,6 +262,7 @@ fn decision() -> Decision {
         reserved: None,
         rates: Vec::new(),
         gave_way: None,
+        point: None,
         held: 12,
         throttled: 12,
         dry_run: false,
@@ -174,15 +270,15 @@ fn decision() -> Decision {
 }
 
 #[test]
-fn version_3_of_an_observation() {
-    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_3);
-    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_3).unwrap(), observation());
+fn version_5_of_an_observation() {
+    assert_eq!(serde_json::to_string(&observation()).unwrap(), OBSERVATION_5);
+    assert_eq!(serde_json::from_str::<Observation>(OBSERVATION_5).unwrap(), observation());
 }
 
 #[test]
-fn version_5_of_a_decision() {
-    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_5);
-    assert_eq!(serde_json::from_str::<Decision>(DECISION_5).unwrap(), decision());
+fn version_7_of_a_decision() {
+    assert_eq!(serde_json::to_string(&decision()).unwrap(), DECISION_7);
+    assert_eq!(serde_json::from_str::<Decision>(DECISION_7).unwrap(), decision());
     let spelled = [
         (serde_json::to_string(&Output::Delay(Latency::from_millis(8))).unwrap(), r#"{"delay":8000000}"#),
         (
@@ -204,10 +300,14 @@ fn version_5_of_a_decision() {
         ),
         (serde_json::to_string(&Shortage::Storage).unwrap(), r#""storage""#),
         (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
-        (serde_json::to_string(&[LawKind::Pid, LawKind::Integral]).unwrap(), r#"["pid","integral"]"#),
+        (
+            serde_json::to_string(&[LawKind::Pid, LawKind::Integral, LawKind::SelfTuning]).unwrap(),
+            r#"["pid","integral","self_tuning"]"#,
+        ),
+        (serde_json::to_string(&point()).unwrap(), POINT_7),
         (serde_json::to_string(&Output::Rate(Iops::new(72.0))).unwrap(), r#"{"rate":72.0}"#),
         (serde_json::to_string(&[Bound::Demand, Bound::Return]).unwrap(), r#"["demand","return"]"#),
-        (serde_json::to_string(&rate("w1", 31)).unwrap(), RATE_5),
+        (serde_json::to_string(&rate("w1", 31)).unwrap(), RATE_7),
         (
             serde_json::to_string(&gave_way()).unwrap(),
             r#"{"to":"w2","returned":1,"sustained":72.0,"given_back":18.0}"#,
@@ -236,11 +336,11 @@ fn version_5_of_a_decision() {
 #[test]
 fn another_version_or_an_unknown_field_is_refused() {
     let error = |text: &str| serde_json::from_str::<Observation>(text).unwrap_err().to_string();
-    let newer = OBSERVATION_3.replacen("\"version\":3", "\"version\":4", 1);
-    assert!(error(&newer).contains("version 4 is not known here"), "{}", error(&newer));
-    let more = OBSERVATION_3.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
+    let newer = OBSERVATION_5.replacen("\"version\":5", "\"version\":6", 1);
+    assert!(error(&newer).contains("version 6 is not known here"), "{}", error(&newer));
+    let more = OBSERVATION_5.replacen("\"queued\"", "\"mood\":1,\"queued\"", 1);
     assert!(error(&more).contains("mood"), "{}", error(&more));
-    let newer = DECISION_5.replacen("\"version\":5", "\"version\":6", 1);
+    let newer = DECISION_7.replacen("\"version\":7", "\"version\":8", 1);
     assert!(serde_json::from_str::<Decision>(&newer).is_err());
 }
 

@@ -1,0 +1,101 @@
+//! A percentile in the mean's place.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::time::Duration;
+
+use tidegate_control::{
+    Action, ConsumerObservation, ControlLoop, Decision, Input, Law, LoopConfig, LoopConfigError, Observation,
+    Operations, Outstanding, PidConfig, SignalChoice, SignalPercentile, SignalStatistic, Smoothing,
+};
+use tidegate_units::{ConsumerName, Instant, Latency, ResourceName, Shares};
+
+fn ms(millis: u64) -> Latency {
+    Latency::from_millis(millis)
+}
+
+fn config(statistic: SignalStatistic) -> LoopConfig {
+    let law = Law::Pid(PidConfig::default());
+    LoopConfig {
+        signal: SignalChoice::Reads,
+        statistic,
+        smoothing: Smoothing::NONE,
+        interval: Duration::from_millis(100),
+        ..LoopConfig::new(ResourceName::new("vg0").unwrap(), ms(15), law)
+    }
+}
+
+/// Ten reads of 4 ms in the mean beside a writer, and what a sensor of each says of them.
+fn decided(
+    control: &mut ControlLoop,
+    tick: u64,
+    reads: u64,
+    percentile: Option<SignalPercentile>,
+) -> Decision {
+    let name = |name| ConsumerName::new(name).unwrap();
+    let of = |count| Operations { count, total_latency: ms(4 * count), ..Operations::default() };
+    let reader = ConsumerObservation {
+        reads: of(reads),
+        ..ConsumerObservation::idle(name("reader"), Shares::DEFAULT, true)
+    };
+    let writer = ConsumerObservation {
+        writes: of(20),
+        mean_outstanding: Outstanding::new(8.0),
+        ..ConsumerObservation::idle(name("writer"), Shares::DEFAULT, false)
+    };
+    let at = Instant::from_nanos(100_000_000 * tick);
+    let observation = Observation::new(ResourceName::new("vg0").unwrap(), at, vec![reader, writer]);
+    control.step(at, &Observation { percentile, ..observation }).1
+}
+
+fn counted(statistic: SignalStatistic, count: u64) -> Option<SignalPercentile> {
+    Some(SignalPercentile { statistic, count, latency: ms(40) })
+}
+
+#[test]
+fn what_few_of_the_reads_wait_for_is_what_holds() {
+    for (statistic, percent) in
+        [(SignalStatistic::P90, 90), (SignalStatistic::P95, 95), (SignalStatistic::P99, 99)]
+    {
+        let mut control = ControlLoop::new(config(statistic)).unwrap();
+        let decision = decided(&mut control, 1, 10, counted(statistic, 9));
+        assert_eq!((decision.statistic, decision.input), (statistic, Input::Samples { count: 9 }));
+        assert_eq!((decision.measured, decision.estimate), (Some(ms(40)), Some(ms(40))));
+        let said = decision.to_string();
+        let begin = format!("vg0: {percent} % of reads within {} against {}: writers held", ms(40), ms(12));
+        assert!(said.starts_with(&begin), "{said}");
+    }
+    // The mean of the same reads is short, and whatever else was counted changes nothing.
+    let mut control = ControlLoop::new(config(SignalStatistic::Mean)).unwrap();
+    let decision = decided(&mut control, 1, 10, counted(SignalStatistic::P95, 9));
+    assert_eq!((decision.measured, decision.held), (Some(ms(4)), 0));
+    let said = decision.to_string();
+    assert_eq!(said, format!("vg0: reads {} against {}: nothing held", ms(4), ms(12)));
+}
+
+#[test]
+fn reads_that_nobody_counted_are_unknown_and_none_at_all_is_silence() {
+    let mut control = ControlLoop::new(config(SignalStatistic::P95)).unwrap();
+    let held = decided(&mut control, 1, 10, counted(SignalStatistic::P95, 9)).bounded;
+    for (tick, percentile) in [(2, None), (3, counted(SignalStatistic::P99, 9))] {
+        let decision = decided(&mut control, tick, 10, percentile);
+        assert_eq!((decision.input, decision.action), (Input::Unknown, Action::Hold));
+        assert_eq!(decision.bounded, held);
+    }
+    let decision = decided(&mut control, 4, 0, None);
+    assert_eq!((decision.input, decision.action), (Input::Idle, Action::Relax));
+}
+
+#[test]
+fn only_of_everybodys_reads_a_percentile_is_known() {
+    let config = LoopConfig { signal: SignalChoice::default(), ..config(SignalStatistic::P95) };
+    assert_eq!(ControlLoop::new(config).unwrap_err(), LoopConfigError::PercentileOfReads);
+}
+
+#[test]
+fn each_has_a_name_of_its_own_that_says_how_many() {
+    for (name, statistic) in SignalStatistic::NAMED {
+        let percent = statistic.percent().map_or("mean".to_owned(), |percent| format!("p{percent}"));
+        assert_eq!(name, percent);
+    }
+}
