@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig, KneeConfigError, Law,
-    LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant, SharesOf, Smoothing,
-    Statistic, WindowConfig, WindowConfigError,
+    Adaptive, Band, Bands, ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig,
+    KneeConfigError, Law, LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
+    Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant, SharesOf, SignalStatistic,
+    Smoothing, Statistic, WindowConfig, WindowConfigError,
 };
-use tidegate_units::{Iops, Latency, ResourceName, Window};
+use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Window};
 
 use crate::finding::Report;
 use crate::section::Section;
@@ -40,6 +41,16 @@ pub const PID_KEYS: &[&str] =
 /// The keys of the table `integral`.
 pub const INTEGRAL_KEYS: &[&str] = &["gain", "floor", "greatest", "statistic", "variant"];
 
+/// The keys of the table `self_tuning`.
+pub const SELF_TUNING_KEYS: &[&str] =
+    &["gain", "forgetting", "reset_change", "least_requests", "least", "greatest", "floor", "variant"];
+
+/// The keys of each table in the list `bands`.
+pub const BAND_KEYS: &[&str] = &["up_to", "ratios"];
+
+/// The tables of laws that command rates.
+const RATE_TABLES: &[&str] = &["integral", "self_tuning", "bands"];
+
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -51,6 +62,7 @@ enum Choice {
     Window,
     Pid,
     Integral,
+    SelfTuning,
     None,
 }
 
@@ -59,12 +71,12 @@ enum Choice {
 pub struct Laws {
     /// What the window law has where nothing is said: it is another one where hosts share the resource.
     pub window: WindowConfig,
-    /// Whether consumers can be held to rates. Without that there is no integral law.
+    /// Whether consumers can be held to rates. Without that there is neither the integral nor the self-tuning law.
     pub rates: bool,
 }
 
 /// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
-/// section's keys must contain `law` and [`POOL_KEYS`], and `integral` where consumers can be held to rates.
+/// section's keys must contain `law` and [`POOL_KEYS`], and `integral`, `self_tuning` and `bands` where consumers can be held to rates.
 pub fn read(
     pool: &Section<'_>,
     name: &ResourceName,
@@ -73,7 +85,7 @@ pub fn read(
 ) -> Option<LoopConfig> {
     let mut choices = vec![("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
     if laws.rates {
-        choices.insert(2, ("integral", Choice::Integral));
+        choices.splice(2..2, [("integral", Choice::Integral), ("self-tuning", Choice::SelfTuning)]);
     }
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
@@ -85,11 +97,14 @@ pub fn read(
     let window = window(pool, laws.window, report);
     let pid = pid(pool, PidConfig::default(), report);
     let integral = if laws.rates { integral(pool, report) } else { None };
+    let self_tuning = if laws.rates { self_tuning(pool, report) } else { None };
+    let bands = if laws.rates { bands(pool, report) } else { Ok(None) };
     let law = match choice {
         Choice::Window => Law::Window(window),
         Choice::Pid => Law::Pid(pid),
         // Without one its gain is wrong, which was reported.
         Choice::Integral => Law::Integral(integral?),
+        Choice::SelfTuning => Law::SelfTuning(self_tuning?),
         Choice::None => {
             let why = match pool.has("law") {
                 true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
@@ -97,34 +112,87 @@ pub fn read(
             };
             no_effect(pool, POOL_KEYS, &why, report);
             if laws.rates {
-                no_effect(pool, &["integral"], &why, report);
+                no_effect(pool, RATE_TABLES, &why, report);
             }
             return None;
         }
     };
-    let tables =
-        [("window", LawKind::Window), ("pid", LawKind::Pid), ("integral", LawKind::Integral)].into_iter();
-    for (table, kind) in tables.filter(|(_, kind)| laws.rates || *kind != LawKind::Integral) {
+    let tables = [
+        ("window", LawKind::Window),
+        ("pid", LawKind::Pid),
+        ("integral", LawKind::Integral),
+        ("self_tuning", LawKind::SelfTuning),
+        ("bands", LawKind::SelfTuning),
+    ];
+    for (table, kind) in tables.into_iter().filter(|(table, _)| laws.rates || !RATE_TABLES.contains(table)) {
         if kind != law.kind() {
             no_effect(pool, &[table], &format!("the law is `{}`", law.kind()), report);
         }
     }
     let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
+    config.bands = bands.ok()?.filter(|_| law.kind() == LawKind::SelfTuning);
     config.normalise = pool.flag("normalise", report);
     let automatic = automatic(pool, &mut config, report);
     loop_config(pool, config, automatic, report)
 }
 
-/// The keys of a resource that only the PID regulates: what [`read_pid`] reads.
-pub const PID_RESOURCE_KEYS: &[&str] =
-    &["target", "set_point", "interval", "smoothing", "past_weight", "idle_half_life", "dry_run", "pid"];
+/// The keys of a resource with one of several laws: what [`read_one_of`] reads. The tables `window` and `pid` among them are those
+/// of its laws.
+pub const RESOURCE_KEYS: &[&str] = &[
+    "law",
+    "target",
+    "set_point",
+    "statistic",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "idle_half_life",
+    "dry_run",
+    "window",
+    "pid",
+];
 
-/// Reads what the PID is told where no other law comes into question. `defaults` has what is not written, the PID's
-/// parameters among it; its target does not matter. `None` when something is wrong, which is then reported.
-pub fn read_pid(section: &Section<'_>, defaults: LoopConfig, report: &mut Report<'_>) -> Option<LoopConfig> {
-    let Law::Pid(parameters) = defaults.law else { return None };
-    let law = Law::Pid(pid(section, parameters, report));
+/// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not written, its parameters
+/// among it; targets do not matter. `None` when something is wrong, which is then reported.
+pub fn read_one_of(
+    section: &Section<'_>,
+    laws: &[LoopConfig],
+    report: &mut Report<'_>,
+) -> Option<LoopConfig> {
+    let choices: Vec<_> =
+        laws.iter().enumerate().map(|(place, config)| (key(config.law.kind()), place)).collect();
+    let chosen = match section.choice("law", &choices, report) {
+        Some(given) => given.value,
+        None if section.has("law") => return None,
+        None => 0,
+    };
+    let mut defaults = laws.get(chosen)?.clone();
+    if let Some(statistic) = section.choice("statistic", &SignalStatistic::NAMED, report) {
+        defaults.statistic = statistic.value;
+    }
+    let law = match defaults.law {
+        Law::Window(parameters) => Law::Window(window(section, parameters, report)),
+        Law::Pid(parameters) => Law::Pid(pid(section, parameters, report)),
+        Law::Integral(_) => Law::Integral(integral(section, report)?),
+        Law::SelfTuning(_) => Law::SelfTuning(self_tuning(section, report)?),
+    };
+    // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
+    for (table, kind) in [("window", LawKind::Window), ("pid", LawKind::Pid)] {
+        if kind != law.kind() {
+            no_effect(section, &[table], &format!("the law is `{}`", key(law.kind())), report);
+        }
+    }
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
+}
+
+/// What a law is called in a configuration.
+const fn key(kind: LawKind) -> &'static str {
+    match kind {
+        LawKind::Window => "window",
+        LawKind::Pid => "pid",
+        LawKind::Integral => "integral",
+        LawKind::SelfTuning => "self-tuning",
+    }
 }
 
 /// Whether the set point is chosen automatically.
@@ -295,6 +363,91 @@ fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfi
     Some(config)
 }
 
+fn self_tuning(pool: &Section<'_>, report: &mut Report<'_>) -> Option<SelfTuningConfig> {
+    let mut config = SelfTuningConfig::default();
+    let Some(section) = pool.table("self_tuning", SELF_TUNING_KEYS, report) else { return Some(config) };
+    let mut adaptive = Adaptive::default();
+    if let Some(forgetting) = section.number("forgetting", report) {
+        adaptive.forgetting = forgetting.value;
+    }
+    if let Some(change) = section.number("reset_change", report) {
+        adaptive.reset_change = change.value;
+    }
+    let variants = [("improved", SelfTuningVariant::IMPROVED), ("literal", SelfTuningVariant::LITERAL)];
+    if let Some(variant) = section.choice("variant", &variants, report) {
+        adaptive.variant = variant.value;
+    }
+    config.regulation = Regulation::Adaptive(adaptive);
+    if let Some(requests) = section.whole("least_requests", 1..=1_000_000, report) {
+        config.least_requests = u32::try_from(requests.value).unwrap_or(u32::MAX);
+    }
+    for (key, rate) in
+        [("least", &mut config.least), ("greatest", &mut config.greatest), ("floor", &mut config.floor)]
+    {
+        if let Some(given) = section.parsed::<Iops>(key, report) {
+            *rate = given.value;
+        }
+    }
+    let Some(gain) = section.number("gain", report) else { return Some(config) };
+    let adapts = ["forgetting", "reset_change", "variant"];
+    no_effect(&section, &adapts, "with a `gain` nothing is learnt: it is fixed", report);
+    match ControllerGain::new(gain.value) {
+        Ok(gain) => Some(SelfTuningConfig { regulation: Regulation::Fixed(gain), ..config }),
+        Err(error) => {
+            report.error(&gain.span, error.to_string());
+            None
+        }
+    }
+}
+
+/// Bands are wrong, which was reported.
+struct WrongBands;
+
+/// The list `bands`; `Ok(None)` without one.
+fn bands(pool: &Section<'_>, report: &mut Report<'_>) -> Result<Option<Bands>, WrongBands> {
+    let Some(place) = pool.key_span("bands") else { return Ok(None) };
+    let is_list = pool.value("bands").is_some_and(|bands| bands.get_ref().as_array().is_some());
+    let sections = pool.tables("bands", BAND_KEYS, report);
+    let bands: Vec<Option<Band>> = sections.iter().map(|section| band(section, report)).collect();
+    let bands: Vec<Band> = bands.into_iter().collect::<Option<_>>().filter(|_| is_list).ok_or(WrongBands)?;
+    Bands::new(bands).map(Some).map_err(|error| {
+        let place = error.band().and_then(|band| sections.get(band)).map_or(&place, Section::span);
+        report.error(place, error.to_string());
+        WrongBands
+    })
+}
+
+fn band(section: &Section<'_>, report: &mut Report<'_>) -> Option<Band> {
+    for (key, example) in [("up_to", "\"400 IO/s\""), ("ratios", "{ database = 0.7, backup = 0.3 }")] {
+        if !section.has(key) {
+            section.missing(key, example, report);
+        }
+    }
+    let up_to = section.parsed::<Iops>("up_to", report);
+    let ratios = section.named_numbers("ratios", report)?.into_iter().map(|(name, ratio)| {
+        let workload = ConsumerName::new(name.value);
+        let workload =
+            workload.map_err(|error| report.error(&name.span, format!("a workload's name: {error}")));
+        Some((workload.ok()?, ratio.value))
+    });
+    let ratios = ratios.collect::<Option<_>>()?;
+    Some(Band { up_to: up_to?.value, ratios }).filter(|_| section.has("ratios"))
+}
+
+/// Reports a workload that is named in `bands` and does not exist. `what`: what there would have to be.
+pub fn check_bands(
+    pool: &Section<'_>,
+    law: &LoopConfig,
+    what: &str,
+    exists: impl Fn(&ConsumerName) -> bool,
+    report: &mut Report<'_>,
+) {
+    if let Some(Err(error)) = law.bands.as_ref().map(|bands| bands.name_only(exists)) {
+        let place = pool.value("bands").map_or_else(|| pool.span().clone(), toml::Spanned::span);
+        report.error_with_help(&place, error.to_string(), format!("name {what}"));
+    }
+}
+
 fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut Report<'_>) {
     for key in keys {
         if let Some(span) = pool.key_span(key) {
@@ -311,11 +464,14 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Interval => &[&["interval"]],
         LoopConfigError::IdleHalfLife => &[&["idle_half_life"]],
         LoopConfigError::PastWeight(_) => &[&["past_weight"]],
+        LoopConfigError::PercentileOfReads => &[&["statistic"]],
         LoopConfigError::RequestsAreNotScaled => &[&["window", "shares_of"], &["normalise"]],
         LoopConfigError::AutomaticNeedsWindow => &[&["set_point"], &["law"]],
         LoopConfigError::ContractsHaveTheirSignal => &[&["law"]],
         LoopConfigError::ContractsAreNotScaled => &[&["normalise"]],
         LoopConfigError::ContractsAreNotSmoothed => &[&["smoothing"], &["past_weight"]],
+        LoopConfigError::GoalsAreTakenAsTheyAre => &[&["normalise"], &["smoothing"], &["past_weight"]],
+        LoopConfigError::BandsNeedSelfTuning => &[&["bands"], &["law"]],
         LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
         LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],
         LoopConfigError::Knee(KneeConfigError::HalfLife(_)) => &[&["knee", "half_life"]],
@@ -328,6 +484,16 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::Pid(PidConfigError::IntegralTime) => &[&["pid", "integral_time"]],
         LoopConfigError::Pid(PidConfigError::Levels { .. }) => &[&["pid", "step"], &["pid", "greatest"]],
         LoopConfigError::Pid(PidConfigError::Floor) => &[&["pid", "floor"]],
+        LoopConfigError::SelfTuning(error) => match error {
+            SelfTuningConfigError::Forgetting(_) => &[&["self_tuning", "forgetting"]],
+            SelfTuningConfigError::ResetChange(_) => &[&["self_tuning", "reset_change"]],
+            SelfTuningConfigError::LeastRequests => &[&["self_tuning", "least_requests"]],
+            SelfTuningConfigError::Floor => &[&["self_tuning", "floor"]],
+            SelfTuningConfigError::Bounds { .. } => {
+                &[&["self_tuning", "greatest"], &["self_tuning", "least"]]
+            }
+            SelfTuningConfigError::Unbounded => &[&["self_tuning", "greatest"], &["self_tuning", "variant"]],
+        },
         LoopConfigError::Integral(IntegralConfigError::Floor) => &[&["integral", "floor"]],
         LoopConfigError::Integral(IntegralConfigError::Bounds { .. }) => {
             &[&["integral", "greatest"], &["integral", "floor"]]
@@ -363,6 +529,8 @@ mod tests {
         "window",
         "pid",
         "integral",
+        "self_tuning",
+        "bands",
     ];
 
     fn read_with(text: &str, rates: bool) -> (Option<LoopConfig>, Vec<Finding>) {
@@ -426,5 +594,78 @@ mod tests {
     fn where_nobody_can_be_held_to_a_rate_there_is_no_integral_law() {
         let (law, findings) = read_with("law = 'integral'\ntarget = '50ms'", false);
         assert!(law.is_none() && findings[0].message().contains("cannot be `integral`"), "{findings:?}");
+    }
+
+    fn read_tuned(text: &str) -> (Option<LoopConfig>, Vec<Finding>) {
+        read_with(&format!("law = 'self-tuning'\ntarget = '5ms'\n{text}"), true)
+    }
+
+    #[test]
+    fn a_self_tuning_law_is_read_with_every_key() {
+        let (law, findings) = read_tuned("");
+        assert!(findings.is_empty(), "{findings:?}");
+        let name = ResourceName::new("p").unwrap();
+        let default = Law::SelfTuning(SelfTuningConfig::default());
+        assert_eq!(law, Some(LoopConfig::new(name, Latency::from_millis(5), default)));
+        let (law, findings) = read_tuned(
+            "self_tuning = { forgetting = 0.8, reset_change = 0.5, least_requests = 10, least = '20 IO/s', \
+             greatest = '9kIO/s', floor = '5 IO/s', variant = 'literal' }\n\
+             bands = [{ up_to = '100 IO/s', ratios = { w1 = 0.5, w2 = 0.5 } }, { up_to = '400 IO/s', ratios = { w1 = 1 } }]",
+        );
+        assert!(findings.is_empty(), "{findings:?}");
+        let variant = SelfTuningVariant::LITERAL;
+        let adaptive = Adaptive { forgetting: 0.8, reset_change: 0.5, variant };
+        let expected = SelfTuningConfig {
+            regulation: Regulation::Adaptive(adaptive),
+            least_requests: 10,
+            least: Iops::new(20.0),
+            greatest: Iops::new(9_000.0),
+            floor: Iops::new(5.0),
+        };
+        let workload = |name| ConsumerName::new(name).unwrap();
+        let bands = Bands::new(vec![
+            Band { up_to: Iops::new(100.0), ratios: vec![(workload("w1"), 0.5), (workload("w2"), 0.5)] },
+            Band { up_to: Iops::new(400.0), ratios: vec![(workload("w1"), 1.0)] },
+        ]);
+        let law = law.unwrap();
+        assert_eq!((law.law, law.bands), (Law::SelfTuning(expected), bands.ok()));
+        let (law, _) = read_tuned("self_tuning = { gain = 7.2 }");
+        let fixed = Regulation::Fixed(ControllerGain::new(7.2).unwrap());
+        let expected = SelfTuningConfig { regulation: fixed, ..SelfTuningConfig::default() };
+        assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+    }
+
+    #[test]
+    fn what_a_self_tuning_law_cannot_be_is_said() {
+        let cases = [
+            ("self_tuning = { gain = 0.0 }", "the controller gain must be above 0"),
+            ("self_tuning = { gain = 7, forgetting = 0.9 }", "`forgetting` has no effect"),
+            ("self_tuning = { forgetting = 1.5 }", "forgetting factor must be above 0 and at most 1"),
+            ("self_tuning = { reset_change = 0 }", "the change that resets the model"),
+            ("self_tuning = { floor = '0 IO/s' }", "the floor rate must be greater than zero"),
+            ("self_tuning = { least = '9 IO/s', greatest = '4 IO/s' }", "must be above zero and in order"),
+            ("self_tuning = { variant = 'literal' }", "needs a greatest operating point"),
+            ("smoothing = '200ms'", "`smoothing` and `past_weight`"),
+            ("normalise = true", "`normalise`"),
+            ("bands = []", "there must be at least one band"),
+            ("bands = 7", "a list of tables"),
+            ("bands = [{ up_to = '9 IO/s' }]", "`ratios`"),
+            ("bands = [{ ratios = { a = 1 } }]", "`up_to`"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = 'all' } }]", "a finite number"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = 0.5 } }]", "the ratios of band 0 must be 1 in sum"),
+            ("integral = {}", "`integral` has no effect"),
+        ];
+        for (text, said) in cases {
+            let (_, findings) = read_tuned(text);
+            assert!(findings.len() == 1 && findings[0].message().contains(said), "{text}: {findings:?}");
+        }
+        let band = "bands = [{ up_to = '9 IO/s', ratios = { a = 1 } }]";
+        let (law, findings) = read_rates(band);
+        assert!(
+            law.unwrap().bands.is_none() && findings[0].message().contains("`bands` has no effect"),
+            "{findings:?}"
+        );
+        let (law, findings) = read_with("law = 'self-tuning'\ntarget = '5ms'", false);
+        assert!(law.is_none() && findings[0].message().contains("cannot be `self-tuning`"), "{findings:?}");
     }
 }

@@ -20,6 +20,7 @@
 
 pub mod contract;
 mod finding;
+pub mod goal;
 pub mod law;
 mod nearest;
 pub mod release;

@@ -153,19 +153,29 @@ impl<'a> Section<'a> {
 
     /// A finite number.
     pub fn number(&self, key: &str, report: &mut Report<'_>) -> Option<Given<f64>> {
-        let value = self.value(key)?;
-        let number = match value.get_ref() {
-            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
-            DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse::<f64>().ok(),
-            _ => None,
+        finite(key, self.value(key)?, report)
+    }
+
+    /// The numbers in a table under a key, each under its own name, in the order in which they are written. `None` when there is something
+    /// else under the key, or in the table.
+    pub fn named_numbers(
+        &self,
+        key: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<(Given<&'a str>, Given<f64>)>> {
+        let Some(value) = self.value(key) else { return Some(Vec::new()) };
+        let Some(table) = value.get_ref().as_table() else {
+            mismatch(key, "a table of numbers", value.get_ref(), &value.span(), report);
+            return None;
         };
-        match number.filter(|number| number.is_finite()) {
-            Some(number) => Some(Given { value: number, span: value.span() }),
-            None => {
-                mismatch(key, "a finite number", value.get_ref(), &value.span(), report);
-                None
-            }
-        }
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let numbers = entries.into_iter().map(|(name, value)| {
+            let number = finite(name.get_ref(), value, report)?;
+            Some((Given { value: name.get_ref().as_ref(), span: name.span() }, number))
+        });
+        // Every mistake is reported before anything is given up.
+        numbers.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// One of a few words.
@@ -300,6 +310,21 @@ impl<'a> Section<'a> {
             }
         }
         Some(parsed)
+    }
+}
+
+fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report<'_>) -> Option<Given<f64>> {
+    let number = match value.get_ref() {
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse::<f64>().ok(),
+        _ => None,
+    };
+    match number.filter(|number| number.is_finite()) {
+        Some(number) => Some(Given { value: number, span: value.span() }),
+        None => {
+            mismatch(key, "a finite number", value.get_ref(), &value.span(), report);
+            None
+        }
     }
 }
 
