@@ -45,6 +45,7 @@ mod mechanism;
 pub mod preset;
 mod read_ahead;
 mod seek;
+mod storage_node;
 
 pub use array::ArrayConfig;
 pub use cache::CacheConfig;
@@ -57,3 +58,4 @@ pub use layout::RaidLevel;
 pub use preset::{Preset, UnknownPreset};
 pub use read_ahead::ReadAheadConfig;
 pub use seek::SeekConfig;
+pub use storage_node::{StorageNode, StorageNodeConfig};

@@ -31,8 +31,9 @@ pub struct Demands(Vec<Demand>);
 /// What the storage can do at best, for contracts that no measurement of theirs has to refute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ability {
-    /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
-    pub capacity: Iops,
+    /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting. `None` where nobody
+    /// wants to know it enough to overload the storage.
+    pub capacity: Option<Iops>,
     /// The mean response time of each tenant's requests when one is sent at a time and nobody else sends any, in the order
     /// of the contracts.
     pub alone: Vec<Latency>,
@@ -141,11 +142,11 @@ impl Demands {
                 return Err(DemandError::BelowService { name, asked, alone });
             }
         }
-        let (asked, capacity) = (self.total().per_second(), ability.capacity.per_second());
-        if asked > capacity {
-            return Err(DemandError::AboveCapacity { asked, capacity });
+        let asked = self.total().per_second();
+        match ability.capacity.map(Iops::per_second) {
+            Some(capacity) if asked > capacity => Err(DemandError::AboveCapacity { asked, capacity }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// IOPS^T: the requests per second of all of them (Lee §2).
@@ -225,7 +226,7 @@ pub(crate) mod tests {
     fn what_no_storage_of_this_speed_can_do_is_refused() {
         let contracts = Demands::new(vec![contract("w1", 40.0, 35.0), contract("w2", 20.0, 38.0)]).unwrap();
         let ability = |capacity, second| Ability {
-            capacity: Iops::new(capacity),
+            capacity: Some(Iops::new(capacity)),
             alone: vec![Latency::from_millis(12), Latency::from_millis(second)],
         };
         assert_eq!(contracts.check(&ability(60.0, 38)), Ok(()), "each at its bound");
@@ -239,7 +240,7 @@ pub(crate) mod tests {
         assert!(
             error.to_string().starts_with("together they ask for 60.0 IO/s, and the storage completes 59.9")
         );
-        let unsaid = Ability { capacity: Iops::new(100.0), alone: vec![] };
+        let unsaid = Ability { capacity: None, alone: vec![] };
         assert!(matches!(contracts.check(&unsaid), Err(DemandError::Ability { .. })));
     }
 }

@@ -10,8 +10,12 @@
 //! 2. [`judge`] makes a [`Verdict`] of the response times that were measured with everybody's load together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
 //!
+//! [`decide`] does the last two, with whatever measures.
+//!
 //! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and the
 //! [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
+//!
+//! Which storage node carries a whole transfer is [`transfer`]'s.
 //!
 //! ```
 //! use tidegate_place::{AdmissionRule, Demand, Demands, Measured, judge};
@@ -35,12 +39,15 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod decide;
 mod demand;
 mod fit;
 mod profile;
 mod scale;
+pub mod transfer;
 
 pub use admission::{AdmissionRule, Judged, Margin, Measured, Verdict, WrongCount, judge};
+pub use decide::{Decided, Measure, decide};
 pub use demand::{Ability, Demand, DemandError, Demands, GREATEST_SIZE, LEAST_RATE};
 pub use profile::{Doubt, Gain, InvalidProfile, Point, Profile, Region};
 pub use scale::ScaleSearch;

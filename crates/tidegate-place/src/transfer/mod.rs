@@ -1,0 +1,25 @@
+//! Placement of whole transfers: which storage node carries one now, by what is measured of the nodes.
+//!
+//! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING
+//! 2010, §III. [`Placement`] holds what is known of each node, what was promised to whom, and who waits; a [`Policy`] says
+//! whether a node can carry one transfer more. Nothing here moves data or reads a clock: whoever moves it asks, tells what
+//! was measured, and says when a transfer has ended.
+
+mod capacity;
+mod moving_average;
+mod node;
+mod peak;
+mod placement;
+mod policy;
+mod requirement;
+
+pub use capacity::Capacity;
+pub use moving_average::{MovingAverage, SAMPLES};
+pub use node::{Direction, NodeConfig, NodeReport, NodeSample};
+pub use peak::Peak;
+pub use placement::{
+    Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,
+    UnknownNode,
+};
+pub use policy::{Policy, PolicyError, View};
+pub use requirement::{Kept, Requirement};

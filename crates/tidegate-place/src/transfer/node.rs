@@ -1,0 +1,234 @@
+//! A storage node, as it is known from outside.
+
+use std::time::Duration;
+
+use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
+
+use super::capacity::Capacity;
+use super::moving_average::MovingAverage;
+use super::peak::Peak;
+use super::policy::View;
+
+/// Which way data moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the node.
+    Read,
+    /// To the node.
+    Write,
+}
+
+/// What is said of a node beforehand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeConfig {
+    /// Its name.
+    pub name: ResourceName,
+    /// What it moves at best, when it is read.
+    pub read: Peak,
+    /// What it moves at best, when it is written.
+    pub write: Peak,
+    /// Its class of availability: the higher, the more it survives.
+    pub availability: u8,
+    /// Its class of cost: the higher, the dearer.
+    pub cost: u8,
+    /// From a request to its first byte. A tape's is its recall.
+    pub latency: Latency,
+    /// What is free on it, until a sample says more. `None`: not known, and not asked.
+    pub free: Option<Bytes>,
+}
+
+/// What a node's sensor measured since the sample before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeSample {
+    /// What its transfers read from it.
+    pub read: ByteRate,
+    /// What they wrote to it.
+    pub write: ByteRate,
+    /// What is free on it, where the sensor knows.
+    pub free: Option<Bytes>,
+    /// Its response time, where something was measured.
+    pub latency: Option<Latency>,
+}
+
+/// What is known of a node now, for people and programs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: ResourceName,
+    /// Of each direction, reads first.
+    pub directions: [DirectionReport; 2],
+    /// What is free, less what was promised to transfers that are under way.
+    pub free: Option<Bytes>,
+    /// From a request to its first byte.
+    pub latency: Latency,
+}
+
+/// What is known of one direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DirectionReport {
+    /// The most that it moves.
+    pub peak: ByteRate,
+    /// The last sample.
+    pub current: Option<ByteRate>,
+    /// The mean of the last ten.
+    pub moving_average: Option<ByteRate>,
+    /// Transfers that were placed and have not ended.
+    pub active: u32,
+    /// What is reserved for them, less what was lent.
+    pub reserved: ByteRate,
+}
+
+/// One direction of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Lane {
+    pub(super) peak: Peak,
+    average: MovingAverage,
+    capacity: Capacity,
+    pub(super) active: u32,
+    pub(super) reserved: ByteRate,
+    /// Active transfers times seconds, since the last sample.
+    busy: f64,
+    counted: Instant,
+}
+
+impl Lane {
+    fn new(peak: Peak, now: Instant) -> Self {
+        Self {
+            peak,
+            average: MovingAverage::default(),
+            capacity: Capacity::default(),
+            active: 0,
+            reserved: ByteRate::ZERO,
+            busy: 0.0,
+            counted: now,
+        }
+    }
+
+    /// How many were active counts until now; call before it changes.
+    fn count(&mut self, now: Instant) {
+        self.busy += f64::from(self.active) * now.saturating_since(self.counted).as_secs_f64();
+        self.counted = now;
+    }
+
+    pub(super) fn began(&mut self, now: Instant, rate: ByteRate) {
+        self.count(now);
+        self.active += 1;
+        self.reserved = ByteRate::new(self.reserved.per_second() + rate.per_second());
+    }
+
+    pub(super) fn ended(&mut self, now: Instant, rate: ByteRate) {
+        self.count(now);
+        self.active = self.active.saturating_sub(1);
+        let left = self.reserved.per_second() - rate.per_second();
+        // Sums of parts do not cancel to the last bit.
+        self.reserved = if self.active == 0 { ByteRate::ZERO } else { ByteRate::new(left) };
+    }
+
+    fn observe(&mut self, now: Instant, elapsed: Duration, rate: ByteRate) {
+        self.count(now);
+        let active = std::mem::take(&mut self.busy) / elapsed.as_secs_f64();
+        self.average.add(rate);
+        if active == 0.0 {
+            self.capacity.idle(elapsed);
+            return;
+        }
+        self.peak.observe(rate, elapsed);
+        // Where the only transfer came or went within the interval its rate is that of a part of it, and `active` is below 1: that says
+        // nothing of the node.
+        self.capacity.observe(active, rate, self.peak.get());
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            peak: self.peak.get(),
+            reserved: self.reserved,
+            moving_average: self.average.get().unwrap_or_default(),
+            active: self.active,
+            capacity: &self.capacity,
+        }
+    }
+
+    fn report(&self) -> DirectionReport {
+        DirectionReport {
+            peak: self.peak.get(),
+            current: self.average.last(),
+            moving_average: self.average.get(),
+            active: self.active,
+            reserved: self.reserved,
+        }
+    }
+}
+
+/// A node, and what was placed on it.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) config: NodeConfig,
+    read: Lane,
+    write: Lane,
+    /// What transfers under way have been promised room for.
+    pub(super) promised: u64,
+    sampled: Instant,
+}
+
+impl Node {
+    pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
+        let (read, write) = (Lane::new(config.read, now), Lane::new(config.write, now));
+        Self { config, read, write, promised: 0, sampled: now }
+    }
+
+    pub(super) const fn lane(&self, direction: Direction) -> &Lane {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    pub(super) const fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+
+    /// Whether there is room for so much, beside what was promised.
+    pub(super) fn has_room(&self, size: Bytes) -> bool {
+        self.free().is_none_or(|free| size <= free)
+    }
+
+    /// A write that was promised room for so much is over. Until a sample says how much it really took, it is taken for written.
+    pub(super) fn wrote(&mut self, size: Bytes) {
+        self.promised = self.promised.saturating_sub(size.get());
+        if let Some(free) = &mut self.config.free {
+            *free = Bytes::new(free.get().saturating_sub(size.get()));
+        }
+    }
+
+    pub(super) fn free(&self) -> Option<Bytes> {
+        self.config.free.map(|free| Bytes::new(free.get().saturating_sub(self.promised)))
+    }
+
+    /// A sample of an interval without length, or of a clock that jumped back, says nothing of rates.
+    pub(super) fn observe(&mut self, now: Instant, sample: &NodeSample) {
+        let elapsed = now.saturating_since(self.sampled);
+        self.sampled = now;
+        if let Some(free) = sample.free {
+            self.config.free = Some(free);
+        }
+        if let Some(latency) = sample.latency {
+            self.config.latency = latency;
+        }
+        if !elapsed.is_zero() {
+            self.read.observe(now, elapsed, sample.read);
+            self.write.observe(now, elapsed, sample.write);
+        }
+    }
+
+    pub(super) fn report(&self) -> NodeReport {
+        NodeReport {
+            name: self.config.name.clone(),
+            directions: [self.read.report(), self.write.report()],
+            free: self.free(),
+            latency: self.config.latency,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What a node moves at best.
+
+use std::time::Duration;
+
+use tidegate_units::ByteRate;
+
+/// What a node moves at best in one direction: pinned by whoever knows it, or learnt from what was seen.
+///
+/// What is learnt is the greatest rate so far, and ages: while transfers are under way and fall short of it, what is above them halves
+/// in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that lost a path, is not for ever taken for what it was.
+/// Without a transfer nothing is known, and nothing ages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Peak {
+    rate: ByteRate,
+    pinned: bool,
+}
+
+impl Peak {
+    /// In this time of transfers half of what is above their rate is forgotten. An hour: longer than others disturb a node,
+    /// shorter than a working day.
+    pub const HALF_LIFE: Duration = Duration::from_secs(3600);
+
+    /// It is this, whatever is measured.
+    #[must_use]
+    pub const fn pinned(rate: ByteRate) -> Self {
+        Self { rate, pinned: true }
+    }
+
+    /// To be learnt, beginning with what a probe found; with nothing when there was none.
+    #[must_use]
+    pub const fn learnt(from: ByteRate) -> Self {
+        Self { rate: from, pinned: false }
+    }
+
+    /// The rate. Zero as long as nothing is known.
+    #[must_use]
+    pub const fn get(&self) -> ByteRate {
+        self.rate
+    }
+
+    /// Whether somebody knows it, so that it can be counted on.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// Transfers moved this much per second, for so long.
+    pub fn observe(&mut self, rate: ByteRate, elapsed: Duration) {
+        if self.pinned {
+            return;
+        }
+        let left = (-elapsed.as_secs_f64() / Self::HALF_LIFE.as_secs_f64()).exp2();
+        let above = (self.rate.per_second() - rate.per_second()).max(0.0);
+        self.rate = ByteRate::new(rate.per_second() + above * left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    #[test]
+    fn the_greatest_is_learnt_and_ages() {
+        let mut peak = Peak::learnt(ByteRate::ZERO);
+        peak.observe(ByteRate::new(60.0 * MB), Duration::from_secs(1));
+        assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
+        peak.observe(ByteRate::new(20.0 * MB), Peak::HALF_LIFE);
+        assert!((peak.get().per_second() - 40.0 * MB).abs() < 1.0);
+        peak.observe(ByteRate::new(50.0 * MB), Duration::from_secs(1));
+        assert_eq!(peak.get(), ByteRate::new(50.0 * MB));
+    }
+
+    #[test]
+    fn what_is_pinned_stays() {
+        let mut peak = Peak::pinned(ByteRate::new(60.0 * MB));
+        peak.observe(ByteRate::new(900.0 * MB), Duration::from_secs(1));
+        peak.observe(ByteRate::new(1.0), Peak::HALF_LIFE * 100);
+        assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
+    }
+}

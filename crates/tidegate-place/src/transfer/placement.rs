@@ -1,0 +1,541 @@
+//! Who is carried where, who waits, and what was promised.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
+
+use super::capacity::Capacity;
+use super::moving_average::MovingAverage;
+use super::node::{Direction, Node, NodeConfig, NodeReport, NodeSample};
+use super::policy::{Policy, PolicyError, View};
+use super::requirement::Requirement;
+
+/// How transfers are placed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlacementConfig {
+    /// How nodes are chosen.
+    pub policy: Policy,
+    /// How many transfers may wait, at least 1. Default 10 000.
+    pub greatest_queue: usize,
+    /// A transfer that nobody [tells anything of](Placement::progress) for so long is taken for dead, and what was reserved for
+    /// it is free again. Default 10 s.
+    pub lease: Duration,
+    /// Lend what a transfer has reserved and does not use. Default on.
+    pub lend: bool,
+}
+
+impl PlacementConfig {
+    /// Every default.
+    #[must_use]
+    pub const fn new(policy: Policy) -> Self {
+        Self { policy, greatest_queue: 10_000, lease: Duration::from_secs(10), lend: true }
+    }
+}
+
+/// Why transfers cannot be placed this way.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum PlacementConfigError {
+    /// A coefficient of the policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Nobody could wait.
+    #[error("at least one transfer must be allowed to wait")]
+    NoQueue,
+    /// Every transfer would be dead at once.
+    #[error("the lease must be greater than zero")]
+    NoLease,
+    /// There is nowhere to place anything.
+    #[error("there are no storage nodes")]
+    NoNodes,
+    /// Two nodes have one name.
+    #[error("two storage nodes are named `{0}`")]
+    Twice(ResourceName),
+}
+
+/// A transfer that somebody wants to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Which way.
+    pub direction: Direction,
+    /// What it needs.
+    pub requirement: Requirement,
+    /// How much it moves.
+    pub size: Bytes,
+    /// The least class of availability. Of writes.
+    pub availability: u8,
+    /// The greatest class of cost. Of writes.
+    pub cost: u8,
+    /// The nodes that hold a replica. Of reads.
+    pub replicas: Vec<ResourceName>,
+}
+
+/// A transfer's number, from the moment when it was asked for. None is given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A transfer may begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// Which.
+    pub ticket: Ticket,
+    /// Where.
+    pub node: ResourceName,
+    /// What the policy expects it to get.
+    pub expected: ByteRate,
+}
+
+/// What came of asking.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It may begin.
+    Granted(Grant),
+    /// No node can carry it now: it waits for [`Placement::step`] to grant it.
+    Waiting(Ticket),
+}
+
+/// What is told of a transfer under way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Its rate since this was last told.
+    pub rate: ByteRate,
+}
+
+/// Why a transfer is not taken.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum PlaceError {
+    /// Nothing per second, where a rate was asked for.
+    #[error("a rate of zero needs no reservation: ask for a rate above zero, or for a latency")]
+    NoRate,
+    /// No such node.
+    #[error(transparent)]
+    Unknown(#[from] UnknownNode),
+    /// Nobody holds a replica.
+    #[error("no storage node holds a replica: nothing can be read")]
+    NoReplica,
+    /// No node is of these classes.
+    #[error(
+        "no storage node has availability {availability} or more and cost {cost} or less: ask for less, or add a node"
+    )]
+    NoClass {
+        /// What was asked for.
+        availability: u8,
+        /// What was allowed.
+        cost: u8,
+    },
+    /// No candidate has the room.
+    #[error(
+        "{size} are more than any node that may be used has free ({greatest} at most): free some, or add a node"
+    )]
+    TooLarge {
+        /// What was to be moved.
+        size: Bytes,
+        /// The most that one of them has free.
+        greatest: Bytes,
+    },
+    /// No candidate carries that, however idle.
+    #[error(
+        "{asked} are more than the policy takes on for any node that may be used, of which the fastest moves {greatest}: it would \
+         wait for ever"
+    )]
+    TooFast {
+        /// What was asked for.
+        asked: ByteRate,
+        /// The most that one of them moves.
+        greatest: ByteRate,
+    },
+    /// No candidate answers as fast.
+    #[error(
+        "{asked} are less than any node that may be used takes to its first byte ({least}): it would wait for ever"
+    )]
+    TooSoon {
+        /// What was asked for.
+        asked: Latency,
+        /// The least that one of them takes.
+        least: Latency,
+    },
+    /// Too many wait.
+    #[error("{0} transfers wait already, which is as many as may: come back later")]
+    QueueFull(usize),
+}
+
+/// No storage node has this name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("there is no storage node `{0}`")]
+pub struct UnknownNode(pub ResourceName);
+
+/// A transfer that was placed.
+#[derive(Debug, Clone)]
+struct Active {
+    node: ResourceName,
+    direction: Direction,
+    size: Bytes,
+    /// What it was promised.
+    reserved: ByteRate,
+    /// What of it was lent to others.
+    lent: ByteRate,
+    used: MovingAverage,
+    /// When anything was last heard of it.
+    heard: Instant,
+}
+
+/// Places transfers on storage nodes.
+///
+/// Whoever cannot be carried waits, first come first served: nobody takes a node that somebody who came before could use, and
+/// who waits for other nodes delays nobody. So everybody is carried once the nodes that could have come free.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    config: PlacementConfig,
+    nodes: BTreeMap<ResourceName, Node>,
+    waiting: VecDeque<(Ticket, Ask)>,
+    active: BTreeMap<Ticket, Active>,
+    next: u64,
+    /// After which node it is the next one's turn.
+    turn: Option<ResourceName>,
+}
+
+impl Placement {
+    /// A transfer that uses less than this part of its reservation over ten samples has some to lend.
+    const USES: f64 = 0.8;
+
+    /// What it keeps beyond what it uses, so that it can grow.
+    const KEEPS: f64 = 1.25;
+
+    /// Nobody is placed yet.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(
+        config: PlacementConfig,
+        nodes: Vec<NodeConfig>,
+        now: Instant,
+    ) -> Result<Self, PlacementConfigError> {
+        config.policy.validate()?;
+        if config.greatest_queue == 0 {
+            return Err(PlacementConfigError::NoQueue);
+        }
+        if config.lease.is_zero() {
+            return Err(PlacementConfigError::NoLease);
+        }
+        if nodes.is_empty() {
+            return Err(PlacementConfigError::NoNodes);
+        }
+        let mut known = BTreeMap::new();
+        for node in nodes {
+            let name = node.name.clone();
+            if known.insert(name.clone(), Node::new(node, now)).is_some() {
+                return Err(PlacementConfigError::Twice(name));
+            }
+        }
+        let (waiting, active) = (VecDeque::new(), BTreeMap::new());
+        Ok(Self { config, nodes: known, waiting, active, next: 0, turn: None })
+    }
+
+    /// Somebody wants to make a transfer.
+    ///
+    /// # Errors
+    /// When it could never be carried, or too many wait.
+    pub fn ask(&mut self, now: Instant, ask: Ask) -> Result<Answer, PlaceError> {
+        self.check(&ask)?;
+        let ticket = Ticket(self.next);
+        let mut awaited = Awaited::default();
+        for (_, earlier) in &self.waiting {
+            if awaited.is_all(&self.nodes) {
+                break;
+            }
+            awaited.0.extend(self.could_have(earlier));
+        }
+        if let Some(grant) = self.choose(&ask, &awaited, ticket) {
+            self.next += 1;
+            self.begin(now, &ask, &grant);
+            return Ok(Answer::Granted(grant));
+        }
+        if self.waiting.len() >= self.config.greatest_queue {
+            return Err(PlaceError::QueueFull(self.waiting.len()));
+        }
+        self.next += 1;
+        self.waiting.push_back((ticket, ask));
+        Ok(Answer::Waiting(ticket))
+    }
+
+    /// Who of those that waited may begin now. Call it after samples and ends.
+    pub fn step(&mut self, now: Instant) -> Vec<Grant> {
+        self.bury(now);
+        let mut granted = Vec::new();
+        let mut awaited = Awaited::default();
+        let mut place = 0;
+        while let Some((ticket, ask)) = self.waiting.get(place)
+            && !awaited.is_all(&self.nodes)
+        {
+            match self.choose(ask, &awaited, *ticket) {
+                Some(grant) => {
+                    if let Some((_, ask)) = self.waiting.remove(place) {
+                        self.begin(now, &ask, &grant);
+                    }
+                    granted.push(grant);
+                }
+                None => {
+                    awaited.0.extend(self.could_have(ask));
+                    place += 1;
+                }
+            }
+        }
+        granted
+    }
+
+    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
+    pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
+        if let Some(active) = self.active.remove(&ticket) {
+            let kept = ByteRate::new(active.reserved.per_second() - active.lent.per_second());
+            if let Some(node) = self.nodes.get_mut(&active.node) {
+                node.lane_mut(active.direction).ended(now, kept);
+                if active.direction == Direction::Write {
+                    node.wrote(active.size);
+                }
+            }
+            return true;
+        }
+        let waiting = self.waiting.len();
+        self.waiting.retain(|(waiting, _)| *waiting != ticket);
+        self.waiting.len() < waiting
+    }
+
+    /// What a transfer moved since this was last told. What it leaves of its reservation over ten samples is lent, and is its own again
+    /// as soon as it uses more than it kept: nobody new takes it then, and who was let in stays. Whether the transfer is known: who
+    /// is not, was taken for dead, and has to ask anew.
+    pub fn progress(&mut self, now: Instant, ticket: Ticket, progress: Progress) -> bool {
+        let others_fall_short = self.others_fall_short(ticket);
+        let Some(active) = self.active.get_mut(&ticket) else { return false };
+        active.heard = now;
+        active.used.add(progress.rate);
+        let Some(node) = self.nodes.get_mut(&active.node) else { return false };
+        let lane = node.lane_mut(active.direction);
+        let (reserved, lent) = (active.reserved.per_second(), active.lent.per_second());
+        let mean = active.used.get().unwrap_or_default().per_second();
+        let uses_little = active.used.is_full() && mean < reserved * Self::USES;
+        // Others being slow, too, it may be the node that holds it back: then it has nothing to lend.
+        let is_free = lane.view().moving_average.per_second() < lane.peak.get().per_second() * Self::USES;
+        let lends = if progress.rate.per_second() >= reserved - lent {
+            // What it did before it grew says nothing any more.
+            active.used = MovingAverage::default();
+            0.0
+        } else if others_fall_short {
+            0.0
+        } else if self.config.lend && uses_little && is_free {
+            (reserved - mean * Self::KEEPS).max(0.0)
+        } else {
+            lent
+        };
+        lane.reserved = ByteRate::new(lane.reserved.per_second() + lent - lends);
+        active.lent = ByteRate::new(lends);
+        true
+    }
+
+    /// Whether there are others beside a transfer, on its node and in its direction, and none of those that are known for long enough gets
+    /// what it reserved. Then it is the node that has less than its peak, and nobody has anything to lend.
+    fn others_fall_short(&self, ticket: Ticket) -> bool {
+        let Some(own) = self.active.get(&ticket) else { return false };
+        let mut others = self
+            .active
+            .iter()
+            .filter(|(other, active)| {
+                **other != ticket && active.node == own.node && active.direction == own.direction
+            })
+            .filter(|(_, active)| active.used.is_full())
+            .map(|(_, active)| {
+                let mean = active.used.get().unwrap_or_default().per_second();
+                mean < active.reserved.per_second() * Self::USES
+            })
+            .peekable();
+        others.peek().is_some() && others.all(|short| short)
+    }
+
+    /// What a node's sensor measured.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        node: &ResourceName,
+        sample: &NodeSample,
+    ) -> Result<(), UnknownNode> {
+        let known = self.nodes.get_mut(node).ok_or_else(|| UnknownNode(node.clone()))?;
+        known.observe(now, sample);
+        Ok(())
+    }
+
+    /// What is known of every node.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeReport> {
+        self.nodes.values().map(Node::report)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many were placed and have not ended.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Ends the transfers that nothing is heard of.
+    fn bury(&mut self, now: Instant) {
+        let silent = |active: &Active| now.saturating_since(active.heard) > self.config.lease;
+        let dead: Vec<Ticket> =
+            self.active.iter().filter(|(_, active)| silent(active)).map(|(ticket, _)| *ticket).collect();
+        for ticket in dead {
+            self.ended(now, ticket);
+        }
+    }
+
+    fn begin(&mut self, now: Instant, ask: &Ask, grant: &Grant) {
+        let reserved = ask.requirement.rate();
+        if let Some(node) = self.nodes.get_mut(&grant.node) {
+            node.lane_mut(ask.direction).began(now, reserved);
+            if ask.direction == Direction::Write {
+                node.promised = node.promised.saturating_add(ask.size.get());
+            }
+        }
+        self.turn = Some(grant.node.clone());
+        let active = Active {
+            node: grant.node.clone(),
+            direction: ask.direction,
+            size: ask.size,
+            reserved,
+            lent: ByteRate::ZERO,
+            used: MovingAverage::default(),
+            heard: now,
+        };
+        self.active.insert(grant.ticket, active);
+    }
+
+    /// The node that carries it best of those that can, and that nobody before it could use.
+    fn choose(&self, ask: &Ask, awaited: &Awaited, ticket: Ticket) -> Option<Grant> {
+        let policy = self.config.policy;
+        let free = |node: &&Node| !awaited.0.contains(&node.config.name);
+        let can = |node: &&Node| {
+            let has_room = ask.direction == Direction::Read || node.has_room(ask.size);
+            let view = node.lane(ask.direction).view();
+            // Of a node that never carried anything nothing is known, and by carrying nothing nothing would ever be.
+            let is_new = view.active == 0 && view.peak == ByteRate::ZERO;
+            has_room
+                && self.could_ever(node, ask)
+                && (is_new || policy.carries(&view, ask.requirement.rate()))
+        };
+        let nodes = self.in_turn().filter(|node| may_use(ask, node)).filter(free).filter(can);
+        let expected = |node: &Node| policy.expected(&node.lane(ask.direction).view());
+        let best = match policy {
+            Policy::RoundRobin => nodes.into_iter().next(),
+            // Of equals the first in turn.
+            _ => nodes.reduce(|best, node| if expected(node) > expected(best) { node } else { best }),
+        }?;
+        Some(Grant { ticket, node: best.config.name.clone(), expected: expected(best) })
+    }
+
+    /// The nodes that a transfer may be waiting for.
+    fn could_have(&self, ask: &Ask) -> Vec<ResourceName> {
+        let has = |node: &&Node| {
+            let has_room = node.config.free.is_none_or(|free| ask.size <= free);
+            (ask.direction == Direction::Read || has_room) && self.could_ever(node, ask)
+        };
+        let nodes = self.nodes.values().filter(|node| may_use(ask, node)).filter(has);
+        nodes.map(|node| node.config.name.clone()).collect()
+    }
+
+    /// Whether it can be that the node carries it one day. What a node moves at best may not be known, or be learnt from those who
+    /// asked for less.
+    fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
+        match ask.requirement {
+            Requirement::Latency(asked) => node.config.latency <= asked,
+            _ => !node.lane(ask.direction).peak.is_pinned() || self.could_carry(node, ask),
+        }
+    }
+
+    /// Whether a node carries it when nobody else uses it, as far as its peak says.
+    fn could_carry(&self, node: &Node, ask: &Ask) -> bool {
+        let peak = node.lane(ask.direction).peak.get();
+        let idle = View {
+            peak,
+            reserved: ByteRate::ZERO,
+            moving_average: ByteRate::ZERO,
+            active: 0,
+            capacity: &Capacity::default(),
+        };
+        let policy = self.config.policy;
+        policy == Policy::RoundRobin
+            || ask.requirement.rate() <= peak && policy.carries(&idle, ask.requirement.rate())
+    }
+
+    /// All nodes, beginning after the one that was last taken.
+    fn in_turn(&self) -> impl Iterator<Item = &Node> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let last = self.turn.as_ref();
+        let after = self.nodes.range::<ResourceName, _>((last.map_or(Unbounded, Excluded), Unbounded));
+        let before = self.nodes.iter().take_while(move |(name, _)| last.is_some_and(|last| *name <= last));
+        after.chain(before).map(|(_, node)| node)
+    }
+
+    /// What can be said before anything is measured.
+    fn check(&self, ask: &Ask) -> Result<(), PlaceError> {
+        if !matches!(ask.requirement, Requirement::Latency(_)) && ask.requirement.rate() == ByteRate::ZERO {
+            return Err(PlaceError::NoRate);
+        }
+        if let Some(unknown) = ask.replicas.iter().find(|name| !self.nodes.contains_key(*name)) {
+            return Err(UnknownNode(unknown.clone()).into());
+        }
+        let candidates = || self.nodes.values().filter(|node| may_use(ask, node));
+        if candidates().next().is_none() {
+            return Err(match ask.direction {
+                Direction::Read => PlaceError::NoReplica,
+                Direction::Write => PlaceError::NoClass { availability: ask.availability, cost: ask.cost },
+            });
+        }
+        // Rooms and rates that are not known are no reason to refuse. What was promised to transfers under way may come free, when
+        // they fail.
+        let rooms: Option<Vec<Bytes>> = candidates().map(|node| node.config.free).collect();
+        if let Some(greatest) = rooms.and_then(|rooms| rooms.into_iter().max())
+            && ask.direction == Direction::Write
+            && ask.size > greatest
+        {
+            return Err(PlaceError::TooLarge { size: ask.size, greatest });
+        }
+        if let Requirement::Latency(asked) = ask.requirement {
+            let least = candidates().map(|node| node.config.latency).min().unwrap_or_default();
+            return if least <= asked { Ok(()) } else { Err(PlaceError::TooSoon { asked, least }) };
+        }
+        let peak = |node: &Node| node.lane(ask.direction).peak.get();
+        let greatest =
+            candidates().map(peak).fold(ByteRate::ZERO, |one, other| if other > one { other } else { one });
+        if !candidates().any(|node| self.could_ever(node, ask)) {
+            return Err(PlaceError::TooFast { asked: ask.requirement.rate(), greatest });
+        }
+        Ok(())
+    }
+}
+
+/// The nodes that somebody waits for who came before.
+#[derive(Debug, Default)]
+struct Awaited(BTreeSet<ResourceName>);
+
+impl Awaited {
+    /// Whether nobody who comes later can have any: then nobody needs to be looked at.
+    fn is_all(&self, nodes: &BTreeMap<ResourceName, Node>) -> bool {
+        self.0.len() == nodes.len()
+    }
+}
+
+/// Whether a node is of the right classes, or holds a replica.
+fn may_use(ask: &Ask, node: &Node) -> bool {
+    match ask.direction {
+        Direction::Read => ask.replicas.contains(&node.config.name),
+        Direction::Write => node.config.availability >= ask.availability && node.config.cost <= ask.cost,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,395 @@
+use proptest::prelude::*;
+
+use super::super::peak::Peak;
+use super::*;
+
+fn name(text: &str) -> ResourceName {
+    ResourceName::new(text).unwrap()
+}
+
+fn mb(rate: f64) -> ByteRate {
+    ByteRate::new(rate * 1e6)
+}
+
+fn at(seconds: f64) -> Instant {
+    Instant::ZERO + Latency::from_secs_f64(seconds)
+}
+
+fn node(text: &str, peak: f64) -> NodeConfig {
+    let peak = Peak::pinned(mb(peak));
+    NodeConfig {
+        name: name(text),
+        read: peak,
+        write: peak,
+        availability: 1,
+        cost: 1,
+        latency: Latency::from_millis(10),
+        free: None,
+    }
+}
+
+/// The paper's three: 20, 300 and 60 MB/s.
+fn three(policy: Policy) -> Placement {
+    let nodes = vec![node("lustre", 20.0), node("array", 300.0), node("disk", 60.0)];
+    Placement::new(PlacementConfig::new(policy), nodes, Instant::ZERO).unwrap()
+}
+
+fn one(policy: Policy, peak: f64) -> Placement {
+    Placement::new(PlacementConfig::new(policy), vec![node("disk", peak)], Instant::ZERO).unwrap()
+}
+
+fn write(rate: f64) -> Ask {
+    Ask {
+        direction: Direction::Write,
+        requirement: Requirement::Average(mb(rate)),
+        size: Bytes::new(1_000_000_000),
+        availability: 0,
+        cost: 9,
+        replicas: Vec::new(),
+    }
+}
+
+#[track_caller]
+fn granted(answer: Result<Answer, PlaceError>) -> Grant {
+    match answer {
+        Ok(Answer::Granted(grant)) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn waits(answer: Result<Answer, PlaceError>) -> Ticket {
+    match answer {
+        Ok(Answer::Waiting(ticket)) => ticket,
+        other => panic!("does not wait: {other:?}"),
+    }
+}
+
+const R1: Policy = Policy::SmR1 { overhead: 1.0 };
+
+#[test]
+fn round_robin_takes_each_in_turn() {
+    let mut placement = three(Policy::RoundRobin);
+    let nodes: Vec<_> = (0..4).map(|_| granted(placement.ask(at(0.0), write(10.0))).node).collect();
+    assert_eq!(nodes, ["array", "disk", "lustre", "array"].map(name));
+}
+
+#[test]
+fn the_others_take_the_node_where_it_gets_most() {
+    let mut placement = three(R1);
+    let nodes: Vec<_> = (0..26).map(|_| granted(placement.ask(at(0.0), write(10.0))).node).collect();
+    assert_eq!(nodes[..24], vec![name("array"); 24], "until it has no more left than the disk");
+    assert_eq!(nodes[24..], [name("disk"), name("array")], "of equals the next in turn");
+}
+
+#[test]
+fn who_waits_is_granted_when_somebody_ends() {
+    let mut placement = one(R1, 25.0);
+    let first = granted(placement.ask(at(0.0), write(10.0)));
+    granted(placement.ask(at(0.0), write(10.0)));
+    let third = waits(placement.ask(at(0.0), write(10.0)));
+    assert!(placement.step(at(1.0)).is_empty());
+    assert!(placement.ended(at(2.0), first.ticket));
+    let now = placement.step(at(2.0));
+    assert_eq!(now.iter().map(|grant| grant.ticket).collect::<Vec<_>>(), [third]);
+    assert!(!placement.ended(at(3.0), first.ticket), "only once");
+}
+
+#[test]
+fn nobody_passes_by_who_waits_for_the_same_node() {
+    let mut placement = one(R1, 25.0);
+    granted(placement.ask(at(0.0), write(10.0)));
+    let large = waits(placement.ask(at(0.0), write(20.0)));
+    let small = waits(placement.ask(at(0.0), write(1.0)));
+    assert!(placement.step(at(1.0)).is_empty(), "the small one would fit, and come first for ever");
+    assert!(placement.ended(at(2.0), large), "who waits may go");
+    assert_eq!(placement.step(at(2.0))[0].ticket, small);
+}
+
+#[test]
+fn who_waits_for_other_nodes_delays_nobody() {
+    let dear = NodeConfig { cost: 5, ..node("dear", 25.0) };
+    let nodes = vec![NodeConfig { availability: 0, ..node("plain", 25.0) }, dear];
+    let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
+    let safe = Ask { availability: 1, ..write(20.0) };
+    granted(placement.ask(at(0.0), safe.clone()));
+    waits(placement.ask(at(0.0), safe));
+    let cheap = granted(placement.ask(at(0.0), Ask { cost: 1, ..write(20.0) }));
+    assert_eq!(cheap.node, name("plain"));
+}
+
+#[test]
+fn reads_go_to_a_replica() {
+    let mut placement = three(R1);
+    let read =
+        Ask { direction: Direction::Read, replicas: vec![name("lustre"), name("disk")], ..write(10.0) };
+    assert_eq!(granted(placement.ask(at(0.0), read.clone())).node, name("disk"));
+    let nowhere = Ask { replicas: Vec::new(), ..read.clone() };
+    assert_eq!(placement.ask(at(0.0), nowhere), Err(PlaceError::NoReplica));
+    let unknown = Ask { replicas: vec![name("tape")], ..read };
+    assert_eq!(placement.ask(at(0.0), unknown), Err(PlaceError::Unknown(UnknownNode(name("tape")))));
+}
+
+#[test]
+fn what_can_never_be_carried_is_refused() {
+    let mut placement = three(R1);
+    assert_eq!(placement.ask(at(0.0), write(0.0)), Err(PlaceError::NoRate));
+    assert!(matches!(placement.ask(at(0.0), write(301.0)), Err(PlaceError::TooFast { .. })));
+    assert!(
+        matches!(placement.ask(at(0.0), write(300.0)), Err(PlaceError::TooFast { .. })),
+        "all that there is, is not more than what is asked for: eq. 1 would never hold"
+    );
+    let soon = Ask { requirement: Requirement::Latency(Latency::from_millis(9)), ..write(0.0) };
+    assert!(matches!(placement.ask(at(0.0), soon), Err(PlaceError::TooSoon { .. })));
+    let safe = Ask { availability: 2, ..write(10.0) };
+    assert_eq!(placement.ask(at(0.0), safe), Err(PlaceError::NoClass { availability: 2, cost: 9 }));
+    assert_eq!(placement.active() + placement.waiting(), 0);
+}
+
+#[test]
+fn room_is_promised_once() {
+    let config = NodeConfig { free: Some(Bytes::new(1_500_000_000)), ..node("disk", 60.0) };
+    let mut placement = Placement::new(PlacementConfig::new(R1), vec![config], at(0.0)).unwrap();
+    let huge = Ask { size: Bytes::new(2_000_000_000), ..write(10.0) };
+    assert!(matches!(placement.ask(at(0.0), huge), Err(PlaceError::TooLarge { .. })));
+    let first = granted(placement.ask(at(0.0), write(10.0)));
+    let second = waits(placement.ask(at(0.0), write(10.0)));
+    placement.ended(at(1.0), first.ticket);
+    assert!(placement.step(at(1.0)).is_empty(), "what was written takes room");
+    let freed = NodeSample {
+        read: ByteRate::ZERO,
+        write: ByteRate::ZERO,
+        free: Some(Bytes::new(1_500_000_000)),
+        latency: None,
+    };
+    placement.observe(at(2.0), &name("disk"), &freed).unwrap();
+    assert_eq!(placement.step(at(2.0))[0].ticket, second);
+}
+
+#[test]
+fn who_waits_for_what_a_node_never_has_does_not_keep_it_from_others() {
+    let mut placement = three(R1);
+    granted(placement.ask(at(0.0), write(250.0)));
+    waits(placement.ask(at(0.0), write(100.0)));
+    let small = granted(placement.ask(at(0.0), write(15.0)));
+    assert_eq!(small.node, name("disk"), "100 MB/s are never the disk's to give");
+}
+
+#[test]
+fn a_node_of_which_nothing_is_known_is_tried() {
+    let fixed = Policy::StaticQos { overhead: 1.25 };
+    for policy in [fixed, R1, Policy::SmR2 { overhead: 1.0 }, Policy::SM_R3, Policy::Learnt] {
+        let unknown = Peak::learnt(ByteRate::ZERO);
+        let new = NodeConfig { read: unknown, write: unknown, ..node("new", 0.0) };
+        let mut placement = Placement::new(PlacementConfig::new(policy), vec![new], at(0.0)).unwrap();
+        granted(placement.ask(at(0.0), write(10.0)));
+        waits(placement.ask(at(0.0), write(10.0)));
+    }
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let config = PlacementConfig { greatest_queue: 1, ..PlacementConfig::new(R1) };
+    let mut placement = Placement::new(config, vec![node("disk", 15.0)], at(0.0)).unwrap();
+    granted(placement.ask(at(0.0), write(10.0)));
+    waits(placement.ask(at(0.0), write(10.0)));
+    assert_eq!(placement.ask(at(0.0), write(10.0)), Err(PlaceError::QueueFull(1)));
+}
+
+#[test]
+fn a_transfer_that_died_gives_back_what_it_had() {
+    let mut placement = one(R1, 15.0);
+    let dead = granted(placement.ask(at(0.0), write(10.0)));
+    let heir = waits(placement.ask(at(0.0), write(10.0)));
+    assert!(placement.progress(at(5.0), dead.ticket, Progress { rate: mb(10.0) }));
+    assert!(placement.step(at(15.0)).is_empty(), "its lease is not over");
+    assert_eq!(placement.step(at(15.1))[0].ticket, heir);
+    assert!(!placement.progress(at(16.0), dead.ticket, Progress { rate: mb(10.0) }), "it has to ask anew");
+    assert_eq!(placement.nodes().next().unwrap().directions[1].reserved, mb(10.0), "of the heir only");
+}
+
+/// One sample of the node a second, and of a transfer that moves this much.
+fn tell(placement: &mut Placement, ticket: Ticket, seconds: std::ops::Range<u32>, rate: f64) {
+    for second in seconds {
+        let now = at(f64::from(second));
+        let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, latency: None };
+        placement.observe(now, &name("disk"), &sample).unwrap();
+        assert!(placement.progress(now, ticket, Progress { rate: mb(rate) }));
+    }
+}
+
+fn reserved(placement: &Placement) -> ByteRate {
+    placement.nodes().next().unwrap().directions[1].reserved
+}
+
+#[test]
+fn what_is_reserved_and_not_used_is_lent_and_taken_back() {
+    let mut placement = one(R1, 60.0);
+    let slow = granted(placement.ask(at(0.0), write(50.0)));
+    let other = waits(placement.ask(at(0.0), write(20.0)));
+    tell(&mut placement, slow.ticket, 1..10, 8.0);
+    assert_eq!(reserved(&placement), mb(50.0), "nine samples are not ten");
+    tell(&mut placement, slow.ticket, 10..11, 8.0);
+    assert_eq!(reserved(&placement), mb(10.0), "what it uses, and a quarter to grow");
+    assert_eq!(placement.step(at(10.0))[0].ticket, other);
+
+    tell(&mut placement, slow.ticket, 11..12, 12.0);
+    assert_eq!(reserved(&placement), mb(70.0), "it uses more than it kept: all of it is its own again");
+    tell(&mut placement, slow.ticket, 12..13, 9.0);
+    assert_eq!(reserved(&placement), mb(70.0), "one sample is not ten");
+    placement.ended(at(12.0), slow.ticket);
+    assert_eq!(reserved(&placement), mb(20.0));
+}
+
+#[test]
+fn nothing_is_lent_where_everybody_gets_too_little() {
+    let mut placement = one(R1, 60.0);
+    let both = [0, 1].map(|_| granted(placement.ask(at(0.0), write(20.0))).ticket);
+    for second in 1..30 {
+        let now = at(f64::from(second));
+        let sample = NodeSample { read: ByteRate::ZERO, write: mb(10.0), free: None, latency: None };
+        placement.observe(now, &name("disk"), &sample).unwrap();
+        for ticket in both {
+            placement.progress(now, ticket, Progress { rate: mb(5.0) });
+        }
+    }
+    assert_eq!(reserved(&placement), mb(40.0), "others take the node, and it moves less than it could");
+}
+
+#[test]
+fn nothing_is_lent_while_the_node_is_what_holds_a_transfer_back() {
+    let mut placement = one(R1, 60.0);
+    let slow = granted(placement.ask(at(0.0), write(50.0)));
+    for second in 1..30 {
+        let now = at(f64::from(second));
+        let busy = NodeSample { read: ByteRate::ZERO, write: mb(55.0), free: None, latency: None };
+        placement.observe(now, &name("disk"), &busy).unwrap();
+        placement.progress(now, slow.ticket, Progress { rate: mb(8.0) });
+    }
+    assert_eq!(reserved(&placement), mb(50.0));
+}
+
+#[test]
+fn nothing_is_lent_where_that_is_not_wanted() {
+    let config = PlacementConfig { lend: false, ..PlacementConfig::new(R1) };
+    let mut placement = Placement::new(config, vec![node("disk", 60.0)], at(0.0)).unwrap();
+    let slow = granted(placement.ask(at(0.0), write(50.0)));
+    tell(&mut placement, slow.ticket, 1..30, 1.0);
+    assert_eq!(reserved(&placement), mb(50.0));
+}
+
+#[test]
+fn a_configuration_that_contradicts_itself_is_refused() {
+    let with = |config, nodes| Placement::new(config, nodes, at(0.0)).map(|_| ()).unwrap_err();
+    let good = PlacementConfig::new(R1);
+    assert_eq!(with(good, vec![]), PlacementConfigError::NoNodes);
+    assert_eq!(
+        with(good, vec![node("one", 1.0), node("one", 2.0)]),
+        PlacementConfigError::Twice(name("one"))
+    );
+    let nodes = || vec![node("one", 1.0)];
+    assert_eq!(with(PlacementConfig { greatest_queue: 0, ..good }, nodes()), PlacementConfigError::NoQueue);
+    assert_eq!(
+        with(PlacementConfig { lease: Duration::ZERO, ..good }, nodes()),
+        PlacementConfigError::NoLease
+    );
+    let wrong = PlacementConfig::new(Policy::SmR1 { overhead: 0.0 });
+    assert!(matches!(with(wrong, nodes()), PlacementConfigError::Policy(_)));
+}
+
+#[test]
+fn an_unknown_node_is_named() {
+    let sample = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, latency: None };
+    let error = three(R1).observe(at(1.0), &name("tape"), &sample).unwrap_err();
+    assert_eq!(error.to_string(), "there is no storage node `tape`");
+}
+
+/// What happens to a placement.
+#[derive(Debug, Clone)]
+enum Event {
+    Ask(f64),
+    End(usize),
+    Sample(f64),
+    Silence,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        // What any of the three could carry.
+        4 => (1.0..15.0f64).prop_map(Event::Ask),
+        3 => (0..50usize).prop_map(Event::End),
+        2 => (0.0..300.0f64).prop_map(Event::Sample),
+        1 => Just(Event::Silence),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        Just(Policy::RoundRobin),
+        Just(Policy::StaticQos { overhead: 1.25 }),
+        Just(R1),
+        Just(Policy::SmR2 { overhead: 1.0 }),
+        Just(Policy::SM_R3),
+        Just(Policy::Learnt),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, nobody who asked is forgotten: everyone is granted or waits until its end, once, and when all have
+    /// ended nothing is reserved and nobody waits.
+    #[test]
+    fn nobody_is_forgotten(policy in policy(), events in prop::collection::vec(event(), 1..120)) {
+        let mut placement = three(policy);
+        let (mut waiting, mut running): (Vec<Ticket>, Vec<Ticket>) = (Vec::new(), Vec::new());
+        let mut now = 0.0;
+        for event in events {
+            now += 1.0;
+            match event {
+                Event::Ask(rate) => match placement.ask(at(now), write(rate)) {
+                    Ok(Answer::Granted(grant)) => running.push(grant.ticket),
+                    Ok(Answer::Waiting(ticket)) => waiting.push(ticket),
+                    Err(error) => prop_assert!(false, "{}", error),
+                },
+                Event::End(which) if !running.is_empty() => {
+                    let ticket = running.remove(which % running.len());
+                    prop_assert!(placement.ended(at(now), ticket));
+                }
+                Event::End(_) | Event::Silence => now += 0.5,
+                Event::Sample(rate) => {
+                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, latency: None };
+                    placement.observe(at(now), &name("array"), &sample).unwrap();
+                }
+            }
+            for ticket in &running {
+                let progress = Progress { rate: mb(5.0) };
+                prop_assert!(placement.progress(at(now), *ticket, progress));
+            }
+            for grant in placement.step(at(now)) {
+                let place = waiting.iter().position(|ticket| *ticket == grant.ticket);
+                prop_assert!(place == Some(0), "first come, first served: all may use the same nodes");
+                running.push(waiting.remove(0));
+            }
+            prop_assert_eq!((placement.waiting(), placement.active()), (waiting.len(), running.len()));
+        }
+        // Ends one by one; whoever waits is carried in the end.
+        while let Some(ticket) = running.pop() {
+            now += 1.0;
+            placement.ended(at(now), ticket);
+            for ticket in &running {
+                placement.progress(at(now), *ticket, Progress { rate: mb(5.0) });
+            }
+            for node in ["array", "disk", "lustre"] {
+                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, latency: None };
+                placement.observe(at(now), &name(node), &idle).unwrap();
+            }
+            for grant in placement.step(at(now)) {
+                waiting.retain(|ticket| *ticket != grant.ticket);
+                running.push(grant.ticket);
+            }
+        }
+        prop_assert!(waiting.is_empty() && placement.waiting() == 0);
+        for node in placement.nodes() {
+            prop_assert_eq!(node.directions.map(|one| (one.active, one.reserved)), [(0, ByteRate::ZERO); 2]);
+        }
+    }
+}

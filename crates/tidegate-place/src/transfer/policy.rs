@@ -1,0 +1,190 @@
+//! Whether a node can carry one transfer more.
+
+use thiserror::Error;
+use tidegate_units::ByteRate;
+
+use super::capacity::Capacity;
+
+/// How nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients; the defaults here are overheads of
+/// nothing, and for [`StaticQos`](Self::StaticQos), which the paper says to be cautious, of a quarter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Policy {
+    /// The next node, whatever it can do.
+    RoundRobin,
+    /// Eq. 4: no more than λ = BSN_max/(rb·k4) transfers at once.
+    StaticQos {
+        /// k4, the overhead of concurrent transfers.
+        overhead: f64,
+    },
+    /// Eq. 1: max − res_ban·k1 > rb.
+    SmR1 {
+        /// k1, the overhead of what is reserved.
+        overhead: f64,
+    },
+    /// Eq. 2: max − ma10·k2 > rb.
+    SmR2 {
+        /// k2, the overhead of what moves.
+        overhead: f64,
+    },
+    /// Eq. 3: ma10/(np + 1) > rb·k3, or no transfer at all.
+    SmR3 {
+        /// k3, the overhead of what is asked for.
+        overhead: f64,
+    },
+    /// Beyond the paper: what the node's own history says that each would get ([`Capacity`]), or no transfer at all.
+    Learnt,
+}
+
+/// What of a node a policy looks at, in the direction of the transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct View<'a> {
+    /// max, BSN_max: the most that it moves.
+    pub peak: ByteRate,
+    /// res_ban: what is reserved on it, less what was lent.
+    pub reserved: ByteRate,
+    /// ma10: what its transfers moved together, the mean of the last ten samples. Zero before the first.
+    pub moving_average: ByteRate,
+    /// np: transfers that were placed on it and have not ended.
+    pub active: u32,
+    /// What was learnt of it.
+    pub capacity: &'a Capacity,
+}
+
+/// A coefficient is out of range.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[error("the overhead k of a policy is above 0 and at most {greatest}, it is {is}", greatest = Policy::GREATEST_OVERHEAD)]
+pub struct PolicyError {
+    is: f64,
+}
+
+impl Policy {
+    /// The greatest coefficient.
+    pub const GREATEST_OVERHEAD: f64 = 100.0;
+
+    /// SM-R3 without an overhead, the best of the paper's.
+    pub const SM_R3: Self = Self::SmR3 { overhead: 1.0 };
+
+    /// Checks the coefficient.
+    ///
+    /// # Errors
+    /// When it is out of range.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        match *self {
+            Self::RoundRobin | Self::Learnt => Ok(()),
+            Self::StaticQos { overhead }
+            | Self::SmR1 { overhead }
+            | Self::SmR2 { overhead }
+            | Self::SmR3 { overhead } => {
+                // Written so that NaN is refused as well.
+                let right = overhead > 0.0 && overhead <= Self::GREATEST_OVERHEAD;
+                if right { Ok(()) } else { Err(PolicyError { is: overhead }) }
+            }
+        }
+    }
+
+    /// Whether the node can carry a transfer more that asks for this rate.
+    #[must_use]
+    pub fn carries(&self, node: &View<'_>, asked: ByteRate) -> bool {
+        let rate = asked.per_second();
+        let peak = node.peak.per_second();
+        match *self {
+            Self::RoundRobin => true,
+            Self::StaticQos { overhead } => {
+                // Transfers are whole, so is their number.
+                f64::from(node.active) + 1.0 <= peak / (rate * overhead)
+            }
+            Self::SmR1 { overhead } => peak - node.reserved.per_second() * overhead > rate,
+            Self::SmR2 { overhead } => peak - node.moving_average.per_second() * overhead > rate,
+            Self::SmR3 { overhead } => {
+                node.active == 0
+                    || node.moving_average.per_second() / (f64::from(node.active) + 1.0) > rate * overhead
+            }
+            Self::Learnt => node.active == 0 || self.expected(node) > asked,
+        }
+    }
+
+    /// What a transfer more would get on the node, as far as the policy knows: which of several nodes is chosen, and what is
+    /// told to whoever asked.
+    #[must_use]
+    pub fn expected(&self, node: &View<'_>) -> ByteRate {
+        let one_more = f64::from(node.active) + 1.0;
+        let peak = node.peak.per_second();
+        match *self {
+            Self::RoundRobin | Self::StaticQos { .. } => ByteRate::new(peak / one_more),
+            Self::SmR1 { overhead } => ByteRate::new(peak - node.reserved.per_second() * overhead),
+            Self::SmR2 { overhead } => ByteRate::new(peak - node.moving_average.per_second() * overhead),
+            Self::SmR3 { .. } if node.active == 0 => node.peak,
+            Self::SmR3 { .. } => ByteRate::new(node.moving_average.per_second() / one_more),
+            Self::Learnt => node.capacity.of_each(one_more, node.peak),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    fn carries(policy: Policy, (peak, reserved, average, active): (f64, f64, f64, u32), asked: f64) -> bool {
+        let capacity = Capacity::default();
+        let node = View {
+            peak: ByteRate::new(peak * MB),
+            reserved: ByteRate::new(reserved * MB),
+            moving_average: ByteRate::new(average * MB),
+            active,
+            capacity: &capacity,
+        };
+        policy.carries(&node, ByteRate::new(asked * MB))
+    }
+
+    #[test]
+    fn the_papers_rules() {
+        // The disk of the paper's three nodes, 60 MB/s, and transfers of 10 MB/s.
+        let r1 = Policy::SmR1 { overhead: 1.0 };
+        assert!(carries(r1, (60.0, 40.0, 55.0, 4), 10.0));
+        assert!(!carries(r1, (60.0, 50.0, 0.0, 5), 10.0), "as much as is asked for is not more");
+        assert!(carries(Policy::SmR1 { overhead: 0.9 }, (60.0, 50.0, 0.0, 5), 10.0));
+
+        let r2 = Policy::SmR2 { overhead: 1.0 };
+        assert!(carries(r2, (60.0, 900.0, 30.0, 90), 10.0), "it sees what moves, and nothing else");
+        assert!(!carries(r2, (60.0, 0.0, 50.0, 1), 10.0));
+
+        assert!(carries(Policy::SM_R3, (60.0, 0.0, 55.0, 4), 10.0));
+        assert!(!carries(Policy::SM_R3, (60.0, 0.0, 50.0, 4), 10.0));
+        assert!(carries(Policy::SM_R3, (60.0, 0.0, 0.0, 0), 10.0), "one transfer is begun in any case");
+
+        let fixed = Policy::StaticQos { overhead: 1.0 };
+        assert!(carries(fixed, (60.0, 0.0, 0.0, 5), 10.0), "the sixth of six");
+        assert!(!carries(fixed, (60.0, 0.0, 0.0, 6), 10.0));
+        assert!(
+            !carries(Policy::StaticQos { overhead: 1.25 }, (60.0, 0.0, 0.0, 4), 10.0),
+            "λ = 4.8, and 4 are whole"
+        );
+
+        assert!(carries(Policy::RoundRobin, (1.0, 99.0, 0.0, 1000), 10.0));
+    }
+
+    #[test]
+    fn what_was_learnt_says_what_each_would_get() {
+        // 60 MB/s less 10 %: 54; two get 26 each.
+        assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 26.0));
+        assert!(!carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 27.0));
+        assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 0), 100.0), "one transfer is begun in any case");
+    }
+
+    #[test]
+    fn coefficients_that_mean_nothing_are_refused() {
+        for overhead in [0.0, -1.0, f64::NAN, 101.0] {
+            for policy in [
+                Policy::StaticQos { overhead },
+                Policy::SmR1 { overhead },
+                Policy::SmR2 { overhead },
+                Policy::SmR3 { overhead },
+            ] {
+                assert!(policy.validate().is_err(), "{policy:?}");
+            }
+        }
+        assert!(Policy::SM_R3.validate().is_ok() && Policy::Learnt.validate().is_ok());
+    }
+}
