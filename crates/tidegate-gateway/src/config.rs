@@ -12,7 +12,7 @@ use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::DeviceConfig;
 use tidegate_nbd::ExportName;
 use tidegate_sched::{Discipline, Limit, Release};
-use tidegate_units::{Bytes, ConsumerName, Iops, ResourceName, Shares};
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 /// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
 pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
@@ -271,6 +271,8 @@ pub struct ExportConfig {
     pub limit: Option<Limit>,
     /// What is promised to it, where the pool's law commands rates. Without effect under another law.
     pub contract: Option<Contract>,
+    /// The response time that it is to have, where the pool's law is the self-tuning one. `None`: the pool's target.
+    pub goal: Option<Latency>,
     /// σ: how many requests may be released at once after a pause, where the pool's law commands rates.
     pub bucket: u32,
 }
@@ -289,6 +291,7 @@ impl ExportConfig {
             reservation: None,
             limit: None,
             contract: None,
+            goal: None,
             bucket: Release::USUAL_SIZE,
         }
     }

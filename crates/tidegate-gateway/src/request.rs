@@ -30,8 +30,6 @@ pub(crate) struct Request {
     pub(crate) done: u32,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
     pub(crate) change: Option<Change>,
-    /// Its session is gone and it is only still in the scheduler's queue.
-    pub(crate) cancelled: bool,
 }
 
 /// The memory that an operation occupies at most, at any time of its life.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, IntegralConfig, Law as ControlLaw, LoopConfig,
-    Observation, Operations, Outstanding, combine,
+    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, Observation, Operations, Outstanding,
+    combine,
 };
 use tidegate_nbd::Operation;
 use tidegate_sched::{
@@ -19,8 +19,7 @@ use crate::request::Request;
 use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot};
 use crate::tenant::Tenant;
 
-/// Requests that one consumer may have queued, those of vanished sessions included. At this bound its sessions
-/// are no longer read from.
+/// Requests that one consumer may have queued. At this bound its sessions are no longer read from.
 pub(crate) const MAX_QUEUED: usize = 16_384;
 
 /// Reads, or changes of data: what the law and the statistics tell apart.
@@ -37,10 +36,10 @@ pub(crate) struct Consumer {
     config: ExportConfig,
     flow: FlowId,
     delay: Latency,
-    /// In the scheduler's queue, cancelled ones included.
+    /// In the scheduler's queue.
     queued: usize,
     in_flight: usize,
-    /// Queued or at the backend, and not cancelled: what the client has outstanding.
+    /// Queued or at the backend: what the client has outstanding.
     outstanding: Integral,
     interval: [Operations; 2],
     /// Requests and bytes that completed in the last interval in which any did.
@@ -103,14 +102,6 @@ struct Law {
 }
 
 impl Law {
-    /// The law that commands rates, if it is that.
-    fn integral(&self) -> Option<&IntegralConfig> {
-        match &self.config.law {
-            ControlLaw::Integral(config) => Some(config),
-            ControlLaw::Window(_) | ControlLaw::Pid(_) => None,
-        }
-    }
-
     fn due(&self) -> Instant {
         if self.returned { Instant::ZERO } else { self.next }
     }
@@ -304,15 +295,17 @@ impl Stage {
         }
     }
 
-    /// A queued request's session is gone: its client has it outstanding no longer.
-    pub(crate) fn cancelled(consumer: &mut Consumer, now: Instant) {
-        consumer.has_one_less(now);
-    }
-
-    /// A pulled request turned out to be cancelled.
-    pub(crate) fn dropped(&mut self, consumer: &mut Consumer, now: Instant) {
-        consumer.queued -= 1;
-        self.scheduler.complete(consumer.flow, now).expect(OURS);
+    /// Takes out the queued requests that are `gone`, and says which they are: their session is.
+    pub(crate) fn cancel(
+        &mut self,
+        consumer: &mut Consumer,
+        now: Instant,
+        gone: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let cancelled = self.scheduler.cancel(consumer.flow, now, |&key| gone(key)).expect(OURS);
+        consumer.queued -= cancelled.len();
+        cancelled.iter().for_each(|_| consumer.has_one_less(now));
+        cancelled
     }
 
     /// The backend is done with a request that was dispatched; `succeeded` makes it a sample.
@@ -440,17 +433,20 @@ impl Stage {
         if self.law.is_none() {
             self.set_delay(consumer, Latency::ZERO, now);
         }
-        let rates = self.law.as_ref().and_then(|law| Some((law.integral()?, law.config.dry_run)));
+        let rates =
+            self.law.as_ref().and_then(|law| Some((law.config.law.first_rate()?, law.config.dry_run)));
         match (&mut consumer.tenant, rates) {
             (None, None) => {}
             (Some(_), None) => {
                 self.set_rate(consumer, None, now);
                 consumer.tenant = None;
             }
-            (Some(tenant), Some(_)) => tenant.reconfigure(&consumer.config, self.release, now),
-            (None, Some((integral, dry_run))) => {
+            (Some(tenant), Some((first, _))) => {
+                tenant.reconfigure(&consumer.config, self.release, first, now);
+            }
+            (None, Some((first, dry_run))) => {
                 let idle = consumer.outstanding.value == 0;
-                let tenant = Tenant::new(&consumer.config, self.release, integral.floor, !dry_run, idle, now);
+                let tenant = Tenant::new(&consumer.config, self.release, first, !dry_run, idle, now);
                 self.scheduler.set_bucket(consumer.flow, tenant.bucket(), now).expect(OURS);
                 consumer.tenant = Some(Box::new(tenant));
             }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{ConsumerObservation, Contract};
+use tidegate_control::{ConsumerObservation, Contract, FirstRate};
 use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Release, Sfq};
 use tidegate_units::{Instant, Iops, Latency};
 
@@ -18,6 +18,7 @@ const PERCENTILE: f64 = 0.95;
 #[derive(Debug)]
 pub(crate) struct Tenant {
     promise: Option<Promise>,
+    goal: Option<Latency>,
     /// In force; `None`: everything is released at once.
     bucket: Option<LeakyBucket>,
     /// Its bucket when a rate is commanded again.
@@ -46,6 +47,14 @@ struct Promise {
     since: Option<Instant>,
 }
 
+/// σ, which is said in a contract.
+const fn size(config: &ExportConfig, first: FirstRate) -> u32 {
+    match first {
+        FirstRate::AtLeast(_) => config.bucket,
+        FirstRate::Released => Release::USUAL_SIZE,
+    }
+}
+
 impl Promise {
     fn active(&self, now: Instant) -> Duration {
         self.active + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
@@ -53,19 +62,24 @@ impl Promise {
 }
 
 impl Tenant {
-    /// It begins at what was promised to it, or at `floor` (Lee, table 1); without a bucket where it is not `held`.
+    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing; without a bucket where it
+    /// is not `held`.
     pub(crate) fn new(
         config: &ExportConfig,
         release: Release,
-        floor: Iops,
+        first: FirstRate,
         held: bool,
         idle: bool,
         now: Instant,
     ) -> Self {
-        let rate = config.contract.map_or(floor, |contract| contract.iops());
-        let terms = release.bucket(rate, config.bucket);
+        let (rate, held) = match first {
+            FirstRate::AtLeast(floor) => (config.contract.map_or(floor, |contract| contract.iops()), held),
+            FirstRate::Released => (Iops::ZERO, false),
+        };
+        let terms = release.bucket(rate, size(config, first));
         let mut tenant = Self {
             promise: None,
+            goal: config.goal,
             bucket: (held && !config.protected).then_some(terms),
             terms,
             waited: Latency::ZERO,
@@ -74,14 +88,21 @@ impl Tenant {
             short: Duration::ZERO,
             quiet_since: idle.then_some(now),
         };
-        tenant.reconfigure(config, release, now);
+        tenant.reconfigure(config, release, first, now);
         tenant
     }
 
     /// Takes new terms. The bucket follows with the law's next step.
-    pub(crate) fn reconfigure(&mut self, config: &ExportConfig, release: Release, now: Instant) {
-        self.terms = release.bucket(self.terms.rate, config.bucket);
-        match (&mut self.promise, config.contract) {
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: &ExportConfig,
+        release: Release,
+        first: FirstRate,
+        now: Instant,
+    ) {
+        self.terms = release.bucket(self.terms.rate, size(config, first));
+        self.goal = config.goal;
+        match (&mut self.promise, first.promised(config.contract)) {
             (Some(promise), Some(contract)) => promise.contract = contract,
             (promise, contract) => {
                 let since = self.quiet_since.is_none().then_some(now);
@@ -94,6 +115,12 @@ impl Tenant {
                 });
             }
         }
+    }
+
+    /// σ of its bucket when a rate is commanded again.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> u32 {
+        self.terms.size
     }
 
     pub(crate) fn bucket(&self) -> Option<LeakyBucket> {
@@ -143,10 +170,13 @@ impl Tenant {
     /// Adds what the law is to know of the time since the last observation.
     pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
         observation.contract = self.promise.as_ref().map(|promise| promise.contract);
+        observation.goal = self.goal;
         observation.scheduler_wait = std::mem::take(&mut self.waited);
         observation.release_to_completion = self.interval.quantile(PERCENTILE);
         self.interval.clear();
-        let short = status.and_then(|status| status.bucket).map_or(Duration::ZERO, |bucket| bucket.short);
+        let bucket = status.and_then(|status| status.bucket).unwrap_or_default();
+        observation.oldest_released = bucket.waited.map(Latency::from);
+        let short = bucket.short;
         // A bucket that is lifted and set again counts from the beginning.
         observation.short_of_tokens = short.saturating_sub(self.short).into();
         self.short = short;

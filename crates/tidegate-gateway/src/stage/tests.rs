@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::Contract;
+use tidegate_control::{Contract, IntegralConfig, Law as ControlLaw, SelfTuningConfig};
 use tidegate_units::Iops;
 
 use super::*;
@@ -52,7 +52,6 @@ fn request(released: Instant, dispatched: Instant) -> Request {
         syncing: false,
         done: 0,
         change: None,
-        cancelled: false,
     }
 }
 
@@ -103,6 +102,34 @@ fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floo
         assert_eq!(then, Pull::NotBefore(at(next)));
         assert_eq!(serve(&mut stage, &mut consumer, at(next), Duration::ZERO).0, [at(next)]);
     }
+}
+
+/// A goal reaches the law, and a first rate the bucket; before the law has seen anybody nobody is held.
+#[test]
+fn under_goals_a_consumer_begins_released_and_is_then_held_to_its_part() {
+    let law = ControlLaw::SelfTuning(SelfTuningConfig::default());
+    let law = LoopConfig::new(ResourceName::new("p").unwrap(), Latency::from_millis(35), law);
+    let mut stage = stage(law);
+    let goal = Some(Latency::from_millis(10));
+    let mut consumer = stage.add(&ExportConfig { goal, ..export("w1", None) }, at(0));
+    let keys = 0..100;
+    for key in keys.clone() {
+        stage.enqueue(&mut consumer, key, &READ, at(0));
+    }
+    assert_eq!(serve(&mut stage, &mut consumer, at(0), Duration::from_millis(16)).0, vec![at(0); keys.len()]);
+    assert!(step(&mut stage, &mut [&mut consumer], at(1_000)));
+    let decision = stage.recent.back().unwrap().clone();
+    let point = decision.point.as_ref().unwrap();
+    assert_eq!(point.regulators[0].goal, Latency::from_millis(8));
+    // 100 IO/s at 16 ms: 50 at 8.
+    assert_eq!(point.operating_point, Iops::new(50.0));
+    let rate = stage.snapshot(&consumer, 0, false, at(1_000)).tenant.unwrap().rate;
+    assert_eq!(rate, Some(Iops::new(50.0)));
+    for key in keys {
+        stage.enqueue(&mut consumer, key, &READ, at(1_000));
+    }
+    let (releases, then) = serve(&mut stage, &mut consumer, at(1_000), Duration::ZERO);
+    assert!(releases.len() < 10 && matches!(then, Pull::NotBefore(_)), "{releases:?} {then:?}");
 }
 
 #[test]
@@ -157,6 +184,48 @@ fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
     assert!(step(&mut stage, &mut [&mut promised, &mut other], at(4_100)));
     assert_eq!(stage.next_step(), Some(at(5_000)), "the regular steps stay where they were");
     assert!(!step(&mut stage, &mut [&mut promised, &mut other], at(4_101)));
+}
+
+/// As is said where the configuration is checked: only the integral law keeps contracts.
+#[test]
+fn a_contract_has_no_effect_where_no_law_keeps_it() {
+    let goals = || {
+        let law = ControlLaw::SelfTuning(SelfTuningConfig::default());
+        LoopConfig::new(ResourceName::new("p").unwrap(), Latency::from_millis(35), law)
+    };
+    let config = ExportConfig { bucket: 50, ..export("w1", contract(40.0, 35)) };
+    let mut stage = stage(goals());
+    let mut consumer = stage.add(&config, at(0));
+    let returns = |stage: &mut Stage, consumer: &mut Consumer, now| {
+        stage.enqueue(consumer, 0, &READ, now);
+        let returned = stage.next_step().unwrap() <= now;
+        serve(stage, consumer, now, Duration::ZERO);
+        returned
+    };
+    let steps = |stage: &mut Stage, consumer: &mut Consumer, seconds: std::ops::RangeInclusive<u64>| {
+        assert!(seconds.into_iter().all(|second| step(stage, &mut [&mut *consumer], at(1_000 * second))));
+    };
+    let terms = |stage: &Stage, consumer: &Consumer| {
+        let tenant = consumer.tenant.as_ref().unwrap();
+        (stage.snapshot(consumer, 0, false, at(0)).tenant.unwrap().contract.is_some(), tenant.size())
+    };
+    assert!(!returns(&mut stage, &mut consumer, at(100)));
+    steps(&mut stage, &mut consumer, 1..=3);
+    assert!(
+        !returns(&mut stage, &mut consumer, at(3_100)),
+        "nothing was promised to it that it could return to"
+    );
+    assert_eq!(terms(&stage, &consumer), (false, Release::USUAL_SIZE));
+
+    stage.reconfigure(1, Some(&law()), Release::default(), at(3_200));
+    stage.settle(&mut consumer, at(3_200));
+    assert_eq!(terms(&stage, &consumer), (true, 50));
+    steps(&mut stage, &mut consumer, 4..=6);
+    assert!(returns(&mut stage, &mut consumer, at(6_100)));
+
+    stage.reconfigure(1, Some(&goals()), Release::default(), at(6_200));
+    stage.settle(&mut consumer, at(6_200));
+    assert_eq!(terms(&stage, &consumer), (false, Release::USUAL_SIZE));
 }
 
 #[test]

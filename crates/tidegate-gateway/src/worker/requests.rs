@@ -32,12 +32,6 @@ impl Worker {
     fn start(&mut self, key: usize, released: Instant, now: Instant) {
         let request = &mut self.requests[key];
         let export = &mut self.exports[request.export];
-        if request.cancelled {
-            self.stage.dropped(&mut export.consumer, now);
-            self.memory.wake_waiting();
-            let export = self.requests.remove(key).export;
-            return self.forget_if_unused(export, now);
-        }
         if !export.consumer.has_room() {
             self.memory.wake_waiting();
         }

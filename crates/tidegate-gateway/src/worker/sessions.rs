@@ -16,7 +16,6 @@ use crate::message::{Message, Reply};
 use crate::request::Request;
 use crate::ring::Token;
 use crate::session::{NewSession, Phase, Session};
-use crate::stage::Stage;
 
 /// How long a drained session may take to hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
@@ -113,7 +112,6 @@ impl Worker {
                         syncing: false,
                         done: 0,
                         change: None,
-                        cancelled: false,
                     });
                     if refused {
                         self.answer(request, Err(Errno::Shutdown), now);
@@ -279,16 +277,19 @@ impl Worker {
                 self.buffers.put(buffer);
             }
         }
-        for (_, request) in &mut self.requests {
-            let queued = request.dispatched.is_none() && !request.syncing;
-            if request.session == key && queued && !request.cancelled {
-                request.cancelled = true;
-                session.requests -= 1;
-                returned += std::mem::take(&mut request.charged);
-                if let Some(buffer) = request.buffer.take() {
-                    self.buffers.put(buffer);
-                }
-                Stage::cancelled(&mut self.exports[request.export].consumer, now);
+        let requests = &self.requests;
+        let of_session = |request: usize| requests[request].session == key;
+        let cancelled = self.stage.cancel(&mut self.exports[session.export].consumer, now, of_session);
+        if !cancelled.is_empty() {
+            // There is room in the consumer's queue.
+            self.memory.wake_waiting();
+        }
+        for request in cancelled {
+            let request = self.requests.remove(request);
+            session.requests -= 1;
+            returned += request.charged;
+            if let Some(buffer) = request.buffer {
+                self.buffers.put(buffer);
             }
         }
         self.memory.release(&mut session.bytes, returned);
