@@ -81,7 +81,12 @@ impl LoadConfig {
         }
         let (depth, think) = match self.arrivals {
             Arrivals::Closed { depth, think } => (depth, think),
-            Arrivals::Open { rate, depth, .. } => {
+            Arrivals::Open { rate, spacing, depth } => {
+                if let Spacing::Drawn { from, to, .. } = spacing
+                    && !(0.0 <= from && from < to && to <= 1.0)
+                {
+                    return Err(ConfigError::Part { from, to });
+                }
                 let per_connection = rate.per_second() / f64::from(self.connections);
                 // Below, the time to the next request would be longer than the longest run.
                 if rate.per_second() > MAX_RATE || per_connection < MAX_DURATION.as_secs_f64().recip() {
@@ -136,12 +141,22 @@ pub enum Arrivals {
 }
 
 /// How the requests of an open loop are spaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spacing {
     /// Evenly.
     Even,
     /// With exponentially distributed intervals, as of many independent users.
     Poisson,
+    /// Evenly at the rate, and only those that chance makes this load's: of several loads with the same rate, the same seed here
+    /// and parts that do not overlap, each moment is one load's. So requests are mixed in Lee's admission control (§2).
+    Drawn {
+        /// Where this load's part of the whole begins, 0 to 1.
+        from: f64,
+        /// Where it ends, above `from`.
+        to: f64,
+        /// Of whose moments which are.
+        seed: u64,
+    },
 }
 
 /// Which block comes next.
@@ -188,6 +203,14 @@ pub enum ConfigError {
     /// The rate.
     #[error("a rate of {0}; it must be more than zero and at most 1000 kIO/s")]
     Rate(Iops),
+    /// The part of moments that are drawn.
+    #[error("from {from} to {to} is no part of the whole")]
+    Part {
+        /// Where it was to begin.
+        from: f64,
+        /// Where it was to end.
+        to: f64,
+    },
     /// The share of reads.
     #[error("{0} as the share of reads; 0 to 1 is possible")]
     ReadFraction(f64),

@@ -83,6 +83,11 @@ impl State {
         self.outstanding
     }
 
+    /// When the request was due that has been outstanding for the longest.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.entries.iter().flatten().map(|entry| entry.request.due).min()
+    }
+
     fn entry(&mut self, cookie: u64) -> Option<&mut Entry> {
         self.entries.get_mut(slot_of(cookie))?.as_mut().filter(|entry| entry.cookie == cookie)
     }

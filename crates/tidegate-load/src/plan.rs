@@ -111,9 +111,11 @@ pub(crate) struct DueTimes {
     spacing: Spacing,
     /// Mean seconds between two requests.
     interval: f64,
-    /// For [`Spacing::Even`]: how many intervals have passed, counted rather than summed up so that no rounding adds
-    /// up.
+    /// Where moments are even: how many intervals have passed, counted rather than summed up so that no rounding adds up.
     intervals: f64,
+    /// For [`Spacing::Drawn`]: how many moments of all connections have passed, and how many there are to each of this one's.
+    moment: u64,
+    connections: u32,
     /// For [`Spacing::Poisson`]: the last due time in seconds.
     last: f64,
 }
@@ -128,6 +130,8 @@ impl DueTimes {
             interval: f64::from(connections) / rate,
             // The connections take turns.
             intervals: f64::from(index) / f64::from(connections),
+            moment: u64::from(index),
+            connections,
             last: 0.0,
         }
     }
@@ -144,14 +148,32 @@ impl DueTimes {
                 self.last -= (1.0 - self.random.random::<f64>()).ln() * self.interval;
                 self.last
             }
+            Spacing::Drawn { from, to, seed } => loop {
+                let (moment, due) = (self.moment, self.intervals * self.interval);
+                self.moment = moment.wrapping_add(u64::from(self.connections));
+                self.intervals += 1.0;
+                if (from..to).contains(&drawn(seed, moment)) {
+                    break due;
+                }
+            },
         };
         Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX)
     }
 
     /// How many requests, on average, are due within a time.
     pub(crate) fn expected_within(&self, time: Duration) -> u64 {
-        (time.as_secs_f64() / self.interval) as u64
+        let part = match self.spacing {
+            Spacing::Even | Spacing::Poisson => 1.0,
+            Spacing::Drawn { from, to, .. } => to - from,
+        };
+        (part * time.as_secs_f64() / self.interval) as u64
     }
+}
+
+/// Whose a moment is, 0 to 1: the same for every load that asks with this seed.
+fn drawn(seed: u64, moment: u64) -> f64 {
+    // A generator for each: nobody has to know how many moments others have drawn.
+    Pcg64::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(moment)).random()
 }
 
 /// When the load is on, in time since its beginning.
@@ -212,6 +234,28 @@ mod tests {
     fn geometry(size: u64) -> Geometry {
         let blocks = BlockSizes::new(512, 4096, 1 << 20).unwrap();
         Geometry { size, flags: TransmissionFlags::HAS_FLAGS, blocks }
+    }
+
+    #[test]
+    fn a_moment_that_is_drawn_is_one_loads_and_each_has_its_part() {
+        let parts = [(0.0, 0.5), (0.5, 0.75), (0.75, 1.0)];
+        let moments: Vec<Vec<u64>> = parts
+            .iter()
+            .map(|&(from, to)| {
+                let mut due = DueTimes::new(1_000.0, Spacing::Drawn { from, to, seed: 7 }, 1, 0, 1);
+                assert_eq!(due.expected_within(Duration::from_secs(10)), ((to - from) * 10_000.0) as u64);
+                let moments = std::iter::from_fn(|| Some(due.next().as_millis() as u64));
+                moments.take_while(|&moment| moment < 10_000).collect()
+            })
+            .collect();
+        let mut all: Vec<u64> = moments.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..10_000).collect::<Vec<_>>(), "every moment is somebody's, and nobody else's");
+        for (moments, (from, to)) in moments.iter().zip(parts) {
+            let (part, expected) = (moments.len() as f64 / 1e4, to - from);
+            // Four standard deviations of what is drawn ten thousand times.
+            assert!((part - expected).abs() < 0.02, "{part} for {expected}");
+        }
     }
 
     #[test]

@@ -112,6 +112,13 @@ impl LoadHandle {
         self.shared.stats().sample(self.shared.elapsed(Instant::now()), in_flight)
     }
 
+    /// For how long the oldest request that is not answered has been due. What an open loop has yet to send is due later.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Duration> {
+        let oldest = self.shared.lines.iter().filter_map(|line| line.flight.lock().oldest()).min()?;
+        Some(Instant::now().saturating_duration_since(oldest))
+    }
+
     /// Stops sending; does not wait. Answers that come within five seconds still count; then the connections are
     /// closed. A server that takes no bytes either can make that ten seconds.
     pub fn stop(&self) {
