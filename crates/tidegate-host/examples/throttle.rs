@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let members =
                     of(resource).into_iter().enumerate().filter(|(n, _)| Some(*n as u32) != without);
                 let members = members.map(|(_, address)| address).collect();
-                Hold { resource: name, members, delay, limits: BTreeMap::new() }
+                Hold { resource: name, members, delay, limits: BTreeMap::new(), cgroups: BTreeMap::new() }
             })
             .collect()
     };

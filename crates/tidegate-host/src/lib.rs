@@ -3,6 +3,7 @@
 //!
 //! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo it.
 
+pub mod cgroup;
 mod device;
 mod ebpf;
 mod root;

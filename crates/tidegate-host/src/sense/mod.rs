@@ -4,19 +4,22 @@
 //! |---|---|---|
 //! | [`DiskStats`] | `/proc/diskstats` | what every block device has done, and what is outstanding there |
 //! | [`Volumes`] | `/sys/block` | which device is which volume, of which group, on which disks |
+//! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | which control group does what to a device |
 //! | [`BlockLatency`] | an eBPF program's map | how long the requests of chosen devices took, each by each |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | who loads which device, from which address |
 //!
 //! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but [`BlockLatency`] works on a
 //! captured tree, too.
 
+pub mod cgroups;
 pub mod diskstats;
 pub mod latency;
 pub(crate) mod mounts;
 pub mod session;
-mod tree;
+pub(crate) mod tree;
 pub mod volume;
 
+pub use cgroups::CgroupReader;
 pub use diskstats::{Change, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
 pub use session::{Activity, Session, SessionReader, Sessions, sessions};

@@ -63,7 +63,12 @@ impl Mounts {
 
     /// Where the first file system of a kind is mounted.
     pub(crate) fn of_kind(&self, kind: &str) -> Option<&Mount> {
-        self.0.iter().find(|mount| mount.kind == kind)
+        self.all_of_kind(kind).next()
+    }
+
+    /// Where file systems of a kind are mounted.
+    pub(crate) fn all_of_kind(&self, kind: &str) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(move |mount| mount.kind == kind)
     }
 
     /// The mount that a path is in: the deepest one, of several on each other the last.

@@ -1,8 +1,10 @@
-//! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what they write per second.
+//! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what they write, or do, per
+//! second.
 //!
 //! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing retransmitted, and
 //! nothing is in the data path of anyone while nobody is held.
 
+pub mod cgroups;
 mod edt;
 mod guardian;
 mod interface;
@@ -24,9 +26,11 @@ use std::path::PathBuf;
 use thiserror::Error;
 use tidegate_units::{Instant, Latency, ResourceName};
 
+use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
-use crate::root::Root;
+use crate::root::{ReadError, Root};
 
+pub use cgroups::{CgroupDevice, Cgroups};
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
 pub use netem::Netem;
@@ -59,6 +63,8 @@ pub enum Method {
     Edt,
     /// A cgroup has what is written to a device wait in front of it. Packets are not touched.
     Rate,
+    /// What control groups do to a device waits in front of it, by their limits. Packets are not touched.
+    Cgroup,
 }
 
 /// A throttle.
@@ -70,6 +76,8 @@ pub enum Throttle {
     Edt(Box<Edt>),
     /// Limits of what is written.
     Rate(Box<Rate>),
+    /// Limits of cgroups.
+    Cgroup(Box<Cgroups>),
 }
 
 impl Throttle {
@@ -82,6 +90,7 @@ impl Throttle {
             Method::Netem => Self::Netem(Box::new(Netem::new(packets, ports.clone())?)),
             Method::Edt => Self::Edt(Box::new(Edt::new(packets, ports)?)),
             Method::Rate => Self::Rate(Box::new(Rate::new(Root::default())?)),
+            Method::Cgroup => Self::Cgroup(Box::new(Cgroups::new(Root::default())?)),
         })
     }
 
@@ -94,6 +103,7 @@ impl Throttle {
             Self::Netem(netem) => netem.apply(now, wanted),
             Self::Edt(edt) => edt.apply(now, wanted),
             Self::Rate(rate) => rate.apply(now, wanted),
+            Self::Cgroup(cgroups) => cgroups.apply(now, wanted),
         }
     }
 }
@@ -109,6 +119,8 @@ pub struct Hold {
     pub delay: Latency,
     /// What [`Rate`] does instead: what may be written to the devices that members use. A device that is not named is not limited.
     pub limits: BTreeMap<DeviceNumber, WriteLimit>,
+    /// What [`Cgroups`] does instead: what each of the resource's cgroups may do to its device. One that is not named is let go.
+    pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
 }
 
 /// Why a throttle could not do what it was told.
@@ -174,6 +186,9 @@ pub enum ThrottleError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// What a cgroup has for a limit.
+    #[error(transparent)]
+    Limits(#[from] ReadError),
     /// The cgroup that limits cannot be removed, or something else has its name.
     #[error("cannot let go of what is limited: {0}")]
     Rates(io::Error),

@@ -111,6 +111,7 @@ mod tests {
             members: [[192, 0, 2, 1].into()].into(),
             delay: LONG,
             limits: BTreeMap::new(),
+            cgroups: BTreeMap::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::cgroups;
 use super::edt::release;
 use super::interface::called;
 use super::nft::{self, Table};
@@ -25,17 +26,20 @@ pub struct Found {
     pub table: bool,
     /// Whether the cgroup was there that limits what is written.
     pub cgroup: bool,
+    /// How many of others' cgroups had limits of ours.
+    pub cgroups: usize,
 }
 
 impl Found {
     /// Whether there was nothing.
     #[must_use]
     pub fn nothing(&self) -> bool {
-        !self.table && !self.cgroup && self.interfaces.is_empty()
+        !self.table && !self.cgroup && self.cgroups == 0 && self.interfaces.is_empty()
     }
 }
 
-/// Removes everything that Tidegate ever puts into this network namespace, and its cgroup, which is the machine's, and nothing else.
+/// Removes everything that Tidegate ever puts into this network namespace, its cgroup and its limits of others', which are
+/// the machine's, and nothing else.
 /// Packets that are held leave first, in their order, so that none is lost.
 ///
 /// # Errors
@@ -43,8 +47,10 @@ impl Found {
 pub fn undo() -> io::Result<Found> {
     // First, since nothing there has to drain.
     let cgroup = rate::undo(&Root::default());
+    let limits = cgroups::undo(&Root::default());
     let mut found = undo_delay()?;
     found.cgroup = cgroup?;
+    found.cgroups = limits?;
     Ok(found)
 }
 

@@ -78,6 +78,20 @@ impl Latencies {
     }
 }
 
+/// Counts as the program in the kernel does: in the bucket whose bounds enclose the value.
+impl FromIterator<Latency> for Latencies {
+    fn from_iter<I: IntoIterator<Item = Latency>>(samples: I) -> Self {
+        let mut latencies = Self::default();
+        for nanos in samples.into_iter().map(Latency::as_nanos) {
+            // The last bucket has no bound.
+            let bucket = (0..BUCKETS - 1).find(|bucket| nanos <= upper_bound(*bucket)).unwrap_or(BUCKETS - 1);
+            latencies.counts[bucket] += 1;
+            latencies.nanos = latencies.nanos.saturating_add(nanos);
+        }
+        latencies
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -85,15 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// As the program counts: in the bucket whose bounds enclose the value.
     fn of(samples: &[u64]) -> Latencies {
-        let mut latencies = Latencies::default();
-        for nanos in samples {
-            let bucket = (0..BUCKETS).find(|bucket| *nanos <= upper_bound(*bucket)).unwrap();
-            latencies.counts[bucket] += 1;
-            latencies.nanos += nanos;
-        }
-        latencies
+        samples.iter().map(|nanos| Latency::from_nanos(*nanos)).collect()
     }
 
     #[test]

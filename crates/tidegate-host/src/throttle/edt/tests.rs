@@ -287,6 +287,7 @@ fn who_finds_no_room_is_named() {
         members: (0..count).map(|number| IpAddr::from((0x7f00_0000 + number).to_be_bytes())).collect(),
         delay: Latency::from_millis(5),
         limits: BTreeMap::new(),
+        cgroups: BTreeMap::new(),
     };
     edt.resources.take(Instant::ZERO, &[hold(most + 2)]).unwrap();
     edt.settled = false;
@@ -305,6 +306,7 @@ fn of_two_delays_the_longer_one_is_a_members_whichever_that_is() {
         members: [SOMEBODY.parse().unwrap()].into(),
         delay: Latency::from_millis(millis),
         limits: BTreeMap::new(),
+        cgroups: BTreeMap::new(),
     };
     let mut slot = |a, b| {
         edt.settled &= !edt.resources.take(Instant::ZERO, &[hold("a", a), hold("b", b)]).unwrap();

@@ -1,12 +1,8 @@
-//! A limit, as `io.max` has it (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
+//! A limit of what is written to a device.
 
 use tidegate_units::{ByteRate, Iops};
 
-use crate::device::DeviceNumber;
-
-/// A limit that is off by less than this part of itself is left as it is: a law that changes its mind ten times a second by
-/// little does not have the kernel write each time.
-const ABOUT: f64 = 1.0 / 32.0;
+use crate::cgroup::{IoLimit, Key};
 
 /// What may be written to a device per second, in requests and in bytes: whole numbers, as the kernel keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,34 +40,23 @@ impl WriteLimit {
 
     /// Whether the difference is not worth a change.
     pub(super) fn is_about(self, other: Self) -> bool {
-        let near = |one: f64, other: f64| (one - other).abs() <= ABOUT * one;
-        near(self.writes.into(), other.writes.into()) && near(self.bytes as f64, other.bytes as f64)
+        IoLimit::from(self).is_about(other.into())
     }
 
-    /// The line that sets it.
-    pub(super) fn line(self, device: DeviceNumber) -> String {
-        format!("{device} wbps={} wiops={}", self.bytes, self.writes)
-    }
-
-    /// The line that sets none.
-    pub(super) fn none(device: DeviceNumber) -> String {
-        format!("{device} wbps=max wiops=max")
-    }
-
-    /// A line as the kernel writes it; of other limits than ours nothing is said.
-    pub(super) fn parse(line: &str) -> Option<(DeviceNumber, Self)> {
-        let mut words = line.split_whitespace();
-        let device = words.next()?.parse().ok()?;
-        let mut limit = Self { writes: u32::MAX, bytes: u64::MAX };
-        for word in words {
-            match word.split_once('=')? {
-                (_, "max") => {}
-                ("wbps", bytes) => limit.bytes = bytes.parse().ok()?,
-                ("wiops", writes) => limit.writes = writes.parse().ok()?,
-                _ => {}
-            }
+    /// What a limit says of writes.
+    pub(super) fn of(limit: IoLimit) -> Self {
+        // What is not limited is the greatest number, which is never what we set.
+        let writes = limit.get(Key::Writes).unwrap_or(u64::MAX);
+        Self {
+            writes: u32::try_from(writes).unwrap_or(u32::MAX),
+            bytes: limit.get(Key::WriteBytes).unwrap_or(u64::MAX),
         }
-        Some((device, limit))
+    }
+}
+
+impl From<WriteLimit> for IoLimit {
+    fn from(limit: WriteLimit) -> Self {
+        Self::NONE.writes(limit.writes()).write_bytes(limit.bytes())
     }
 }
 
@@ -83,40 +68,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_kernel_is_told_is_what_it_says(writes in 0.0..1e12, bytes in 0.0..1e30, major in 0..4096_u32, minor: u32) {
+        fn what_the_kernel_is_told_is_what_it_says(writes in 0.0..1e12, bytes in 0.0..1e30) {
             let limit = WriteLimit::new(Iops::new(writes), ByteRate::new(bytes));
-            let device = DeviceNumber::new(major, minor);
-            prop_assert_eq!(WriteLimit::parse(&limit.line(device)), Some((device, limit)));
+            prop_assert_eq!(WriteLimit::of(limit.into()), limit);
             prop_assert!(limit.writes().per_second() >= writes.min(f64::from(u32::MAX - 1)));
             prop_assert!(limit.is_about(limit));
-        }
-
-        #[test]
-        fn any_line_is_read_or_refused(line in "\\PC{0,60}") {
-            let _ = WriteLimit::parse(&line);
-        }
-
-        #[test]
-        fn what_is_left_as_it_is_is_not_far_off(one in 1.0..1e6, other in 1.0..1e6) {
-            let limit = |writes| WriteLimit::new(Iops::new(writes), ByteRate::new(4_096.0 * writes));
-            let (one, other) = (limit(one), limit(other));
-            if one.is_about(other) {
-                let ratio = other.writes().per_second() / one.writes().per_second();
-                prop_assert!((ratio - 1.0).abs() <= ABOUT, "{}", ratio);
-            }
         }
     }
 
     #[test]
-    fn the_kernels_own_lines() {
-        let device = DeviceNumber::new(254, 0);
-        let limit = WriteLimit::new(Iops::new(100.0), ByteRate::new(1_048_576.0));
-        assert_eq!(
-            WriteLimit::parse("254:0 rbps=max wbps=1048576 riops=max wiops=100"),
-            Some((device, limit))
-        );
-        for wrong in ["", "254:0 wbps", "254:0 wbps=-1", "254 wbps=1", "254:0 wiops=4294967296"] {
-            assert_eq!(WriteLimit::parse(wrong), None, "{wrong}");
-        }
+    fn what_somebody_removed_is_no_limit_of_ours() {
+        let limit = WriteLimit::new(Iops::new(1e30), ByteRate::new(1e30));
+        assert_ne!(WriteLimit::of(IoLimit::NONE), limit);
+        assert_ne!(WriteLimit::of(IoLimit::NONE.reads(Iops::new(5.0))), limit);
     }
 }

@@ -111,7 +111,7 @@ impl Rate {
             Some(cgroup) => cgroup,
             none => none.insert(self.hierarchy.make()?),
         };
-        let changed = write(cgroup, &mut self.in_force, limits)?;
+        let changed = write(&self.hierarchy, cgroup, &mut self.in_force, limits)?;
         let looks = begins || now.saturating_since(self.looked) >= LOOK_AGAIN;
         if looks {
             self.looked = now;
@@ -119,7 +119,7 @@ impl Rate {
         }
         if looks || changed {
             // The limit of a device goes with the device.
-            let seen = cgroup.limits()?;
+            let seen = self.hierarchy.limits(cgroup)?;
             let is_there =
                 |device: &DeviceNumber| self.root.path(format!("/sys/dev/block/{device}")).exists();
             self.in_force.retain(|device, _| seen.contains_key(device) || is_there(device));
@@ -151,6 +151,7 @@ fn limits(wanted: &[Hold]) -> BTreeMap<DeviceNumber, WriteLimit> {
 
 /// Gives devices their limits, and lets go of those without one. Whether anything was to be changed.
 fn write(
+    hierarchy: &Hierarchy,
     cgroup: &Cgroup,
     in_force: &mut BTreeMap<DeviceNumber, WriteLimit>,
     limits: &BTreeMap<DeviceNumber, WriteLimit>,
@@ -158,7 +159,7 @@ fn write(
     let released: Vec<_> = in_force.keys().filter(|device| !limits.contains_key(device)).copied().collect();
     let mut changed = !released.is_empty();
     for device in released {
-        cgroup.release(device)?;
+        hierarchy.release(cgroup, device)?;
         in_force.remove(&device);
     }
     for (device, limit) in limits {
@@ -166,7 +167,7 @@ fn write(
             continue;
         }
         // A volume that was removed meanwhile has nobody to be held for: the next look at sessions says so, too.
-        if cgroup.limit(*device, *limit)? {
+        if hierarchy.limit(cgroup, *device, *limit)? {
             in_force.insert(*device, *limit);
             changed = true;
         }

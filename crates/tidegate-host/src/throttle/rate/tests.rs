@@ -113,6 +113,7 @@ fn of_a_device_that_two_resources_have_the_lower_limit_counts() {
         members: [].into(),
         delay: tidegate_units::Latency::from_millis(1),
         limits: [(device, WriteLimit::new(Iops::new(writes), ByteRate::new(bytes)))].into(),
+        cgroups: [].into(),
     };
     let both = limits(&[hold("a", 100.0, 4e6), hold("b", 200.0, 1e6)]);
     assert_eq!(both, hold("a", 100.0, 1e6).limits);

@@ -1,0 +1,162 @@
+//! Which cgroups are meant, by the paths of their directories.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::MOST_CGROUPS;
+use crate::root::ReadError;
+
+/// One cgroup or several, by the path below the root of the hierarchy, as an administrator writes it: `system.slice/db.service`,
+/// `machine.slice/*.scope`. `*` stands for any text within one name, and not for a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupPattern {
+    names: Vec<String>,
+}
+
+/// Why a text means no cgroup.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CgroupPatternError {
+    /// It is empty, or a slash: the root cgroup cannot be limited.
+    #[error("the root cgroup cannot be limited: expected a path below it, such as system.slice/db.service")]
+    Root,
+    /// A part of the path is no name.
+    #[error(
+        "`{0}` is not the path of a cgroup below the root of their hierarchy, such as system.slice/db.service"
+    )]
+    Path(String),
+}
+
+impl FromStr for CgroupPattern {
+    type Err = CgroupPatternError;
+
+    fn from_str(text: &str) -> Result<Self, CgroupPatternError> {
+        // As systemd and /proc/PID/cgroup write it.
+        let path = text.strip_prefix('/').unwrap_or(text);
+        if path.is_empty() {
+            return Err(CgroupPatternError::Root);
+        }
+        let names: Vec<_> = path.split('/').map(str::to_owned).collect();
+        let is_wrong =
+            |name: &String| matches!(name.as_str(), "" | "." | "..") || name.chars().any(char::is_control);
+        if names.iter().any(is_wrong) {
+            return Err(CgroupPatternError::Path(text.escape_debug().to_string()));
+        }
+        Ok(Self { names })
+    }
+}
+
+impl fmt::Display for CgroupPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names.join("/"))
+    }
+}
+
+impl CgroupPattern {
+    /// Adds the cgroups below a root that are meant, as far as there is room.
+    pub(super) fn expand(&self, root: &Path, found: &mut BTreeSet<String>) -> Result<(), ReadError> {
+        let mut paths = vec![String::new()];
+        for name in &self.names {
+            let mut next = Vec::new();
+            for path in &paths {
+                let below =
+                    |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                if !name.contains('*') {
+                    next.push(below(name));
+                    continue;
+                }
+                let directory = root.join(path);
+                let entries = match fs::read_dir(&directory) {
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+                    {
+                        continue;
+                    }
+                    entries => entries.map_err(|source| ReadError::Unreadable { path: directory, source })?,
+                };
+                // What goes while it is read is not there; nothing that is made by name is not UTF-8. A cgroup's files are among
+                // the cgroups in it.
+                let entries = entries.filter_map(Result::ok);
+                let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+                next.extend(names.filter(|entry| looks_like(name, entry)).map(|entry| below(&entry)));
+            }
+            next.truncate(MOST_CGROUPS);
+            paths = next;
+        }
+        found.extend(paths.into_iter().filter(|path| root.join(path).is_dir()));
+        Ok(())
+    }
+}
+
+/// Whether a text is a pattern's fixed parts with anything for each `*`. Takes the first place where a part fits, which
+/// is as good as any later one.
+#[must_use]
+pub fn looks_like(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let mut parts: Vec<_> = rest.split('*').collect();
+    let tail = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some(at) = text.find(part) else { return false };
+        text = &text[at + part.len()..];
+    }
+    text.ends_with(tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn who_is_meant() {
+        let tree = tempfile::tempdir().unwrap();
+        for path in
+            ["a.slice/db1.service/x", "a.slice/db2.service", "a.slice/web.service", "b.slice/db3.service"]
+        {
+            fs::create_dir_all(tree.path().join(path)).unwrap();
+        }
+        for file in ["cgroup.procs", "a.slice/cgroup.procs", "a.slice/db.service"] {
+            fs::write(tree.path().join(file), "a file").unwrap();
+        }
+        let meant = |pattern: &str| {
+            let mut found = BTreeSet::new();
+            pattern.parse::<CgroupPattern>().unwrap().expand(tree.path(), &mut found).unwrap();
+            found.into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(meant("a.slice/web.service"), "a.slice/web.service");
+        assert_eq!(meant("/a.slice/db*.service"), "a.slice/db1.service a.slice/db2.service");
+        assert_eq!(meant("*/db*"), "a.slice/db1.service a.slice/db2.service b.slice/db3.service");
+        assert_eq!(meant("*"), "a.slice b.slice");
+        assert_eq!(meant("*/*/x"), "a.slice/db1.service/x");
+        assert_eq!(meant("c.slice/*"), "");
+        assert_eq!(meant("cgroup.procs/*"), "");
+        assert_eq!(meant("a.slice/db.service"), "", "a file is no cgroup");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let error = |text: &str| text.parse::<CgroupPattern>().unwrap_err().to_string();
+        assert!(error("").contains("root cgroup") && error("/").contains("root cgroup"));
+        for wrong in ["a//b", "a/", "../a", "a/./b", "a\nb"] {
+            assert!(error(wrong).contains("is not the path"), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_pattern_that_stays_below_the_root_or_refused(text in "(\\.|/|\\*|\\PC){0,20}") {
+            if let Ok(pattern) = text.parse::<CgroupPattern>() {
+                prop_assert_eq!(pattern.to_string().parse::<CgroupPattern>(), Ok(pattern.clone()));
+                prop_assert!(pattern.names.iter().all(|name| name != ".." && !name.contains('/')));
+            }
+        }
+    }
+}

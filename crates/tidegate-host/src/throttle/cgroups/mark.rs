@@ -1,0 +1,190 @@
+//! What says of a cgroup that its limits are ours, and what they were: an extended attribute of its directory. It is in the kernel's
+//! memory, and gone with the cgroup.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
+
+use crate::cgroup::{IoLimit, Tree, Version};
+use crate::device::DeviceNumber;
+
+/// Who owns a cgroup's directory may set this (Linux 5.7), whoever owns its files: of a delegated cgroup that is somebody else, who can have
+/// limits lifted by it.
+const NAME_BY_V2: &str = "user.tidegate";
+
+/// By v1 there may be none of that kind, and this takes CAP_SYS_ADMIN.
+const NAME_BY_V1: &str = "trusted.tidegate";
+
+/// The longest that is read. The kernel takes 64 KiB.
+const MOST_BYTES: usize = 65_536;
+
+/// What parts the limits of a device.
+const SEPARATOR: &str = "; ";
+
+/// What a device's limit was and is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// What somebody else had set, or nobody.
+    pub(super) found: IoLimit,
+    /// What we were asked for.
+    pub(super) wanted: IoLimit,
+    /// What was in force before this: as long as the limit is not written, or of the four files of v1 not all, it is still that.
+    pub(super) before: IoLimit,
+    /// What we have set: what was wanted, where that is lower than what was found.
+    pub(super) in_force: IoLimit,
+}
+
+impl Mark {
+    /// Of a limit of ours in place of what is seen, of which `found` is what somebody else wants.
+    pub(super) fn over(seen: IoLimit, found: IoLimit, wanted: IoLimit) -> Self {
+        Self { found, wanted, before: seen, in_force: found.min(wanted) }
+    }
+
+    /// What somebody else wants, where a limit is seen. That is decided number by number: who writes one of them leaves ours in the others.
+    pub(super) fn theirs(self, seen: IoLimit) -> IoLimit {
+        seen.without([self.before, self.in_force], self.found)
+    }
+
+    fn text(self) -> String {
+        [self.found, self.before, self.in_force].map(IoLimit::numbers).join(SEPARATOR)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut limits = text.split(SEPARATOR).map(IoLimit::parse_numbers);
+        let [found, before, in_force] = [limits.next()??, limits.next()??, limits.next()??];
+        limits.next().is_none().then_some(Self { found, wanted: in_force, before, in_force })
+    }
+}
+
+/// The devices that a cgroup's mark is about; `None` if it has none, or is gone. What cannot be understood is left out.
+pub(super) fn read(tree: &Tree, directory: &Path) -> io::Result<Option<BTreeMap<DeviceNumber, Mark>>> {
+    Ok(get(directory, name(tree))?.map(|text| parse(&text)))
+}
+
+/// Marks a device of a cgroup, or takes its mark away. One that is not there needs none.
+pub(super) fn write(
+    tree: &Tree,
+    directory: &Path,
+    device: DeviceNumber,
+    mark: Option<Mark>,
+) -> io::Result<()> {
+    let mut marks = read(tree, directory)?.unwrap_or_default();
+    match mark {
+        Some(mark) => drop(marks.insert(device, mark)),
+        None => drop(marks.remove(&device)),
+    }
+    if marks.is_empty() {
+        return clear(tree, directory);
+    }
+    let lines: String = marks.iter().map(|(device, mark)| format!("{device} {}\n", mark.text())).collect();
+    match set(directory, name(tree), &lines) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Takes all marks of a cgroup away.
+pub(super) fn clear(tree: &Tree, directory: &Path) -> io::Result<()> {
+    match removexattr(directory, name(tree)) {
+        Err(Errno::NODATA | Errno::NOENT) => Ok(()),
+        done => done.map_err(io::Error::from),
+    }
+}
+
+/// Whether a cgroup can be marked.
+pub(super) fn try_out(tree: &Tree, directory: &Path) -> io::Result<()> {
+    set(directory, name(tree), "trial")
+}
+
+fn name(tree: &Tree) -> &'static str {
+    match tree.version() {
+        Version::V1 => NAME_BY_V1,
+        Version::V2 => NAME_BY_V2,
+    }
+}
+
+fn set(directory: &Path, name: &str, text: &str) -> io::Result<()> {
+    setxattr(directory, name, text.as_bytes(), XattrFlags::empty()).map_err(|error| {
+        io::Error::new(io::Error::from(error).kind(), format!("cannot mark it by {name}: {error}"))
+    })
+}
+
+fn get(directory: &Path, name: &str) -> io::Result<Option<String>> {
+    let mut bytes = vec![0; MOST_BYTES];
+    match getxattr(directory, name, &mut bytes[..]) {
+        Ok(length) => Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned())),
+        Err(Errno::NODATA | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn parse(text: &str) -> BTreeMap<DeviceNumber, Mark> {
+    let line = |line: &str| {
+        let (device, limits) = line.split_once(' ')?;
+        Some((device.parse().ok()?, Mark::parse(limits)?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_units::Iops;
+
+    use super::*;
+
+    fn limit() -> impl Strategy<Value = IoLimit> {
+        (prop::option::of(1.0..1e6), prop::option::of(1.0..1e6)).prop_map(|(reads, writes)| {
+            let limit = reads.map_or(IoLimit::NONE, |rate| IoLimit::NONE.reads(Iops::new(rate)));
+            writes.map_or(limit, |rate| limit.writes(Iops::new(rate)))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_mark_says_after_a_sigkill_what_it_said_before(found in limit(), wanted in prop::collection::vec(limit(), 1..4)) {
+            let device = DeviceNumber::new(7, 1);
+            let mut mark = Mark::over(found, found, wanted[0]);
+            for wanted in &wanted[1..] {
+                mark = Mark::over(mark.in_force, found, *wanted);
+            }
+            let text = format!("{device} {}\n", mark.text());
+            let read = parse(&text)[&device];
+            prop_assert_eq!((read.found, read.before, read.in_force), (mark.found, mark.before, mark.in_force));
+            // Whichever of the two was written last, and never more than somebody else wants.
+            for seen in [mark.before, mark.in_force, found] {
+                prop_assert_eq!(read.theirs(seen), found);
+            }
+            prop_assert_eq!(mark.in_force.min(found), mark.in_force);
+        }
+
+        #[test]
+        fn what_is_somebody_elses_is_known_while_the_limit_is_not_written_yet(
+            before in limit(), in_force in limit(), found in limit(), seen in limit(), wanted in limit(),
+        ) {
+            let theirs = Mark { found, wanted: in_force, before, in_force }.theirs(seen);
+            let mark = Mark::over(seen, theirs, wanted);
+            prop_assert_eq!((mark.theirs(seen), mark.theirs(mark.in_force)), (theirs, theirs));
+        }
+
+        #[test]
+        fn any_text_is_read_or_left_out(text in "([0-9]:[0-9] |riops=|max|; |[0-9]|\\PC|\n){0,30}") {
+            let _ = parse(&text);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_somebody_else_set_meanwhile_is_not_ours() {
+        let rate = |rate| IoLimit::NONE.reads(Iops::new(rate));
+        let mark = Mark::over(rate(100.0), IoLimit::NONE, rate(90.0));
+        for ours in [IoLimit::NONE, rate(100.0), rate(90.0)] {
+            assert_eq!(mark.theirs(ours), IoLimit::NONE);
+        }
+        assert_eq!(mark.theirs(rate(50.0)), rate(50.0));
+        let theirs = IoLimit::NONE.writes(Iops::new(5.0));
+        assert_eq!(mark.theirs(theirs.min(rate(90.0))), theirs, "one number of several");
+    }
+}

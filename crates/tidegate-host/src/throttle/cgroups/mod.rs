@@ -1,0 +1,308 @@
+//! The throttle `cgroup`: a limit of what a control group may do to a device per second, by `io.max` of cgroup v2 or the files
+//! `blkio.throttle.*_device` of v1.
+//!
+//! Requests of the cgroup's processes wait in the block layer then, in front of the device, and nobody else's do. The cgroups are
+//! others': their limits are what an administrator, or a service's unit, wanted. What is in force is never more than that, and
+//! when everybody is let go it is what it was. A mark on the cgroup says what that is ([`mark`]), so that it is known after a
+//! SIGKILL, too.
+
+mod mark;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate_units::{ConsumerName, Instant};
+
+use self::mark::Mark;
+use super::probe::Capability;
+use super::{Hold, ThrottleError};
+use crate::cgroup::{IoLimit, Tree, Version};
+use crate::device::DeviceNumber;
+use crate::root::Root;
+
+/// Everything is compared with the kernel this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A cgroup, by its path below the root of the hierarchy, and a device.
+pub type CgroupDevice = (ConsumerName, DeviceNumber);
+
+/// Limits what cgroups do to devices. While nobody is held, no limit is touched.
+#[derive(Debug)]
+pub struct Cgroups {
+    root: Root,
+    tree: Tree,
+    held: BTreeMap<CgroupDevice, Mark>,
+    /// Those of them of which it is not known whether the limit is in force: setting it, or reading it back, failed.
+    unsure: BTreeSet<CgroupDevice>,
+    /// The devices that the kernel was told to count for.
+    counted: BTreeSet<DeviceNumber>,
+    looked: Instant,
+}
+
+impl Cgroups {
+    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this machine.
+    ///
+    /// # Errors
+    /// When this machine has no cgroups that can limit, or another agent has them.
+    pub fn new(root: Root) -> io::Result<Self> {
+        let tree = Tree::find(&root)?;
+        tree.claim()?;
+        Ok(Self::of(root, tree))
+    }
+
+    fn of(root: Root, tree: Tree) -> Self {
+        let (held, unsure, counted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { root, tree, held, unsure, counted, looked: Instant::ZERO }
+    }
+
+    /// Puts into force what is wanted, for all cgroups and devices; one that is not named is let go. What is in force already costs a
+    /// look each second. Every change is read back.
+    ///
+    /// # Errors
+    /// The first thing that could not be done; everything else was. The next call tries it again.
+    pub fn apply(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ThrottleError> {
+        let mut wanted = lowest(wanted);
+        let mut failed = Ok(());
+        let mut note = |done: Result<(), ThrottleError>| {
+            if failed.is_ok() {
+                failed = done;
+            }
+        };
+        if now.saturating_since(self.looked) >= LOOK_AGAIN {
+            self.looked = now;
+            note(self.look());
+        }
+        note(self.count(wanted.keys().map(|(_, device)| *device).collect()));
+        wanted.retain(|_, limit| *limit != IoLimit::NONE);
+        let released: Vec<_> = self.held.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect();
+        for key in released {
+            note(self.release(&key));
+        }
+        for (key, limit) in wanted {
+            note(self.hold(&key, limit));
+        }
+        failed
+    }
+
+    /// Has the kernel count what is done to devices, once for each: one that went and came again is another one.
+    fn count(&mut self, devices: BTreeSet<DeviceNumber>) -> Result<(), ThrottleError> {
+        self.counted.retain(|device| devices.contains(device));
+        let mut failed = Ok(());
+        for device in devices {
+            if !self.counted.contains(&device) {
+                match self.tree.count(device) {
+                    Ok(()) => drop(self.counted.insert(device)),
+                    Err(error) => failed = failed.and(Err(error.into())),
+                }
+            }
+        }
+        failed
+    }
+
+    fn directory(&self, cgroup: &ConsumerName) -> PathBuf {
+        self.tree.path().join(cgroup.as_str())
+    }
+
+    fn hold(&mut self, key: &CgroupDevice, limit: IoLimit) -> Result<(), ThrottleError> {
+        let known = self.held.get(key).copied();
+        let is_in_force = known.is_some_and(|mark| mark.in_force.is_about(mark.found.min(limit)));
+        if is_in_force && !self.unsure.contains(key) {
+            return Ok(());
+        }
+        // Gone, or the kernel does not limit it: who asked for it is told by what the sensor says.
+        let directory = self.directory(&key.0);
+        let Some(limits) = self.tree.limits(&directory)? else {
+            self.forget(key);
+            return Ok(());
+        };
+        let seen = limits.get(&key.1).copied().unwrap_or_default();
+        let marked = || {
+            let marks = mark::read(&self.tree, &directory).map_err(|source| marking(&directory, source))?;
+            Ok::<_, ThrottleError>(marks.and_then(|marks| marks.get(&key.1).copied()))
+        };
+        // Of one that is not known to be ours it is asked, too: somebody may have died holding it.
+        let mark = match known.map_or_else(marked, |mark| Ok(Some(mark)))? {
+            // Ours would be written over what somebody has set since the last look.
+            Some(mark) => found_anew(key, mark, seen, limit),
+            None => Mark::over(seen, seen, limit),
+        };
+        self.put(key, mark)
+    }
+
+    /// First the mark, then the limit: whoever finds a limit of ours knows what to put in its place.
+    fn put(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+        let directory = self.directory(&key.0);
+        let device = key.1;
+        mark::write(&self.tree, &directory, device, Some(mark))
+            .map_err(|source| marking(&directory, source))?;
+        // Whatever comes of it, it is to be let go some time.
+        self.held.insert(key.clone(), mark);
+        self.unsure.insert(key.clone());
+        if !self.tree.limit(&directory, device, mark.in_force)? {
+            self.forget(key);
+            if !directory.exists() || !self.is_there(device) {
+                return Ok(());
+            }
+            mark::write(&self.tree, &directory, device, None)
+                .map_err(|source| marking(&directory, source))?;
+            let why = format!("{device} cannot be limited: it may be a partition; its whole disk can");
+            let source = io::Error::new(io::ErrorKind::Unsupported, why);
+            return Err(ThrottleError::Cgroup { path: directory, source });
+        }
+        let seen =
+            self.tree.limits(&directory)?.unwrap_or_default().get(&device).copied().unwrap_or_default();
+        // A device that goes takes its limit along.
+        if seen != mark.in_force && self.is_there(device) && directory.exists() {
+            return Err(ThrottleError::ReadBack { what: directory.display().to_string() });
+        }
+        self.unsure.remove(key);
+        Ok(())
+    }
+
+    fn forget(&mut self, key: &CgroupDevice) {
+        self.held.remove(key);
+        self.unsure.remove(key);
+    }
+
+    fn is_there(&self, device: DeviceNumber) -> bool {
+        self.root.path(format!("/sys/dev/block/{device}")).exists()
+    }
+
+    fn release(&mut self, key: &CgroupDevice) -> Result<(), ThrottleError> {
+        let Some(mark) = self.held.get(key).copied() else { return Ok(()) };
+        let directory = self.directory(&key.0);
+        restore(&self.tree, &directory, key.1, mark)?;
+        mark::write(&self.tree, &directory, key.1, None).map_err(|source| marking(&directory, source))?;
+        self.forget(key);
+        Ok(())
+    }
+
+    /// Compares everything with the kernel. What was undone, as by `tidegate release` or with a device that was made anew, is held
+    /// again; what somebody else wants now is what counts from now on.
+    fn look(&mut self) -> Result<(), ThrottleError> {
+        let held: Vec<_> = self.held.iter().map(|(key, mark)| (key.clone(), *mark)).collect();
+        let mut failed = Ok(());
+        for (key, mark) in held {
+            failed = failed.and(self.compare(&key, mark));
+        }
+        failed
+    }
+
+    fn compare(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+        let directory = self.directory(&key.0);
+        let Some(limits) = self.tree.limits(&directory)? else {
+            self.forget(key);
+            return Ok(());
+        };
+        let seen = limits.get(&key.1).copied().unwrap_or_default();
+        let is_marked = mark::read(&self.tree, &directory)
+            .map_err(|source| marking(&directory, source))?
+            .is_some_and(|marks| marks.contains_key(&key.1));
+        if seen == mark.in_force && is_marked {
+            return Ok(());
+        }
+        let mark = found_anew(key, mark, seen, mark.wanted);
+        self.put(key, mark)
+    }
+}
+
+/// Holds again, where somebody else may want another limit by now.
+fn found_anew((cgroup, device): &CgroupDevice, mark: Mark, seen: IoLimit, wanted: IoLimit) -> Mark {
+    let found = mark.theirs(seen);
+    if found != mark.found {
+        tracing::info!("{cgroup}: somebody limits {device} to {} now", found.numbers());
+    }
+    Mark::over(seen, found, wanted)
+}
+
+/// For all resources together: of what is in two of them the lower.
+fn lowest(wanted: &[Hold]) -> BTreeMap<CgroupDevice, IoLimit> {
+    let mut limits: BTreeMap<_, IoLimit> = BTreeMap::new();
+    for (key, limit) in wanted.iter().flat_map(|hold| &hold.cgroups) {
+        let lower = limits.get(key).map_or(*limit, |known| known.min(*limit));
+        limits.insert(key.clone(), lower);
+    }
+    limits
+}
+
+fn marking(directory: &Path, source: io::Error) -> ThrottleError {
+    ThrottleError::Cgroup { path: directory.to_owned(), source }
+}
+
+/// Puts back what was found, but for what somebody else has set meanwhile.
+fn restore(tree: &Tree, directory: &Path, device: DeviceNumber, mark: Mark) -> Result<(), ThrottleError> {
+    let Some(limits) = tree.limits(directory)? else { return Ok(()) };
+    let seen = limits.get(&device).copied().unwrap_or_default();
+    let theirs = mark.theirs(seen);
+    if theirs != seen {
+        tree.limit(directory, device, theirs)?;
+    }
+    Ok(())
+}
+
+/// Puts back every limit that a cgroup of this machine had before an agent held it. How many cgroups were marked. An agent that is
+/// alive puts its own there again.
+///
+/// # Errors
+/// When the kernel refuses; the rest was done all the same.
+pub(super) fn undo(root: &Root) -> io::Result<usize> {
+    let tree = match Tree::find(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        found => found?,
+    };
+    let mut found = 0;
+    let (directories, read) = tree.all();
+    let mut failed = read.err();
+    for directory in directories {
+        // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is not ours.
+        let Ok(Some(marks)) = mark::read(&tree, &directory) else { continue };
+        found += 1;
+        if marks.is_empty()
+            && let Err(error) = mark::clear(&tree, &directory)
+        {
+            failed.get_or_insert(error);
+        }
+        for (device, mark) in marks {
+            // What could not be put back is known to who tries it next.
+            let restored = restore(&tree, &directory, device, mark).map_err(io::Error::other);
+            if let Err(error) = restored.and_then(|()| mark::write(&tree, &directory, device, None)) {
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    failed.map_or(Ok(found), Err)
+}
+
+/// What this machine can limit cgroups with, found by trying: a cgroup is made, and removed.
+#[must_use]
+pub fn probe(root: &Root) -> Vec<Capability> {
+    const REMEDY: &str = "Linux 6.1 or newer with CONFIG_BLK_DEV_THROTTLING, and root, or CAP_DAC_OVERRIDE (by v1 CAP_SYS_ADMIN, too) \
+                          where cgroups are not mounted read-only";
+    let tree = Tree::find(root);
+    let limits = match &tree {
+        Ok(tree) => tree.try_out(|trial| mark::try_out(tree, trial)),
+        Err(_) => Err(io::Error::other("not tried: it needs a cgroup hierarchy")),
+    };
+    let what = match tree.as_ref().map(Tree::version) {
+        Ok(Version::V1) => "cgroup v1, blkio",
+        Ok(Version::V2) | Err(_) => "cgroup with io",
+    };
+    vec![
+        Capability {
+            what,
+            purpose: "who does what to a device, by cgroup (throttle = \"cgroup\")",
+            works: tree.map(drop),
+            remedy: "cgroup v2 mounted with the controller io, or v1 with blkio (CONFIG_BLK_CGROUP)",
+        },
+        Capability {
+            what: "limits of cgroups",
+            purpose: "limits of what cgroups do to devices (throttle = \"cgroup\")",
+            works: limits,
+            remedy: REMEDY,
+        },
+    ]
+}
