@@ -9,7 +9,11 @@
 //! [`Scenario::parse`] reads what is to be simulated (or put a [`Scenario`] together in code), [`simulate`] does it. Same
 //! scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the [`Recorder`].
 //!
+//! [`transfers`] simulates whole transfers over storage nodes, and which node carries which.
+//!
 //! [`offer`] measures a storage model by offering it load at given rates: for admission, and for profiles.
+//!
+//! [`excite`] measures how a storage model answers white noise: for a model of it that a controller can be designed for.
 //!
 //! Nothing here reads a clock, a file or ambient randomness: a trace that a scenario names is read by the caller of
 //! [`Scenario::read`].
@@ -46,6 +50,7 @@
 
 mod engine;
 mod error;
+pub mod excite;
 pub mod experiments;
 pub mod iscsi;
 pub mod offer;
@@ -55,6 +60,7 @@ mod random;
 mod recorder;
 pub mod scenario;
 mod table;
+pub mod transfers;
 
 pub use engine::simulate;
 pub use error::ScenarioError;

@@ -12,12 +12,13 @@
 //! let reads = Load::random_reads(ConsumerName::new("w1")?, Iops::new(40.0), Bytes::from_kib(4));
 //! let offer = Offer::new(Preset::Dnes309170w.config(), vec![reads]);
 //! let response = offer.at(1.0)?;
-//! assert!(response.sustained && response.all.mean.as_millis_f64() < 35.0);
+//! assert!(response.sustained && response.all.is_some_and(|all| all.mean.as_millis_f64() < 35.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use std::time::Duration;
 
+use thiserror::Error;
 use tidegate_device::{Device, DeviceConfig};
 use tidegate_place::{Measured, Point};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
@@ -104,15 +105,17 @@ pub struct Response {
     /// Whether the storage kept up: what was not done, data in its cache included, grew by no more than a fiftieth of what
     /// was.
     pub sustained: bool,
-    /// Everybody's response times.
-    pub all: Responses,
-    /// Each consumer's, in the order of the loads.
-    pub loads: Vec<Responses>,
+    /// Everybody's response times. `None` where no request completed.
+    pub all: Option<Responses>,
+    /// Each consumer's, in the order of the loads. `None` where none of its requests completed.
+    pub loads: Vec<Option<Responses>>,
 }
 
-/// Response times from a request's arrival in its queue to its completion. Zero where none completed.
+/// Response times from a request's arrival in its queue to its completion, of one request at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Responses {
+    /// Of how many requests.
+    pub requests: u64,
     /// Their mean.
     pub mean: Latency,
     /// Their [quantile](Offer::quantile), exact to one per cent.
@@ -120,27 +123,36 @@ pub struct Responses {
 }
 
 impl Response {
-    /// As it is judged.
+    /// As a point of a profile. `None` where no request completed.
     #[must_use]
-    pub fn measured(&self) -> Measured {
-        if self.sustained {
-            Measured::Sustained(self.loads.iter().map(|load| load.quantile).collect())
-        } else {
-            Measured::Overloaded
-        }
+    pub fn point(&self) -> Option<Point> {
+        let Responses { mean, quantile, .. } = self.all?;
+        let Self { offered, completed, sustained, .. } = *self;
+        Some(Point { offered, completed, mean, quantile, sustained })
     }
+}
 
-    /// As a point of a profile.
-    #[must_use]
-    pub fn point(&self) -> Point {
-        Point {
-            offered: self.offered,
-            completed: self.completed,
-            mean: self.all.mean,
-            quantile: self.all.quantile,
-            sustained: self.sustained,
-        }
-    }
+/// Why nothing can be said of all consumers' response times.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Unmeasured {
+    /// It cannot be simulated.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// A percentile of a handful of requests is none.
+    #[error(transparent)]
+    TooFew(#[from] TooFew),
+}
+
+/// Too few requests of a consumer for a percentile of their response times.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{requests} requests of `{name}` were measured, too few for a percentile of their response times")]
+pub struct TooFew {
+    /// Whose they are.
+    pub name: ConsumerName,
+    /// How many there were, over all seeds.
+    pub requests: u64,
+    /// [How many](Offer::requests) of all consumers are to be measured for each seed, to have enough of this one.
+    pub needed: u64,
 }
 
 /// Of what was done, the part by which what is not done may have grown: 1 in so many. Queues at a load of 0.97 end with
@@ -159,7 +171,7 @@ const MOST_TO_FILL: f64 = 100_000.0;
 /// More waiting requests of a consumer than this are not kept.
 const GREATEST_BACKLOG: u32 = 1 << 20;
 
-/// The fewest requests that a percentile is taken of.
+/// The fewest requests that a percentile is taken of: of all consumers in a simulation, and of each over all seeds.
 const FEWEST_REQUESTS: u32 = 100;
 
 /// A simulation of one request at a time begins with this duration, and takes as many times as long until it has enough.
@@ -232,6 +244,33 @@ impl Offer {
             all: self.responses(&all),
             loads: loads.iter().map(|load| self.responses(load)).collect(),
         })
+    }
+
+    /// Offers this many times the rate of every load, for the response times to be judged.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at), and when a consumer has too few requests for a percentile of their response times. None at all must
+    /// not pass as response times of nothing.
+    pub fn measured(&self, scale: f64) -> Result<Measured, Unmeasured> {
+        let response = self.at(scale)?;
+        if !response.sustained {
+            return Ok(Measured::Overloaded);
+        }
+        let enough = |(load, responses): (&Load, &Option<Responses>)| match responses {
+            Some(responses) if responses.requests >= u64::from(FEWEST_REQUESTS) => Ok(responses.quantile),
+            few => {
+                let (name, requests) = (load.name.clone(), few.map_or(0, |few| few.requests));
+                Err(TooFew { name, requests, needed: self.requests_needed(load) })
+            }
+        };
+        let quantiles = self.loads.iter().zip(&response.loads).map(enough).collect::<Result<_, _>>()?;
+        Ok(Measured::Sustained(quantiles))
+    }
+
+    /// So many that of this load there are enough over all seeds, where one that is under way at an end does not count.
+    fn requests_needed(&self, load: &Load) -> u64 {
+        let of_each_seed = f64::from(FEWEST_REQUESTS) / f64::from(self.seeds.max(1)) + 1.0;
+        (of_each_seed * self.rate().per_second() / load.rate.per_second()).ceil() as u64
     }
 
     /// The mean response time of each load's requests when one is sent at a time, and nobody else sends any.
@@ -308,19 +347,23 @@ impl Offer {
     /// What comes of so many rates, evenly from the first of them to `greatest`.
     ///
     /// # Errors
-    /// As [`at`](Self::at).
+    /// As [`at`](Self::at), and when no request completes.
     pub fn points(&self, greatest: Iops, count: u32) -> Result<Vec<Point>, ScenarioError> {
         let whole = greatest.per_second() / self.rate().per_second();
-        (1..=count).map(|at| Ok(self.at(whole * f64::from(at) / f64::from(count))?.point())).collect()
+        let point = |at| {
+            let response = self.at(whole * f64::from(at) / f64::from(count))?;
+            response.point().ok_or_else(|| ScenarioError::Stalled { array: self.host.array.clone() })
+        };
+        (1..=count).map(point).collect()
     }
 
     fn requests(&self) -> u32 {
         self.requests.max(FEWEST_REQUESTS)
     }
 
-    fn responses(&self, pooled: &Pooled) -> Responses {
-        let quantile = pooled.quantile(self.quantile).unwrap_or_default();
-        Responses { mean: pooled.mean().unwrap_or_default(), quantile }
+    fn responses(&self, pooled: &Pooled) -> Option<Responses> {
+        let (mean, quantile) = (pooled.mean()?, pooled.quantile(self.quantile)?);
+        Some(Responses { requests: pooled.count(), mean, quantile })
     }
 
     fn times(&self, offered: Iops) -> Times {

@@ -210,6 +210,30 @@ fn reservation_and_limit_hold_in_the_hosts_scheduler() {
 }
 
 #[test]
+fn a_contract_has_no_effect_where_no_law_keeps_it() {
+    let with = |law: &str, contract: &str| {
+        run(&format!(
+            r#"
+        name = "promised"
+        duration = "60s"
+        array.lun = {{ rate = "200 IO/s" }}
+        host.h = {{ law = "{law}", target = "20ms" }}
+        workload.pulses = {{ rate = "80 IO/s", cycle = {{ on = "4s", off = "5.3s" }} }}
+        workload.busy = {{ outstanding = 8 }}
+        vm.promised = {{ workload = "pulses" {contract} }}
+        vm.rest = {{ workload = "busy" }}
+    "#
+        ))
+    };
+    let contract = ", contract = { iops = \"80 IO/s\", response_time = \"30ms\", bucket = 50 }";
+    let kept = |outcome: &Outcome| outcome.consumers.get("promised").unwrap().contract.is_some();
+    assert!(kept(&with("integral", contract)));
+    let (promised, not) = (with("self-tuning", contract), with("self-tuning", ""));
+    assert!(!kept(&promised));
+    assert_eq!(promised.consumers, not.consumers);
+}
+
+#[test]
 fn cycles_and_stretches_of_activity_are_as_written() {
     let series = series(
         r#"

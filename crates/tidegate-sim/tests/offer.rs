@@ -5,7 +5,7 @@
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_place::{AdmissionRule, Demand, Demands, Measured, Profile, judge};
 use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::{Arriving, Load, Offer};
+use tidegate_sim::offer::{Arriving, Load, Offer, TooFew, Unmeasured};
 use tidegate_sim::scenario::Sizes;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
 
@@ -37,8 +37,8 @@ fn poisson_arrivals_at_an_exponential_server_are_the_textbooks_queue() {
         let response = offer(server(), Arriving::Poisson, &[rate]).at(1.0).unwrap();
         let mean = 1.0 / (100.0 - rate);
         assert!(response.sustained, "{rate}");
-        assert_close(response.all.mean.as_secs_f64(), mean, 0.06, "mean");
-        assert_close(response.all.quantile.as_secs_f64(), 20f64.ln() * mean, 0.08, "p95");
+        assert_close(response.all.unwrap().mean.as_secs_f64(), mean, 0.06, "mean");
+        assert_close(response.all.unwrap().quantile.as_secs_f64(), 20f64.ln() * mean, 0.08, "p95");
         assert_close(response.completed.per_second(), rate, 0.02, "completed");
     }
 }
@@ -50,7 +50,7 @@ fn even_arrivals_are_the_textbooks_too() {
     let sigma = (0..200).fold(0.5, |sigma: f64, _| (-(1.0 - sigma) / load).exp());
     for arriving in [Arriving::InStep, Arriving::Even, Arriving::Drawn] {
         let response = offer(server(), arriving, &[rate]).at(1.0).unwrap();
-        assert_close(response.all.mean.as_secs_f64(), 0.01 / (1.0 - sigma), 0.06, "mean");
+        assert_close(response.all.unwrap().mean.as_secs_f64(), 0.01 / (1.0 - sigma), 0.06, "mean");
         assert_close(response.completed.per_second(), rate, 0.005, "completed");
     }
 }
@@ -58,7 +58,7 @@ fn even_arrivals_are_the_textbooks_too() {
 /// A mixture of even arrivals is still even, however many it is of; buckets in step are not.
 #[test]
 fn a_drawn_mixture_is_one_stream() {
-    let mean = |arriving, rates: &[f64]| offer(server(), arriving, rates).at(1.0).unwrap().all.mean;
+    let mean = |arriving, rates: &[f64]| offer(server(), arriving, rates).at(1.0).unwrap().all.unwrap().mean;
     let one = mean(Arriving::Drawn, &[60.0]).as_secs_f64();
     let three = mean(Arriving::Drawn, &[30.0, 20.0, 10.0]).as_secs_f64();
     assert_close(three, one, 0.06, "three of them");
@@ -73,10 +73,10 @@ fn everybody_gets_through_what_is_its_own() {
         let response = offer.at(1.0).unwrap();
         assert_close(response.completed.per_second(), 45.0, 0.02, "completed");
         assert_close(response.offered.per_second(), 45.0, 1e-9, "offered");
-        let [first, second] = response.loads[..] else { panic!("two loads") };
+        let [Some(first), Some(second)] = response.loads[..] else { panic!("two loads") };
         // The mean of all is that of both, each with its part.
         let weighted = (2.0 * first.mean.as_secs_f64() + second.mean.as_secs_f64()) / 3.0;
-        assert_close(response.all.mean.as_secs_f64(), weighted, 0.01, "all");
+        assert_close(response.all.unwrap().mean.as_secs_f64(), weighted, 0.01, "all");
     }
 }
 
@@ -86,9 +86,26 @@ fn an_overloaded_storage_is_said_to_be() {
         let offer = offer(server(), arriving, &[60.0, 60.0]);
         let response = offer.at(1.0).unwrap();
         assert!(!response.sustained, "{arriving:?}");
-        assert_eq!(response.measured(), Measured::Overloaded);
+        assert_eq!(offer.measured(1.0).unwrap(), Measured::Overloaded);
         assert_close(response.completed.per_second(), 100.0, 0.03, "completed");
         assert!(offer.at(0.7).unwrap().sustained, "{arriving:?}");
+    }
+}
+
+#[test]
+fn of_whom_little_was_measured_nothing_is_said() {
+    for arriving in [Arriving::InStep, Arriving::Even] {
+        let mut offer = offer(server(), arriving, &[60.0, 0.2, 0.01]);
+        let response = offer.at(1.0).unwrap();
+        assert!(response.sustained && response.loads[2].is_none(), "{response:?}");
+        offer.loads.pop();
+        let Err(Unmeasured::TooFew(TooFew { name, requests, needed })) = offer.measured(1.0) else {
+            panic!("a percentile of a handful");
+        };
+        assert!(name.as_str() == "w2" && (40..100).contains(&requests), "{name} {requests}");
+        offer.requests = needed.try_into().unwrap();
+        let Measured::Sustained(measured) = offer.measured(1.0).unwrap() else { panic!("overloaded") };
+        assert!(measured.iter().all(|measured| *measured > Latency::from_millis(5)), "{measured:?}");
     }
 }
 
@@ -172,14 +189,14 @@ fn lee(arriving: Arriving) -> Offer {
 fn lees_disk_delivers_the_response_times_of_his_table_3() {
     let response = lee(Arriving::InStep).at(1.0).unwrap();
     for (load, paper) in response.loads.iter().zip([29.08, 31.38]) {
-        assert_close(load.quantile.as_millis_f64(), paper, 0.15, "RT^E");
+        assert_close(load.unwrap().quantile.as_millis_f64(), paper, 0.15, "RT^E");
     }
 }
 
 #[test]
 fn contracts_a_millisecond_above_what_can_be_delivered_are_admitted_and_below_refused() {
     let offer = lee(Arriving::InStep);
-    let measured = offer.at(1.0).unwrap().measured();
+    let measured = offer.measured(1.0).unwrap();
     let rule = AdmissionRule::default();
     let contracts = |response_times: [Latency; 2]| {
         let contracts = offer.loads.iter().zip(response_times).map(|(load, response_time)| Demand {
@@ -212,7 +229,7 @@ fn a_third_tenant_is_refused_rightly() {
     let response = three.at(1.0).unwrap();
     assert!(response.sustained);
     for (load, promised) in response.loads.iter().zip([35.0, 38.0, 40.0]) {
-        assert!(load.quantile.as_millis_f64() > promised, "{load:?}");
+        assert!(load.unwrap().quantile.as_millis_f64() > promised, "{load:?}");
     }
 }
 

@@ -19,7 +19,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use slab::Slab;
-use tidegate_control::{ControlLoop, Law as ControlLaw, LoopConfig, Operations};
+use tidegate_control::{ControlLoop, LoopConfig, Operations};
 use tidegate_device::{Completion, Device, Io, IoKind, MAX_IN_FLIGHT};
 use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
 use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
@@ -395,9 +395,9 @@ impl<'a> Simulation<'a> {
     fn tenant(&self, vm: u32, stage: u32) -> Option<Box<Tenant>> {
         let Stage { host, law, .. } = &self.stages[stage as usize];
         let law = law.as_ref()?;
-        let ControlLaw::Integral(integral) = law.config.law else { return None };
+        let first = law.config.law.first_rate()?;
         let (vm, host) = (&self.scenario.vms[vm as usize], &self.scenario.hosts[*host as usize]);
-        Some(Box::new(Tenant::new(vm, host, integral.floor, !law.config.dry_run)))
+        Some(Box::new(Tenant::new(vm, host, first, !law.config.dry_run)))
     }
 
     fn flow_config(&self, vm: u32, tenant: Option<&Tenant>) -> FlowConfig {

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use tidegate_control::{LawKind, LoopConfig, LoopConfigError};
+use tidegate_control::{BandsError, LoopConfig, LoopConfigError};
 use tidegate_device::{Device, DeviceConfig, MAX_IN_FLIGHT};
-use tidegate_units::{Bytes, Instant, Window};
+use tidegate_units::{Bytes, ConsumerName, Instant, Window};
 
 use crate::error::ScenarioError;
 use crate::scenario::{
@@ -98,6 +98,7 @@ impl Plan {
         let mut stage_of = HashMap::new();
         for host in &scenario.hosts {
             check_host(host, &names)?;
+            check_bands(host, scenario)?;
         }
         for name in scenario.network.partitions.iter().flat_map(|partition| &partition.hosts) {
             names.host(name.as_str(), || "a partition".to_owned())?;
@@ -179,8 +180,8 @@ impl Plan {
                 array,
                 vm: own,
                 depth: Window::new(f64::from(spec.depth)),
-                // A contract is with one host.
-                cluster: law.as_ref().is_some_and(|law| law.law.kind() != LawKind::Integral)
+                // Contracts and bands are each host's own.
+                cluster: law.as_ref().is_some_and(|law| law.law.first_rate().is_none())
                     && spec.signal == SignalSource::Cluster,
                 law,
             });
@@ -317,6 +318,22 @@ fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
         }
     }
     Ok(())
+}
+
+/// Bands name virtual machines of the host that may be held, all of them under one law.
+fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
+    let Some(bands) = host.law.as_ref().and_then(|law| law.bands.as_ref()) else { return Ok(()) };
+    let here = |name: &ConsumerName| {
+        scenario.vms.iter().any(|vm| vm.host == host.name && vm.name == *name && !vm.protected)
+    };
+    match bands.name_only(here) {
+        Err(BandsError::Unknown { band, workload }) => Err(ScenarioError::Unknown {
+            who: format!("band {band} of host `{}`", host.name),
+            kind: "unprotected virtual machine",
+            name: workload.to_string(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn check_workload(workload: &Workload) -> Result<(), String> {

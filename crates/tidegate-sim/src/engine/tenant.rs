@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_control::{ConsumerObservation, Contract};
-use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Sfq};
+use tidegate_control::{ConsumerObservation, Contract, FirstRate};
+use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Release, Sfq};
 use tidegate_units::{Instant, Iops, Latency};
 
 use super::Request;
@@ -18,6 +18,7 @@ const PERCENTILE: f64 = 0.95;
 #[derive(Debug)]
 pub(super) struct Tenant {
     contract: Option<Contract>,
+    goal: Option<Latency>,
     /// In force; `None`: everything is released at once.
     pub(super) bucket: Option<LeakyBucket>,
     /// Its bucket when a rate is commanded again.
@@ -40,12 +41,20 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// It begins at what was promised to it, or at `floor` (Lee, table 1).
-    pub(super) fn new(vm: &Vm, host: &Host, floor: Iops, held: bool) -> Self {
-        let rate = vm.contract.map_or(floor, |contract| contract.iops());
-        let terms = host.release.bucket(rate, vm.bucket);
+    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing.
+    pub(super) fn new(vm: &Vm, host: &Host, first: FirstRate, held: bool) -> Self {
+        let contract = first.promised(vm.contract);
+        let (rate, size, held) = match first {
+            FirstRate::AtLeast(floor) => {
+                (contract.map_or(floor, |contract| contract.iops()), vm.bucket, held)
+            }
+            // σ is said in a contract.
+            FirstRate::Released => (Iops::ZERO, Release::USUAL_SIZE, false),
+        };
+        let terms = host.release.bucket(rate, size);
         Self {
-            contract: vm.contract,
+            contract,
+            goal: vm.goal,
             bucket: (held && !vm.protected).then_some(terms),
             terms,
             waited: Latency::ZERO,
@@ -96,10 +105,12 @@ impl Tenant {
     /// Adds what the law is to know of the time since the last observation.
     pub(super) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
         let answered = std::mem::take(&mut self.answered);
-        observation.contract = self.contract;
+        (observation.contract, observation.goal) = (self.contract, self.goal);
         observation.scheduler_wait = std::mem::take(&mut self.waited);
         observation.release_to_completion = answered.quantile(PERCENTILE);
-        let short = status.and_then(|status| status.bucket).map_or(Duration::ZERO, |bucket| bucket.short);
+        let bucket = status.and_then(|status| status.bucket).unwrap_or_default();
+        observation.oldest_released = bucket.waited.map(Latency::from);
+        let short = bucket.short;
         // A bucket that is lifted and set again counts from the beginning.
         observation.short_of_tokens = short.saturating_sub(self.short).into();
         self.short = short;

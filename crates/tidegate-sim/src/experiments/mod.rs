@@ -11,6 +11,7 @@ mod jobs;
 mod known;
 mod lee;
 mod measure;
+mod nikolow;
 mod parda;
 mod report;
 mod select;
@@ -192,5 +193,6 @@ pub fn catalogue() -> Vec<Experiment> {
     let mut all = parda::experiments();
     all.extend(bjorgeengen::experiments());
     all.extend(lee::experiments());
+    all.extend(nikolow::experiments());
     all
 }

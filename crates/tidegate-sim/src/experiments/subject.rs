@@ -6,17 +6,19 @@ use thiserror::Error;
 use tidegate_units::HostName;
 
 use super::trial::{RunResult, Track, Tracks};
-use crate::iscsi::{self, InvalidPlan};
+use crate::iscsi;
 use crate::outcome::{Named, Outcome, Work};
-use crate::{Scenario, ScenarioError, simulate};
+use crate::{Scenario, ScenarioError, simulate, transfers};
 
-/// What a run simulates: one of the two simulations that there are.
+/// What a run simulates: one of the simulations that there are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Subject {
     /// Virtual machines on hosts.
     Scenario(Box<Scenario>),
     /// Machines that use an iSCSI target.
     Iscsi(Box<iscsi::Plan>),
+    /// Transfers over storage nodes.
+    Transfers(Box<transfers::Plan>),
 }
 
 /// Why it cannot be simulated.
@@ -27,7 +29,10 @@ pub enum SubjectError {
     Scenario(#[from] ScenarioError),
     /// The plan.
     #[error(transparent)]
-    Iscsi(#[from] InvalidPlan),
+    Iscsi(#[from] iscsi::InvalidPlan),
+    /// The transfers.
+    #[error(transparent)]
+    Transfers(#[from] transfers::InvalidPlan),
 }
 
 impl From<Scenario> for Subject {
@@ -42,6 +47,12 @@ impl From<iscsi::Plan> for Subject {
     }
 }
 
+impl From<transfers::Plan> for Subject {
+    fn from(plan: transfers::Plan) -> Self {
+        Self::Transfers(Box::new(plan))
+    }
+}
+
 impl Subject {
     /// Its name.
     #[must_use]
@@ -49,6 +60,7 @@ impl Subject {
         match self {
             Self::Scenario(scenario) => &scenario.name,
             Self::Iscsi(plan) => &plan.name,
+            Self::Transfers(plan) => &plan.name,
         }
     }
 
@@ -58,6 +70,7 @@ impl Subject {
         match self {
             Self::Scenario(scenario) => scenario.duration,
             Self::Iscsi(plan) => plan.duration,
+            Self::Transfers(plan) => plan.duration,
         }
     }
 
@@ -73,6 +86,7 @@ impl Subject {
                 Ok(tracks.with(outcome, scenario))
             }
             Self::Iscsi(plan) => Ok(of_iscsi(plan, seed, iscsi::simulate(plan, seed)?)),
+            Self::Transfers(plan) => Ok(of_transfers(plan, seed, transfers::simulate(plan, seed)?)),
         }
     }
 }
@@ -80,16 +94,8 @@ impl Subject {
 /// A machine is a consumer on a host of its own.
 fn of_iscsi(plan: &iscsi::Plan, seed: u64, findings: iscsi::Findings) -> RunResult {
     let requests = findings.loads.iter().map(|load| load.requests).sum();
-    let outcome = Outcome {
-        scenario: plan.name.clone(),
-        seed,
-        duration_s: findings.ended_s,
-        warmup_s: 0.0,
-        resources: Named::from_iter([]),
-        hosts: Named::from_iter([]),
-        consumers: Named::from_iter([]),
-        work: Work { events: findings.events, requests, ..Work::default() },
-    };
+    let work = Work { events: findings.events, requests, ..Work::default() };
+    let outcome = outcome_of(&plan.name, seed, findings.ended_s, work);
     let tracks = plan
         .machines
         .iter()
@@ -100,5 +106,25 @@ fn of_iscsi(plan: &iscsi::Plan, seed: u64, findings: iscsi::Findings) -> RunResu
             Some(Track { host, consumer: machine.clone(), samples })
         })
         .collect();
-    RunResult { outcome, tracks, law_per_vm: Vec::new(), loads: findings.loads, delays: findings.delays }
+    RunResult { tracks, loads: findings.loads, delays: findings.delays, ..RunResult::of(outcome) }
+}
+
+fn of_transfers(plan: &transfers::Plan, seed: u64, findings: transfers::Findings) -> RunResult {
+    let work = Work { events: findings.events, requests: findings.transfers.len() as u64, ..Work::default() };
+    let outcome = outcome_of(&plan.name, seed, findings.ended_s, work);
+    RunResult { transfers: findings.transfers, ..RunResult::of(outcome) }
+}
+
+/// Of a simulation that is no scenario: it has neither hosts nor consumers with statistics of their own.
+fn outcome_of(name: &str, seed: u64, duration_s: f64, work: Work) -> Outcome {
+    Outcome {
+        scenario: name.to_owned(),
+        seed,
+        duration_s,
+        warmup_s: 0.0,
+        resources: Named::from_iter([]),
+        hosts: Named::from_iter([]),
+        consumers: Named::from_iter([]),
+        work,
+    }
 }

@@ -7,6 +7,7 @@ use tidegate_units::{ConsumerName, HostName};
 use super::*;
 use crate::iscsi::LoadFindings;
 use crate::outcome::{Named, Outcome, Work};
+use crate::transfers::TransferFindings;
 use crate::{Sample, Scenario};
 
 /// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the time.
@@ -28,13 +29,7 @@ fn made_up(subject: &Subject, sample: Sample) -> RunResult {
         consumer: consumer.clone(),
         samples: samples.clone(),
     };
-    let mut result = RunResult {
-        outcome,
-        tracks: Vec::new(),
-        law_per_vm: Vec::new(),
-        loads: Vec::new(),
-        delays: Vec::new(),
-    };
+    let mut result = RunResult::of(outcome);
     match subject {
         Subject::Scenario(scenario) => {
             result.tracks = scenario.vms.iter().map(|vm| track(&vm.host, &vm.name)).collect();
@@ -45,7 +40,17 @@ fn made_up(subject: &Subject, sample: Sample) -> RunResult {
             result.loads = vec![LoadFindings { requests: 100, took_s: Some(1.0) }; plan.loads.len()];
             result.delays = (1..=end).map(|second| (second as f64, 1.0)).collect();
         }
-        Subject::Iscsi(_) => {}
+        Subject::Transfers(plan) if sample.iops > 0.0 => {
+            let one = TransferFindings {
+                node: plan.nodes[0].name.clone(),
+                size: plan.size,
+                asked_s: 0.0,
+                began_s: 0.0,
+                ended_s: Some(1.0),
+            };
+            result.transfers = vec![one; plan.transfers as usize];
+        }
+        Subject::Iscsi(_) | Subject::Transfers(_) => {}
     }
     result
 }

@@ -4,6 +4,7 @@ use tidegate_units::{ConsumerName, HostName};
 
 use crate::iscsi::LoadFindings;
 use crate::scenario::Scope;
+use crate::transfers::TransferFindings;
 use crate::{Outcome, Recorder, Row, Sample, Scenario};
 
 /// A stretch of virtual time in seconds, within which something is measured.
@@ -52,6 +53,8 @@ pub struct RunResult {
     pub loads: Vec<LoadFindings>,
     /// The end of each interval, and the mean delay of packets over it in milliseconds; over iSCSI only.
     pub delays: Vec<(f64, f64)>,
+    /// Every transfer, in order; of transfers over storage nodes only.
+    pub transfers: Vec<TransferFindings>,
 }
 
 /// Collects time series by consumer while a simulation runs.
@@ -63,13 +66,8 @@ impl Tracks {
     #[must_use]
     pub fn with(self, outcome: Outcome, scenario: &Scenario) -> RunResult {
         let per_vm = scenario.hosts.iter().filter(|host| host.scope == Scope::Vm);
-        RunResult {
-            outcome,
-            tracks: self.0,
-            law_per_vm: per_vm.map(|host| host.name.clone()).collect(),
-            loads: Vec::new(),
-            delays: Vec::new(),
-        }
+        let law_per_vm = per_vm.map(|host| host.name.clone()).collect();
+        RunResult { tracks: self.0, law_per_vm, ..RunResult::of(outcome) }
     }
 }
 
@@ -86,6 +84,18 @@ impl Recorder for Tracks {
 }
 
 impl RunResult {
+    /// Statistics, and nothing beside them.
+    pub(super) const fn of(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            tracks: Vec::new(),
+            law_per_vm: Vec::new(),
+            loads: Vec::new(),
+            delays: Vec::new(),
+            transfers: Vec::new(),
+        }
+    }
+
     fn track(&self, consumer: &str) -> Option<&Track> {
         self.tracks.iter().find(|track| track.consumer.as_str() == consumer)
     }

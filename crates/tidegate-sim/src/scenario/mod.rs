@@ -201,6 +201,8 @@ pub struct Vm {
     pub limit: Option<Limit>,
     /// What is promised to it, where its host's law keeps contracts.
     pub contract: Option<Contract>,
+    /// The response time that it is to have, where its host's law is the self-tuning one. `None`: the host's target.
+    pub goal: Option<Latency>,
     /// σ: how many requests may be released at once after a pause, where its host's law commands rates.
     pub bucket: u32,
     /// Its virtual disks; the steps of its workloads refer to them by position. At least one.
@@ -223,6 +225,7 @@ impl Vm {
             reservation: None,
             limit: None,
             contract: None,
+            goal: None,
             bucket: Release::USUAL_SIZE,
             disks: vec![disk],
             workloads: Vec::new(),

@@ -30,6 +30,8 @@ pub(super) const KEYS: &[&str] = &[
     "window",
     "pid",
     "integral",
+    "self_tuning",
+    "bands",
     "scheduler",
     "release",
     "beta_scale",

@@ -26,6 +26,8 @@ pub const TABLES: &[Table] = &[
     Table { name: "window", keys: law::WINDOW_KEYS },
     Table { name: "pid", keys: law::PID_KEYS },
     Table { name: "integral", keys: law::INTEGRAL_KEYS },
+    Table { name: "self_tuning", keys: law::SELF_TUNING_KEYS },
+    Table { name: "bands", keys: law::BAND_KEYS },
     Table { name: "release", keys: release::KEYS },
     Table { name: "batch", keys: host::BATCH_KEYS },
     Table { name: "vm", keys: vm::KEYS },

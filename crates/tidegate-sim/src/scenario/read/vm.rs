@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section, contract};
+use tidegate_config::{Given, Report, Section, contract, goal};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Iops, Latency, ResourceName, Shares};
 
@@ -20,6 +20,7 @@ pub(super) const KEYS: &[&str] = &[
     "reservation",
     "limit",
     "contract",
+    "goal",
     "array",
     "size",
     "offset",
@@ -56,6 +57,7 @@ pub(super) fn read(
         let reservation = table.parsed::<Iops>("reservation", &mut context.report);
         let limit = limit(&table, &mut context.report);
         let contract = contract::read(&table, &mut context.report);
+        let goal = goal::read(&table, &mut context.report);
         let on = table.one_or_more::<Span>("on", &mut context.report);
         for (number, copy) in names.iter().enumerate() {
             let consumer = match ConsumerName::new(copy) {
@@ -78,6 +80,7 @@ pub(super) fn read(
             vm.reservation = reservation.as_ref().map(|given| given.value);
             vm.limit = limit;
             vm.contract = contract.map(|given| given.contract);
+            vm.goal = goal;
             vm.bucket = contract.and_then(|given| given.bucket).unwrap_or(vm.bucket);
             vm.shares = shares.as_ref().and_then(|given| Shares::new(given.value as u32)).unwrap_or_default();
             if let Some(on) = &on {

@@ -1,0 +1,134 @@
+//! Beyond the paper: the policy that learns, beside the paper's best.
+
+use std::time::Duration;
+
+use tidegate_place::transfer::Policy;
+
+use super::{loaded, missed, name, node, papers_nodes, plan, throughput};
+use crate::experiments::measure::ratio;
+use crate::experiments::{Accepts, Experiment, Figure, Quantity, Run, RunResult, Trial};
+use crate::transfers::{External, NodePlan};
+
+/// The paper's nodes, and others of other number, speed and cost.
+const SETS: [&str; 5] =
+    ["the paper's", "two equal", "five unequal", "four of dear concurrency", "two that others use"];
+
+fn nodes(set: &str) -> Vec<NodePlan> {
+    match set {
+        "two equal" => vec![node("a", 100.0, 0.01), node("b", 100.0, 0.01)],
+        "five unequal" => vec![
+            node("a", 15.0, 0.05),
+            node("b", 40.0, 0.03),
+            node("c", 40.0, 0.03),
+            node("d", 120.0, 0.01),
+            node("e", 500.0, 0.005),
+        ],
+        "four of dear concurrency" => ["a", "b", "c", "d"].map(|text| node(text, 30.0, 0.1)).to_vec(),
+        "two that others use" => vec![node("a", 200.0, 0.01), node("b", 50.0, 0.03)],
+        _ => papers_nodes(),
+    }
+}
+
+fn run(set: &'static str, policy: Policy, load: bool) -> Run {
+    let mut plan = plan(set, policy, nodes(set));
+    if load {
+        plan = loaded(plan);
+        plan.name.push_str(", loaded");
+        if set == "two that others use" {
+            for node in &mut plan.nodes {
+                node.external = Some(External { least: 0.0, greatest: 0.9, every: Duration::from_secs(10) });
+            }
+        }
+    }
+    Run::new(run_name(set, policy, load), plan)
+}
+
+fn run_name(set: &str, policy: Policy, load: bool) -> String {
+    format!("{set}{}, {}", if load { ", loaded" } else { "" }, name(policy))
+}
+
+/// The mean over all sets of a number of both policies together.
+fn over_sets(
+    trial: &Trial<'_>,
+    load: bool,
+    number: fn(&RunResult, &RunResult) -> Option<f64>,
+) -> Option<f64> {
+    let each = |set: &&str| {
+        let of = |policy| trial.run(&run_name(set, policy, load));
+        number(of(Policy::Learnt)?, of(Policy::SM_R3)?)
+    };
+    let numbers: Vec<f64> = SETS.iter().map(each).collect::<Option<_>>()?;
+    Some(numbers.iter().sum::<f64>() / SETS.len() as f64)
+}
+
+fn less_missed(learnt: &RunResult, best: &RunResult) -> Option<f64> {
+    Some(missed(learnt)? - missed(best)?)
+}
+
+fn more_moved(learnt: &RunResult, best: &RunResult) -> Option<f64> {
+    ratio(throughput(learnt), throughput(best))
+}
+
+pub(super) fn learnt() -> Experiment {
+    let mut runs = Vec::new();
+    let mut figures = Vec::new();
+    let mut quantities = Vec::new();
+    for load in [false, true] {
+        let state = if load { "loaded" } else { "idle" };
+        for set in SETS {
+            for policy in [Policy::SM_R3, Policy::Learnt] {
+                let name = run_name(set, policy, load);
+                let (of_missed, of_throughput) = (name.clone(), name.clone());
+                figures.push(Figure::new(
+                    format!("{name}: transfers below 10 MB/s"),
+                    "%",
+                    None,
+                    move |trial| missed(trial.run(&of_missed)?),
+                ));
+                figures.push(Figure::new(format!("{name}: throughput"), "MB/s", None, move |trial| {
+                    throughput(trial.run(&of_throughput)?)
+                }));
+                runs.push(run(set, policy, load));
+            }
+        }
+        quantities.push(
+            Quantity::new(
+                format!("{state}: transfers below, learnt less SM-R3"),
+                Accepts::AtMost(0.0),
+                "no worse than the paper's best",
+                move |trial| over_sets(trial, load, less_missed),
+            )
+            .unit("%"),
+        );
+        quantities.push(Quantity::new(
+            format!("{state}: throughput, learnt : SM-R3"),
+            Accepts::AtLeast(1.0),
+            "no worse than the paper's best",
+            move |trial| over_sets(trial, load, more_moved),
+        ));
+    }
+    quantities.push(
+        Quantity::new(
+            "transfers below, SM-R3 less learnt, idle or loaded",
+            Accepts::AtLeast(1.0),
+            "better on one count: one of a hundred, at least",
+            |trial| {
+                let spared = |load| over_sets(trial, load, less_missed).map(|difference| -difference);
+                Some(spared(false)?.max(spared(true)?))
+            },
+        )
+        .unit("%"),
+    );
+    Experiment {
+        id: "nikolow.learnt",
+        title: "A policy that learns what concurrency costs, beside SM-R3 (beyond the paper)",
+        paper: "Of its five policies SM-R3 has the best results, idle and under load.",
+        setup: "Five sets of nodes, of which the paper's is one, idle and under load from outside: two of 100 MB/s; 15, 40, 40, 120 and 500 \
+                MB/s; four of 30 MB/s on which each further transfer costs 10 %; 200 and 50 MB/s, of which others take 0 to 90 %, another \
+                part every 10 s. The means over the five sets are judged.",
+        runs,
+        quantities,
+        figures,
+        plots: Vec::new(),
+    }
+}
