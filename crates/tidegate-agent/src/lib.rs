@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod agent;
 mod cluster;
 pub mod config;

@@ -12,6 +12,7 @@ use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
 use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Peers, StartError};
 use tidegate_units::ResourceName;
 
+use crate::admission::api::{self, Model, ModelOf};
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
@@ -36,6 +37,8 @@ pub(crate) enum Event {
     Reload,
     Stop,
     Scrape(Scrape),
+    /// Say what model a pool has.
+    ModelOf(ModelOf),
     /// The cluster's policies have changed.
     Policies(Policies),
 }
@@ -46,6 +49,12 @@ impl From<Signal> for Event {
             Signal::Reload => Self::Reload,
             Signal::Stop => Self::Stop,
         }
+    }
+}
+
+impl From<ModelOf> for Event {
+    fn from(asked: ModelOf) -> Self {
+        Self::ModelOf(asked)
     }
 }
 
@@ -104,7 +113,13 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         peers(plan, cluster, pool)
     })?;
     log_lines(&Summary::new(&config));
-    let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
+    let metrics = config
+        .metrics
+        .map(|address| {
+            let more = api::routes(sender.clone());
+            MetricsServer::start(address, sender, more)
+        })
+        .transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
     }
@@ -164,6 +179,10 @@ impl Service {
             match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
+                Ok(Event::ModelOf(ModelOf { pool, answer })) => {
+                    // Nobody waits any more when the client has gone away.
+                    let _ = answer.send(Model::of(&self.config.gateway, &pool));
+                }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {

@@ -67,6 +67,8 @@ struct Export {
     limit_soft: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     contract: Option<Promise>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal_seconds: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -176,6 +178,7 @@ fn export(export: &ExportConfig) -> Export {
             expected: contract.expected(),
             bucket: export.bucket,
         }),
+        goal_seconds: export.goal.map(Latency::as_secs_f64),
     }
 }
 
@@ -200,6 +203,9 @@ impl fmt::Display for Pool {
                 match law.kind {
                     LawKind::Integral => {
                         write!(f, "keeps contracts, steers who has none to {}", law.set_point)?;
+                    }
+                    LawKind::SelfTuning => {
+                        write!(f, "keeps goals, steers who has none to {}", law.set_point)?;
                     }
                     LawKind::Window | LawKind::Pid => {
                         let whose = match self.exports.iter().filter(|export| export.protected).count() {
@@ -245,6 +251,9 @@ impl fmt::Display for Export {
         }
         if let Some(Promise { iops, response_time, .. }) = &self.contract {
             write!(f, ", contract {iops} within {response_time}")?;
+        }
+        if let Some(goal) = self.goal_seconds {
+            write!(f, ", goal {}", Latency::from_secs_f64(goal))?;
         }
         if self.read_only { f.write_str(", read-only") } else { Ok(()) }
     }

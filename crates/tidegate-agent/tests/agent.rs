@@ -13,7 +13,7 @@ use tidegate_control::Input;
 use tidegate_host::Root;
 use tidegate_host::throttle::Hold;
 use tidegate_host::trees::unpack;
-use tidegate_units::{Instant, Latency};
+use tidegate_units::{Instant, Latency, ResourceName};
 
 const TREE: &str = include_str!("../../tidegate-host/tests/fixtures/lio-acls.tree");
 
@@ -105,6 +105,54 @@ fn who_writes_is_held_while_reads_are_slow_and_let_go_when_they_are_not() {
     assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO));
     let hold = machine.after(5, [READS_QUICKLY, SILENT, WRITES]);
     assert_eq!(members(&hold), addresses(&[3]));
+}
+
+#[test]
+fn by_a_window_who_writes_waits_for_what_it_has_no_room_for() {
+    for throttle in ["netem", "rate"] {
+        let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\nlaw = 'window'");
+        let mut machine = Machine::told(&text);
+        let hold = machine.after(3, [READS_QUICKLY, WRITES, WRITES]);
+        assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO), "a window begins open");
+        let hold = machine.after(5, [READS_SLOWLY, WRITES, WRITES]);
+        // 16 are at the storage, 800 a second go on: (16 − 0.25)/800 s, and more since this storage does not answer sooner for it.
+        assert!(hold.delay >= Latency::from_millis(20), "{}", hold.delay);
+        assert_eq!(hold.limits.len(), if throttle == "rate" { 2 } else { 0 });
+        // The window law decides every quarter of a second.
+        let decided =
+            (0..10).flat_map(|_| machine.step([READS_SLOWLY, WRITES, WRITES]).decisions).next().unwrap();
+        let said = decided.to_string();
+        assert!(said.contains("writers held to a window of 0.25 (2 of 2 held)"), "{said}");
+        assert_eq!(machine.after(20, [READS_QUICKLY, WRITES, WRITES]).delay, Latency::ZERO, "{throttle}");
+    }
+}
+
+#[test]
+fn by_a_percentile_a_few_slow_reads_among_quick_ones_hold_writers() {
+    let told = |machine: &mut Machine, millis: &[u64]| {
+        let reads = millis.iter().map(|millis| Latency::from_millis(*millis)).collect();
+        machine.regulator.count(&ResourceName::new("vg0").unwrap(), &reads);
+        machine.step([READS_QUICKLY, WRITES, WRITES])
+    };
+    let quick = [8; 6];
+    let mixed = [8, 8, 8, 8, 8, 60];
+    for (statistic, held) in [("mean", false), ("p50", false), ("p95", true)] {
+        let mut machine = Machine::new(&format!("statistic = '{statistic}'"));
+        for _ in 0..30 {
+            told(&mut machine, &mixed);
+        }
+        assert_eq!(machine.regulator.holds()[0].delay > Latency::ZERO, held, "{statistic}");
+        for _ in 0..150 {
+            told(&mut machine, &quick);
+        }
+        assert_eq!(machine.regulator.holds()[0].delay, Latency::ZERO, "{statistic}");
+    }
+    // The counters have reads, and nobody has said how long each of them took.
+    let mut machine = Machine::new("statistic = 'p95'");
+    for _ in 0..30 {
+        told(&mut machine, &mixed);
+    }
+    assert_eq!(machine.step([READS_QUICKLY, WRITES, WRITES]).decisions[0].input, Input::Unknown);
 }
 
 #[test]
@@ -254,6 +302,25 @@ fn by_rate_the_volumes_that_members_write_are_limited_as_the_delay_says() {
     assert!(machine.after(20, [READS_SLOWLY, WRITES, WRITES]).delay > Latency::from_millis(100));
     let hold = machine.after(300, [READS_QUICKLY, WRITES, WRITES]);
     assert_eq!((hold.delay, limited(&hold)), (Latency::ZERO, Vec::new()));
+}
+
+#[test]
+fn by_rate_the_status_has_what_the_throttle_is_told() {
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    let hold = machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    let said = machine.regulator.status()[0].limits.clone();
+    assert_eq!(said.keys().collect::<Vec<_>>(), ["dm-1", "dm-2"]);
+    assert!(said.values().eq(hold.limits.values()), "{said:?}");
+    // Nothing of it stays when the resource is only looked at.
+    let dry = "throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'\ndry_run = true";
+    machine.regulator.reconfigure(&AgentConfig::parse("agent.toml", dry).unwrap()).unwrap();
+    machine.step([READS_SLOWLY, WRITES, WRITES]);
+    assert!(machine.regulator.status()[0].limits.is_empty());
+    // Nor when nobody is to be held any more.
+    let mut machine = Machine::told("throttle = 'rate'\n[resource.vg0]\ntarget = '15ms'");
+    machine.after(3, [READS_SLOWLY, WRITES, WRITES]);
+    machine.after(300, [READS_QUICKLY, WRITES, WRITES]);
+    assert!(machine.regulator.status()[0].limits.is_empty());
 }
 
 #[test]

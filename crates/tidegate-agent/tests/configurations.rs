@@ -82,6 +82,32 @@ fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
 }
 
 #[test]
+fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
+    let document = include_str!("../../../docs/bands.md");
+    let text = document.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text = format!("listen = ['unix:/run/tidegate.sock']\n{text}");
+    assert_eq!(said(&text), "\n");
+    let pool = &parse(&text).unwrap().gateway.pools[0];
+    let bands = pool.law.as_ref().and_then(|law| law.bands.as_ref()).unwrap();
+    assert_eq!(bands.position(Iops::new(500.0)).to_string(), "band 2 at 20 %");
+    assert_eq!(pool.exports[0].goal, Some(Latency::from_millis(15)));
+    // Who is named is there, may be held, and a goal is kept by this law only.
+    let wrong = |from, to| said(&text.replacen(from, to, 1));
+    assert!(wrong("mining = 0.5", "minig = 0.5").contains("band 0 names minig, which there is not"));
+    assert!(wrong("goal =", "protected = true\ngoal =").contains("band 0 names business"));
+    assert!(
+        wrong("goal =", "reservation = '9 IO/s'\ngoal =")
+            .contains("which `law = \"self-tuning\"` does not know")
+    );
+    let contract = "contract = { iops = '9 IO/s', response_time = '9ms' }\ngoal =";
+    assert!(wrong("goal =", contract).contains("`contract` has no effect"));
+    let (without, _) = text.split_once("bands = [").unwrap();
+    let (_, exports) = text.split_once("\n]\n").unwrap();
+    let window = format!("{without}{exports}").replace("self-tuning", "window");
+    assert!(said(&window).contains("`goal` has no effect"), "{}", said(&window));
+}
+
+#[test]
 fn the_agents_example_is_valid_without_a_warning() {
     let config = AgentConfig::parse("agent.toml", include_str!("../../../docs/examples/agent.toml")).unwrap();
     assert_eq!((config.resources.len(), config.warnings.len()), (2, 0));

@@ -10,8 +10,8 @@ use tidegate_agent::metrics::{
 };
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{
-    Contract, ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations, Reserved,
-    SetPointChoice, SetPointReason, Shortage, WindowConfig, combine,
+    BandPosition, Contract, ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations,
+    PointDecision, Reserved, SetPointChoice, SetPointReason, Shortage, WindowConfig, combine,
 };
 use tidegate_gateway::{
     ConsumerSnapshot, ContractSnapshot, FineHistogram, GatewaySnapshot, Histogram, OpSnapshot, PoolSnapshot,
@@ -19,7 +19,10 @@ use tidegate_gateway::{
 };
 use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
-use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
+use tidegate_host::throttle::WriteLimit;
+use tidegate_units::{
+    ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
+};
 
 const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
 
@@ -84,6 +87,35 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
     }
 }
 
+/// What the self-tuning law says.
+fn point(position: Option<BandPosition>) -> PointDecision {
+    PointDecision {
+        operating_point: Iops::new(500.0),
+        applied: Iops::new(480.0),
+        position,
+        decided_by: None,
+        regulators: Vec::new(),
+        allotments: Vec::new(),
+    }
+}
+
+#[test]
+fn a_band_is_its_number_and_the_part_of_it() {
+    let said = |position: Option<Option<BandPosition>>| {
+        let mut exposition = exposition(false);
+        let decision = exposition.gateway.pools[0].decision.as_mut().unwrap();
+        decision.point = position.map(point);
+        exposition.to_text()
+    };
+    let in_force = said(Some(Some(BandPosition::In { band: 2, part: 0.2 })));
+    assert!(in_force.contains("tidegate_pool_band{pool=\"vg0\"} 2.2"), "{in_force}");
+    assert!(in_force.contains("tidegate_pool_operating_point_requests_per_second{pool=\"vg0\"} 500.0"));
+    let beyond = said(Some(Some(BandPosition::Beyond { bands: 3, by: Iops::new(70.0) })));
+    assert!(beyond.contains("tidegate_pool_band{pool=\"vg0\"} 3.0"), "{beyond}");
+    assert!(!said(Some(None)).contains("tidegate_pool_band{"), "without bands");
+    assert!(!said(None).contains("tidegate_pool_operating_point_requests_per_second{"), "another law");
+}
+
 /// A decision that holds one of two.
 fn decision(dry_run: bool) -> Decision {
     let resource = ResourceName::new("vg0").unwrap();
@@ -111,6 +143,7 @@ fn decision(dry_run: bool) -> Decision {
         window: Window::new(4.2),
         missed: Some(Shortage::Storage),
     });
+    decision.point = Some(point(Some(BandPosition::In { band: 2, part: 0.2 })));
     (decision.estimate, decision.held, decision.throttled) = (Some(Latency::from_millis(20)), 1, 2);
     decision
 }
@@ -170,6 +203,8 @@ fn agents_exposition() -> AgentExposition {
             present: true,
             dry_run: false,
             delay: Latency::from_micros(8_500),
+            limits: [("dm-1".to_owned(), WriteLimit::new(Iops::new(300.0), ByteRate::new(19_660_800.0)))]
+                .into(),
             decision: Some(decision(false)),
             reads,
             writes: Operations::default(),
@@ -187,6 +222,8 @@ fn the_agents_exposition_says_what_is_so() {
     let text = agents_exposition().to_text();
     for line in [
         "tidegate_resource_delay_seconds{resource=\"vg0\"} 0.0085",
+        "tidegate_resource_write_limit_requests_per_second{resource=\"vg0\",device=\"dm-1\"} 300.0",
+        "tidegate_resource_write_limit_bytes_per_second{resource=\"vg0\",device=\"dm-1\"} 19660800.0",
         "tidegate_resource_throttled_consumers{resource=\"vg0\"} 2.0",
         "tidegate_resource_member{resource=\"vg0\",consumer=\"iqn.2026-01.lab:b\\\"1\"} 1.0",
         "tidegate_resource_completed_requests_total{resource=\"vg0\",op=\"read\"} 4",

@@ -6,10 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_config::{Finding, Given, Report, Section, law};
-use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig, WritersConfigError};
+use tidegate_control::{
+    Law, LoopConfig, PidConfig, SignalChoice, SignalStatistic, WindowConfig, WritersConfig,
+    WritersConfigError,
+};
 use tidegate_host::throttle::{Method, Packets};
-use tidegate_units::{ByteRate, Latency, ResourceName};
+use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
+use super::cgroups::{self, CgroupConfig};
 use super::pattern::Pattern;
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
@@ -17,16 +21,20 @@ pub(super) const ROOT_KEYS: &[&str] = &["throttle", "packets", "ports", "metrics
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
+    "cgroups",
     "writers",
     "members",
     "exempt",
+    "law",
     "target",
     "set_point",
+    "statistic",
     "interval",
     "smoothing",
     "past_weight",
     "idle_half_life",
     "dry_run",
+    "window",
     "pid",
 ];
 
@@ -65,8 +73,10 @@ pub struct AgentConfig {
     pub metrics: Option<SocketAddr>,
     /// Whether the metrics have histograms of response times, which a program in the kernel counts.
     pub histograms: bool,
-    /// What is regulated.
+    /// What is regulated: for those who use it over the network.
     pub resources: Vec<ResourceConfig>,
+    /// What is regulated by the throttle `cgroup`: then there are none of the others.
+    pub cgroups: Vec<CgroupConfig>,
     /// What is allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -84,6 +94,10 @@ pub struct ResourceConfig {
     pub members: Vec<Pattern>,
     /// Who never is.
     pub exempt: Vec<Pattern>,
+    /// For how long anybody is held at most.
+    pub longest: Latency,
+    /// What a volume may always take, however long its writers are to be held.
+    pub floor: Iops,
 }
 
 /// What of this machine a resource is.
@@ -116,7 +130,12 @@ impl AgentConfig {
             return Err(ConfigError::Invalid(report.into_findings()));
         };
         let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
-        let methods = [("netem", Method::Netem), ("edt", Method::Edt), ("rate", Method::Rate)];
+        let methods = [
+            ("netem", Method::Netem),
+            ("edt", Method::Edt),
+            ("rate", Method::Rate),
+            ("cgroup", Method::Cgroup),
+        ];
         let throttle = root.choice("throttle", &methods, &mut report);
         let throttle = throttle.map_or(Method::default(), |given| given.value);
         let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
@@ -135,7 +154,7 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
-        let resources = resources(&root, throttle, &mut report);
+        let (resources, cgroups) = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
         if failed {
@@ -148,8 +167,23 @@ impl AgentConfig {
             metrics: metrics.map(|given| given.value.0),
             histograms,
             resources,
+            cgroups,
             warnings: findings,
         })
+    }
+
+    /// How each resource is regulated.
+    pub fn laws(&self) -> impl Iterator<Item = &LoopConfig> {
+        let of_cgroups = self.cgroups.iter().map(|cgroups| &cgroups.law);
+        self.resources.iter().map(|resource| &resource.law).chain(of_cgroups)
+    }
+}
+
+impl AgentConfig {
+    /// Whether response times have to be counted one by one, for the metrics or for a law.
+    pub(super) fn needs_histograms(&self) -> bool {
+        let by_percentile = |resource: &ResourceConfig| resource.law.statistic != SignalStatistic::Mean;
+        self.histograms || self.resources.iter().any(by_percentile)
     }
 }
 
@@ -169,22 +203,30 @@ fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
 
 /// Which packets are held has no meaning where none are.
 fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>) {
-    if throttle != Method::Rate {
-        return;
-    }
+    let name = match throttle {
+        Method::Netem | Method::Edt => return,
+        Method::Rate => "rate",
+        Method::Cgroup => "cgroup",
+    };
     for key in ["packets", "ports"] {
         if let Some(value) = root.value(key) {
             report.error_with_help(
                 &value.span(),
-                format!("`{key}` has no effect with the throttle `rate`, which holds no packets"),
+                format!("`{key}` has no effect with the throttle `{name}`, which holds no packets"),
                 "remove it, or choose `netem` or `edt`",
             );
         }
     }
 }
 
-fn resources(root: &Section<'_>, throttle: Method, report: &mut Report<'_>) -> Vec<ResourceConfig> {
-    let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else { return Vec::new() };
+fn resources(
+    root: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> (Vec<ResourceConfig>, Vec<CgroupConfig>) {
+    let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else {
+        return Default::default();
+    };
     if tables.is_empty() {
         report.error_with_help(
             root.span(),
@@ -192,7 +234,29 @@ fn resources(root: &Section<'_>, throttle: Method, report: &mut Report<'_>) -> V
             "add a table `[resource.NAME]`, NAME being that of a volume group",
         );
     }
-    tables.into_iter().filter_map(|(name, section)| resource(&name, &section, throttle, report)).collect()
+    let mut resources = (Vec::new(), Vec::new());
+    for (name, section) in tables {
+        if throttle == Method::Cgroup {
+            resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
+        } else {
+            without_cgroups(&section, report);
+            resources.0.extend(resource(&name, &section, throttle, report));
+        }
+    }
+    resources
+}
+
+/// Nobody is held by a cgroup of his own where another throttle does it.
+fn without_cgroups(section: &Section<'_>, report: &mut Report<'_>) {
+    for key in cgroups::RESOURCE_KEYS {
+        if let Some(value) = section.value(key) {
+            report.error_with_help(
+                &value.span(),
+                format!("`{key}` has no effect without the throttle `cgroup`"),
+                "add `throttle = \"cgroup\"` above the resources, or remove it",
+            );
+        }
+    }
 }
 
 fn resource(
@@ -222,32 +286,66 @@ fn resource(
             "`writers = false` needs `members`",
         );
     }
-    let pid = match throttle {
-        Method::Netem | Method::Edt => PidConfig { greatest: GREATEST_DELAY, ..PidConfig::default() },
-        Method::Rate => {
-            PidConfig { greatest: GREATEST_OF_RATE, proportional_gain: GAIN_OF_RATE, ..PidConfig::default() }
+    let law = law_of(&resource?, section, throttle, report)?;
+    let (longest, floor) = match law.law {
+        Law::Pid(pid) => (pid.greatest, pid.floor),
+        Law::Window(_) | Law::Integral(_) | Law::SelfTuning(_) => {
+            (longest(throttle), PidConfig::default().floor)
         }
     };
-    let mut defaults = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
-    defaults.interval = INTERVAL;
-    defaults.signal = SignalChoice::Reads;
-    let law = law::read_pid(section, defaults, report)?;
     // A limit is never below the floor, whatever delay it comes from.
-    if throttle != Method::Rate
-        && let Law::Pid(pid) = law.law
-        && pid.greatest > Latency::from_secs_f64(1.0 / pid.floor.per_second())
-    {
+    if throttle != Method::Rate && longest > Latency::from_secs_f64(1.0 / floor.per_second()) {
         report.error_with_help(
             section.span(),
-            format!(
-                "the longest delay, {}, could take a consumer below the floor rate, {}",
-                pid.greatest, pid.floor
-            ),
+            format!("the longest delay, {longest}, could take a consumer below the floor rate, {floor}"),
             "a consumer that sends one request after the other gets 1/delay of them per second",
         );
         return None;
     }
-    Some(ResourceConfig { law, storage, writers, members, exempt })
+    Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
+}
+
+/// The law, which steers by everybody's reads.
+fn law_of(
+    resource: &ResourceName,
+    section: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> Option<LoopConfig> {
+    let given = section.value("law").and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
+    if let Some((span, law @ "integral")) = given {
+        report.error_with_help(
+            &span,
+            format!("`law` cannot be `{law}`: it keeps what each consumer was promised, by the consumer's own requests"),
+            "what the agent keeps is a promise to who reads, at the cost of who writes: by `pid` or `window`",
+        );
+        return None;
+    }
+    let by = |law| {
+        let by_reads = LoopConfig::new(resource.clone(), Latency::ZERO, law);
+        LoopConfig { signal: SignalChoice::Reads, ..by_reads }
+    };
+    let pid = LoopConfig { interval: INTERVAL, ..by(Law::Pid(pid_of(throttle))) };
+    law::read_one_of(section, &[pid, by(Law::Window(WindowConfig::default()))], report)
+}
+
+/// What the PID has by default.
+fn pid_of(throttle: Method) -> PidConfig {
+    let greatest = longest(throttle);
+    match throttle {
+        Method::Netem | Method::Edt => PidConfig { greatest, ..PidConfig::default() },
+        Method::Rate | Method::Cgroup => {
+            PidConfig { greatest, proportional_gain: GAIN_OF_RATE, ..PidConfig::default() }
+        }
+    }
+}
+
+/// For how long a throttle may hold.
+const fn longest(throttle: Method) -> Latency {
+    match throttle {
+        Method::Netem | Method::Edt => GREATEST_DELAY,
+        Method::Rate | Method::Cgroup => GREATEST_OF_RATE,
+    }
 }
 
 fn patterns(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> Vec<Pattern> {
@@ -291,6 +389,8 @@ fn writers(section: &Section<'_>, report: &mut Report<'_>) -> Option<WritersConf
 
 #[cfg(test)]
 mod tests {
+    use tidegate_units::Window;
+
     use super::*;
 
     fn parse(text: &str) -> Result<AgentConfig, String> {
@@ -320,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_the_pid_is_a_key_of_the_resource() {
-        assert!(law::PID_RESOURCE_KEYS.iter().all(|key| RESOURCE_KEYS.contains(key)));
+    fn every_key_of_a_law_is_a_key_of_the_resource() {
+        assert!(law::RESOURCE_KEYS.iter().all(|key| RESOURCE_KEYS.contains(key)));
     }
 
     #[test]
@@ -372,10 +472,34 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             ("", "no resources"),
             ("[resource.vg0]\n", "needs `target`"),
             ("throttle = 'fq'\n[resource.vg0]\ntarget = \"15ms\"", "agent.toml:1:12"),
-            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"", "agent.toml:3:1"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"bang\"", "agent.toml:3:7"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"integral\"", "what each consumer was promised"),
+            (
+                "[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"\nwindow = { gamma = 2 }",
+                "agent.toml:4:20",
+            ),
             ("throttle = 'rate'\npackets = 'all'\n[resource.vg0]\ntarget = '15ms'", "agent.toml:2:11"),
             ("throttle = 'rate'\nports = ['3260']\n[resource.vg0]\ntarget = '15ms'", "holds no packets"),
             ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
+            ("[resource.vg0]\ntarget = '15ms'\ncgroups = ['a']", "agent.toml:3:11"),
+            ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ncgroups = ['a']", "needs `device`"),
+            ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'", "needs `cgroups`"),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = []",
+                "names no cgroup",
+            ),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = ['/']",
+                "root cgroup",
+            ),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = ['a']\nwriters = false",
+                "nobody but `cgroups` is held",
+            ),
+            (
+                "throttle = 'cgroup'\nports = ['3260']\n[resource.a]\n",
+                "throttle `cgroup`, which holds no packets",
+            ),
             ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),
             ("[resource.vg0]\ntarget = \"15ms\"\npid = { greatest = \"2s\" }", "below the floor rate"),
             ("[resource.vg0]\ntarget = \"15ms\"\nwriters = { above = \"0B/s\" }", "agent.toml:3:"),
@@ -383,6 +507,51 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_window_may_be_what_decides() {
+        let text = "[resource.vg0]\ntarget = '15ms'\nlaw = 'window'\nwindow = { least = 0.5 }\npid = {}";
+        let config = parse(text).unwrap();
+        let vg0 = &config.resources[0];
+        let window = WindowConfig { least: Window::new(0.5), ..WindowConfig::default() };
+        assert_eq!((vg0.law.law, vg0.law.signal), (Law::Window(window), SignalChoice::Reads));
+        assert_eq!((vg0.law.interval, vg0.longest), (Duration::from_millis(250), GREATEST_DELAY));
+        assert!(config.warnings[0].to_string().contains("`pid` has no effect"), "{}", config.warnings[0]);
+        let by_rate = parse(&format!("throttle = 'rate'\n{text}")).unwrap();
+        assert_eq!(by_rate.resources[0].longest, GREATEST_OF_RATE);
+    }
+
+    #[test]
+    fn a_percentile_takes_histograms_whether_anybody_sees_them_or_not() {
+        let with = |more: &str| parse(&format!("[resource.vg0]\ntarget = '15ms'\n{more}")).unwrap();
+        assert!(!with("").needs_histograms() && !with("statistic = 'mean'").needs_histograms());
+        for (name, statistic) in SignalStatistic::NAMED {
+            let config = with(&format!("statistic = '{name}'"));
+            assert_eq!(config.resources[0].law.statistic, statistic);
+            assert_eq!(config.needs_histograms(), statistic != SignalStatistic::Mean);
+            assert!(!config.histograms && config.warnings.is_empty());
+        }
+        let error = parse("[resource.vg0]\ntarget = '15ms'\nstatistic = 'p98'").unwrap_err();
+        assert!(error.contains("agent.toml:3:13") && error.contains("cannot be `p98`"), "{error}");
+    }
+
+    #[test]
+    fn cgroups_of_a_device() {
+        let text = "throttle = 'cgroup'\n[resource.fast]\ndevice = 'nvme0n1'\ntarget = '5ms'\n\
+                    cgroups = ['batch.slice', 'machine.slice/*.scope']\npid = { floor = '20 IO/s' }";
+        let config = parse(text).unwrap();
+        let [fast] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
+        assert_eq!((fast.device.as_str(), fast.floor), ("nvme0n1", Iops::new(20.0)));
+        let patterns: Vec<_> = fast.cgroups.iter().map(ToString::to_string).collect();
+        assert_eq!(patterns, ["batch.slice", "machine.slice/*.scope"]);
+        let Law::Pid(pid) = fast.law.law else { panic!("{:?}", fast.law.law) };
+        assert_eq!(
+            (pid.greatest, pid.proportional_gain.to_bits()),
+            (GREATEST_OF_RATE, GAIN_OF_RATE.to_bits())
+        );
+        assert!(config.resources.is_empty() && config.warnings.is_empty());
+        assert_eq!(config.laws().count(), 1);
     }
 
     #[test]

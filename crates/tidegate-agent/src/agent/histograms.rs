@@ -1,4 +1,4 @@
-//! Response times of every request to the resources' devices, for `histograms = true`.
+//! Response times of every request to the resources' devices, for `histograms = true` and for a percentile as `statistic`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::BlockLatency;
-use tidegate_host::sense::latency::{ReadsAndWrites, WatchError};
+use tidegate_host::sense::latency::{Latencies, ReadsAndWrites, WatchError};
 use tidegate_units::{Instant, ResourceName};
+
+use super::config::AgentConfig;
+use super::regulator::Regulator;
 
 /// Devices come and go: this often is looked, as often as who uses them.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,6 +33,8 @@ pub(super) struct Histograms {
     /// What was read of each device last.
     read: BTreeMap<DeviceNumber, ReadsAndWrites>,
     totals: BTreeMap<ResourceName, ReadsAndWrites>,
+    /// What of the reads a regulator was told.
+    told: BTreeMap<ResourceName, Latencies>,
 }
 
 impl Histograms {
@@ -42,16 +47,45 @@ impl Histograms {
             devices: BTreeMap::new(),
             read: BTreeMap::new(),
             totals: BTreeMap::new(),
+            told: BTreeMap::new(),
         })
     }
 
+    /// Those that a configuration needs: `None` if it needs none.
+    pub(super) fn needed(config: &AgentConfig, regulator: &Regulator) -> io::Result<Option<Self>> {
+        config.needs_histograms().then(|| Self::new(&regulator.devices())).transpose()
+    }
+
+    /// Tells a regulator which reads completed since it was told last, and counts at its devices.
+    pub(super) fn tell(&mut self, now: Instant, regulator: &mut Regulator) -> Result<(), WatchError> {
+        let watched = if self.is_due(now) { self.watch(now, regulator.devices()) } else { Ok(()) };
+        if regulator.steers_by_percentile() {
+            for (resource, reads) in self.news()? {
+                regulator.count(&resource, &reads);
+            }
+        }
+        watched
+    }
+
+    /// The reads that completed since it was asked for them last.
+    fn news(&mut self) -> io::Result<Vec<(ResourceName, Latencies)>> {
+        self.collect()?;
+        let new = |(resource, total): (&ResourceName, &ReadsAndWrites)| {
+            let told = self.told.entry(resource.clone()).or_default();
+            let reads = total.reads.since(told);
+            told.clone_from(&total.reads);
+            (resource.clone(), reads)
+        };
+        Ok(self.totals.iter().map(new).collect())
+    }
+
     /// Whether it is time to [`watch`](Self::watch).
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK)
     }
 
     /// Counts at these devices from now on. What is as it was costs nothing.
-    pub(super) fn watch(&mut self, now: Instant, devices: DevicesOf) -> Result<(), WatchError> {
+    fn watch(&mut self, now: Instant, devices: DevicesOf) -> Result<(), WatchError> {
         self.looked = Some(now);
         let wanted = all(&devices);
         if devices != self.devices {
@@ -61,6 +95,7 @@ impl Histograms {
             self.read.retain(|device, _| wanted.contains(device));
             let resources: BTreeSet<_> = self.devices.keys().collect();
             self.totals.retain(|resource, _| resources.contains(resource));
+            self.told.retain(|resource, _| resources.contains(resource));
         }
         self.sensor.watch(&wanted)
     }
@@ -127,11 +162,45 @@ mod tests {
             device.write_all(&vec![2; Self::SIZE]).unwrap();
             device.sync_all().unwrap();
         }
+
+        /// Not from the page cache: 16 reads.
+        fn read(&self) {
+            let [from, to] = [format!("if={}", self.path), "of=/dev/null".to_owned()];
+            let read = Command::new("dd").args([&from, &to, "iflag=direct", "bs=64k"]).output().unwrap();
+            assert!(read.status.success(), "{read:?}");
+        }
     }
 
     impl Drop for Loop {
         fn drop(&mut self) {
             assert!(Command::new("losetup").arg("--detach").arg(&self.path).status().unwrap().success());
+        }
+    }
+
+    /// On the kernel that runs here. It takes root, and loop devices.
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    fn each_read_is_news_once() {
+        let mut histograms = match Histograms::new(&DevicesOf::new()) {
+            Ok(histograms) => histograms,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+                return eprintln!("not tried: {error}; it takes root");
+            }
+        };
+        let Some(device) = Loop::new() else { return eprintln!("not tried: losetup makes no device") };
+        let name = ResourceName::new("vg0").unwrap();
+        histograms.watch(Instant::ZERO, [(name.clone(), [device.number()].into())].into()).unwrap();
+        let count = |histograms: &mut Histograms| {
+            let news = histograms.news().unwrap();
+            assert!(news.iter().all(|(resource, _)| *resource == name));
+            news.iter().map(|(_, reads)| reads.count()).sum::<u64>()
+        };
+        count(&mut histograms);
+        for _ in 0..2 {
+            device.read();
+            assert_eq!(count(&mut histograms), 16);
+            assert_eq!(count(&mut histograms), 0);
         }
     }
 

@@ -6,12 +6,15 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
-use tidegate_control::{Decision, Identified, Input, Law, Relay, RelayConfig, RelayError, RelayStep};
+use tidegate_control::{
+    Decision, Identified, Input, Law, LawKind, Relay, RelayConfig, RelayError, RelayStep,
+};
 use tidegate_host::Root;
-use tidegate_host::throttle::ThrottleError;
+use tidegate_host::throttle::{Method, ThrottleError};
 use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::config::AgentConfig;
+use super::histograms::Histograms;
 use super::regulator::Regulator;
 use super::{AgentError, Complaints, Event, Guarded, GuardianCommand, MOST_EVENTS};
 use crate::signals::{self, Signal};
@@ -40,6 +43,12 @@ pub enum IdentifyError {
     /// It is not said which resource.
     #[error("name one of the configuration's resources: {}", .0.join(", "))]
     Which(Vec<String>),
+    /// Another law has no gains.
+    #[error("what would be found are gains of the PID, and this resource's law is `{0}`")]
+    NoGains(LawKind),
+    /// Nobody is held by a delay.
+    #[error("gains are found for delays and for `rate`; the throttle `cgroup` has none to try")]
+    Cgroups,
     /// The experiment found nothing.
     #[error(transparent)]
     Relay(#[from] RelayError),
@@ -64,6 +73,9 @@ pub fn identify(
     mut tell: impl FnMut(Progress),
 ) -> Result<(ResourceName, Identified), IdentifyError> {
     let mut config = AgentConfig::load(path).map_err(AgentError::from)?;
+    if config.throttle == Method::Cgroup {
+        return Err(IdentifyError::Cgroups);
+    }
     let name = only(&mut config, resource)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender, Event::Signal).map_err(AgentError::Signals)?;
@@ -107,6 +119,7 @@ fn only(config: &mut AgentConfig, wanted: Option<&ResourceName>) -> Result<Resou
 
 struct Trial {
     regulator: Regulator,
+    histograms: Option<Histograms>,
     relay: Relay,
     delay: Latency,
     estimate: Option<Latency>,
@@ -115,12 +128,14 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(root: Root, config: &AgentConfig, limit: Duration) -> Result<Self, AgentError> {
+    fn new(root: Root, config: &AgentConfig, limit: Duration) -> Result<Self, IdentifyError> {
         let law = &config.resources[0].law;
-        let Law::Pid(pid) = law.law else { unreachable!("an agent's law is the PID") };
+        let Law::Pid(pid) = law.law else { return Err(IdentifyError::NoGains(law.law.kind())) };
         let relay = RelayConfig { limit, ..RelayConfig::new(law.set_point(), pid.step, pid.greatest) };
+        let regulator = Regulator::new(root, config)?;
         Ok(Self {
-            regulator: Regulator::new(root, config)?,
+            histograms: Histograms::needed(config, &regulator).map_err(AgentError::Histograms)?,
+            regulator,
             relay: Relay::new(relay),
             delay: Latency::ZERO,
             estimate: None,
@@ -134,6 +149,11 @@ impl Trial {
     }
 
     fn step(&mut self, now: Instant, throttle: &mut Guarded) -> Result<Option<Identified>, IdentifyError> {
+        if let Some(histograms) = &mut self.histograms
+            && let Err(error) = histograms.tell(now, &mut self.regulator)
+        {
+            self.complaints.make(&error);
+        }
         let step = self.regulator.step(now);
         self.estimate = step.decisions.last().and_then(known);
         let elapsed = now.saturating_since(std::mem::replace(&mut self.stepped, now));

@@ -4,11 +4,14 @@
 //! they write; while all is well there is nothing in the kernel but the sets of who would be.
 
 mod addresses;
+mod cgroups;
 mod config;
+mod delay;
 mod histograms;
 mod identify;
 mod pace;
 mod pattern;
+mod percentile;
 mod regulator;
 mod resource;
 mod survey;
@@ -23,13 +26,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
+use axum::Router;
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{Target, Via};
 use tidegate_host::throttle::{Found, Guardian, Throttle, undo};
 use tidegate_host::{ReadError, Root};
-use tidegate_units::{Instant, ResourceName};
+use tidegate_units::{ConsumerName, Instant, ResourceName};
 
+pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
 pub use identify::{IdentifyError, Progress, identify};
 pub use pattern::{Pattern, PatternError};
@@ -106,7 +111,9 @@ pub enum AgentError {
     #[error("cannot start the guardian: {0}")]
     Guardian(io::Error),
     /// Response times cannot be counted, although the configuration asks for it.
-    #[error("cannot count response times: {0}; `histograms = true` takes {REMEDY}")]
+    #[error(
+        "cannot count response times: {0}; `histograms = true`, and a percentile as `statistic`, take {REMEDY}"
+    )]
     Histograms(io::Error),
     /// What is to hold cannot be used.
     #[error("cannot use the throttle: {0}")]
@@ -131,11 +138,11 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
     let regulator = Regulator::new(Root::default(), &config)?;
-    let histograms = config.histograms.then(|| Histograms::new(&regulator.devices())).transpose();
-    let histograms = histograms.map_err(AgentError::Histograms)?;
-    let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
+    let histograms = Histograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
+    let acts = config.laws().any(|law| !law.dry_run);
     let throttle = if acts { Some(Guarded::start(&config, guardian)?) } else { None };
-    let metrics = config.metrics.map(|address| MetricsServer::start(address, sender)).transpose()?;
+    let metrics =
+        config.metrics.map(|address| MetricsServer::start(address, sender, Router::new())).transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
     }
@@ -150,6 +157,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         reloads: ReloadCounts::default(),
         sees: true,
         beyond: BTreeSet::new(),
+        unaccounted: BTreeSet::new(),
         begin: Clock::now(),
     };
     agent.introduce();
@@ -173,6 +181,8 @@ struct Agent {
     sees: bool,
     /// Of whom it was said that the throttle cannot hold them.
     beyond: BTreeSet<(ResourceName, Via)>,
+    /// Cgroups of which it was said that the kernel does not limit them.
+    unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
     begin: Clock,
 }
 
@@ -181,8 +191,7 @@ impl Agent {
         for warning in &self.config.warnings {
             tracing::warn!("{warning}");
         }
-        for resource in &self.config.resources {
-            let law = &resource.law;
+        for law in self.config.laws() {
             let dry = if law.dry_run { ", dry run" } else { "" };
             tracing::info!(
                 "{}: reads within {}, by the {} law{dry}",
@@ -190,9 +199,9 @@ impl Agent {
                 law.target,
                 law.law.kind()
             );
-            if !self.regulator.has(&resource.storage) {
-                tracing::warn!("{}: there is no such storage here, yet", law.resource);
-            }
+        }
+        for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
+            tracing::warn!("{}: there is no such storage here, yet", resource.name);
         }
         for (via, target) in &self.regulator.sessions().targets {
             match target {
@@ -236,6 +245,11 @@ impl Agent {
 
     fn step(&mut self) {
         let now = self.now();
+        if let Some(histograms) = &mut self.histograms
+            && let Err(error) = histograms.tell(now, &mut self.regulator)
+        {
+            self.complaints.make(&error);
+        }
         let step = self.regulator.step(now);
         for decision in &step.decisions {
             self.journal.note(decision);
@@ -243,12 +257,6 @@ impl Agent {
         self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
             self.complaints.make(error);
-        }
-        if let Some(histograms) = &mut self.histograms
-            && histograms.is_due(now)
-            && let Err(error) = histograms.watch(now, self.regulator.devices())
-        {
-            self.complaints.make(&error);
         }
         for (resource, via) in self.regulator.beyond().difference(&self.beyond) {
             tracing::warn!(
@@ -258,6 +266,13 @@ impl Agent {
         if !self.regulator.beyond().is_subset(&self.beyond) {
             self.beyond.extend(self.regulator.beyond().iter().cloned());
         }
+        let unaccounted = self.regulator.unaccounted();
+        for (resource, cgroup) in unaccounted.difference(&self.unaccounted) {
+            tracing::warn!(
+                "{resource}: {cgroup} cannot be held: its parent does not give it the controller `io`"
+            );
+        }
+        self.unaccounted = unaccounted;
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
         if let Err(error) = throttle.throttle.apply(now, self.regulator.holds()) {
@@ -305,13 +320,14 @@ impl Agent {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
-        let acts = config.resources.iter().any(|resource| !resource.law.dry_run);
+        let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
             ("throttle", config.throttle != self.config.throttle),
             ("packets", config.packets != self.config.packets),
             ("ports", config.ports != self.config.ports),
             ("metrics", config.metrics != self.config.metrics),
             ("histograms", config.histograms != self.config.histograms),
+            ("statistic", config.needs_histograms() && self.histograms.is_none()),
             ("dry_run of all resources", acts != self.throttle.is_some()),
         ];
         let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
@@ -428,8 +444,9 @@ fn report(found: &Found) {
     }
     let table = if found.table { "the nftables table, " } else { "" };
     let cgroup = if found.cgroup { "the cgroup that limits what is written, " } else { "" };
+    let limits = if found.cgroups > 0 { "limits of cgroups, " } else { "" };
     tracing::warn!(
-        "removed what an earlier agent left: {cgroup}{table}queueing on [{}]",
+        "removed what an earlier agent left: {cgroup}{limits}{table}queueing on [{}]",
         found.interfaces.join(", ")
     );
 }

@@ -1,6 +1,7 @@
-//! What a delay comes to as a rate, for the throttle `rate`.
+//! What a delay comes to as a rate, for the throttles `rate` and `cgroup`.
 //!
-//! The law's output is a delay, and `rate` holds by a limit. By Little's law writers that keep n requests outstanding, each of which
+//! The law's output is a delay, and these hold by a limit: `rate` of what is written to a device, `cgroup` of all that a cgroup does to it.
+//! By Little's law writers that keep n requests outstanding, each of which
 //! takes s at the device and waits for d before, get n/(s + d) of them done per second: limited to that, they wait for d. What can
 //! be seen of the three is s, always, and n while nobody is held: then s is all there is to wait for. What waits in front of the
 //! device is in no counter, so that n stays what it was when the hold began.
@@ -79,12 +80,17 @@ impl Pace {
 
     /// The limit that a delay comes to; `None` for no delay, and as long as too little is known.
     pub(super) fn limit(&mut self, delay: Latency, floor: Iops) -> Option<WriteLimit> {
+        let rate = self.rate(delay, floor)?;
+        Some(WriteLimit::new(rate, ByteRate::new(rate.per_second() * self.bytes / self.count)))
+    }
+
+    /// The same, in requests alone.
+    pub(super) fn rate(&mut self, delay: Latency, floor: Iops) -> Option<Iops> {
         let known = self.limited || self.writing >= LEARNS;
         self.limited = known && delay > Latency::ZERO;
         self.limited.then(|| {
             let takes = Latency::from_secs_f64(self.seconds / self.count);
-            let rate = rate(Outstanding::new(self.free), takes, delay, floor);
-            WriteLimit::new(rate, ByteRate::new(rate.per_second() * self.bytes / self.count))
+            rate(Outstanding::new(self.free), takes, delay, floor)
         })
     }
 
@@ -102,7 +108,7 @@ fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -
 }
 
 /// Which part of the past still counts after some time.
-fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
+pub(super) fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
     (-elapsed.as_secs_f64() / time_constant.as_secs_f64()).exp()
 }
 

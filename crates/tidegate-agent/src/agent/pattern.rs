@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use thiserror::Error;
+use tidegate_host::cgroup::looks_like;
 
 /// One consumer or several, as an administrator writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,20 +118,6 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
             IpAddr::V6((address.to_bits() & mask).into())
         }
     }
-}
-
-/// Whether a text is a pattern's fixed parts with anything for each `*`. Takes the first place where a part fits, which
-/// is as good as any later one.
-fn looks_like(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
-    let mut parts: Vec<_> = rest.split('*').collect();
-    let tail = parts.pop().unwrap_or_default();
-    for part in parts {
-        let Some(at) = text.find(part) else { return false };
-        text = &text[at + part.len()..];
-    }
-    text.ends_with(tail)
 }
 
 #[cfg(test)]

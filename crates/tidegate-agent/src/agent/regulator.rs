@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_control::Decision;
+use tidegate_control::{Decision, SignalStatistic};
 use tidegate_host::sense::Sessions;
+use tidegate_host::sense::latency::Latencies;
 use tidegate_host::sense::session::Via;
 use tidegate_host::throttle::{Hold, Method};
 use tidegate_host::{ReadError, Root};
-use tidegate_units::{Instant, Latency, ResourceName};
+use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use super::AgentError;
-use super::config::{AgentConfig, ResourceConfig, Storage};
+use super::cgroups::CgroupConfig;
+use super::cgroups::{CgroupResource, CgroupSetUpError};
+use super::config::{AgentConfig, ResourceConfig};
 use super::histograms::DevicesOf;
 use super::resource::{Resource, SetUpError};
 use super::watch::{Sample, Watch};
@@ -25,6 +28,9 @@ const BLIND: Duration = Duration::from_secs(2);
 pub struct Regulator {
     watch: Watch,
     resources: Vec<Resource>,
+    /// Devices whose cgroups are regulated.
+    cgroups: Vec<CgroupResource>,
+    root: Root,
     /// What the throttle is to have in force.
     holds: Vec<Hold>,
     /// Whether who is to be held has to be found anew.
@@ -52,11 +58,13 @@ impl Regulator {
     /// When the machine cannot be seen, or a resource cannot be set up.
     pub fn new(root: Root, config: &AgentConfig) -> Result<Self, AgentError> {
         let resources = resources(config)?;
-        let mut watch = Watch::new(root)?;
+        let cgroups = config.cgroups.iter().map(|config| CgroupResource::new(&root, config.clone()));
+        let cgroups = cgroups.collect::<Result<_, _>>().map_err(SetUpError::from)?;
+        let mut watch = Watch::new(root.clone())?;
         watch.look_every(between_looks(config));
         let method = config.throttle;
         let (holds, beyond) = (Vec::new(), BTreeSet::new());
-        Ok(Self { watch, resources, holds, stale: true, seen: Instant::ZERO, method, beyond })
+        Ok(Self { watch, resources, cgroups, root, holds, stale: true, seen: Instant::ZERO, method, beyond })
     }
 
     /// Changes the configuration while running, without letting go of anybody in between.
@@ -73,16 +81,48 @@ impl Regulator {
                 *resource = known;
             }
         }
+        self.reconfigure_cgroups(config)?;
         self.resources = fresh;
         self.stale = true;
         self.watch.look_every(between_looks(config));
         Ok(())
     }
 
+    fn reconfigure_cgroups(&mut self, config: &AgentConfig) -> Result<(), CgroupSetUpError> {
+        let new = |config: &CgroupConfig| CgroupResource::new(&self.root, config.clone());
+        let mut fresh = config.cgroups.iter().map(new).collect::<Result<Vec<_>, _>>()?;
+        for resource in &mut fresh {
+            let is_it =
+                |known: &CgroupResource| known.config().law.resource == resource.config().law.resource;
+            if let Some(place) = self.cgroups.iter().position(is_it) {
+                let mut known = self.cgroups.swap_remove(place);
+                known.reconfigure(resource.config().clone())?;
+                *resource = known;
+            }
+        }
+        self.cgroups = fresh;
+        Ok(())
+    }
+
     /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals.
     #[must_use]
     pub fn interval(&self) -> Duration {
-        self.resources.iter().map(|resource| resource.config().law.interval).min().unwrap_or(BLIND)
+        let of_cgroups = self.cgroups.iter().map(|resource| resource.config().law.interval);
+        let intervals = self.resources.iter().map(|resource| resource.config().law.interval);
+        intervals.chain(of_cgroups).min().unwrap_or(BLIND)
+    }
+
+    /// Whether a resource's law steers by a percentile, so that [`count`](Self::count) has to be called.
+    #[must_use]
+    pub fn steers_by_percentile(&self) -> bool {
+        self.resources.iter().any(|resource| resource.config().law.statistic != SignalStatistic::Mean)
+    }
+
+    /// Takes how long each of a resource's reads took that completed lately, before the step that decides on them.
+    pub fn count(&mut self, resource: &ResourceName, reads: &Latencies) {
+        if let Some(known) = self.resources.iter_mut().find(|known| known.name() == resource) {
+            known.count(reads);
+        }
     }
 
     /// Looks and decides once.
@@ -91,18 +131,22 @@ impl Regulator {
         let mut blind = None;
         match self.watch.sample(now) {
             Ok(sample) => {
-                self.seen = now;
+                let mut seen = Ok(());
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
+                    seen = self.decide_of_cgroups(now, sample, &mut decisions);
                     self.stale |= sample.changed || self.resources.iter().any(Resource::members_changed);
                 }
-            }
-            Err(error) => {
-                blind = Some(error);
-                if now.saturating_since(self.seen) >= BLIND {
-                    self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
+                match seen {
+                    Ok(()) => self.seen = now,
+                    Err(error) => blind = Some(error),
                 }
             }
+            Err(error) => blind = Some(error),
+        }
+        if blind.is_some() && now.saturating_since(self.seen) >= BLIND {
+            self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
+            self.cgroups.iter_mut().for_each(CgroupResource::let_go);
         }
         self.renew_holds();
         Step { decisions, blind }
@@ -127,7 +171,10 @@ impl Regulator {
                 hold.delay = resource.delay();
                 hold.limits = resource.limits();
             }
+            self.holds.truncate(acting(&mut self.resources).count());
         }
+        let cgroups = self.cgroups.iter().filter(|resource| !resource.config().law.dry_run);
+        self.holds.extend(cgroups.map(CgroupResource::hold));
     }
 
     fn beyond_limits(&self) -> BTreeSet<(ResourceName, Via)> {
@@ -162,15 +209,39 @@ impl Regulator {
         decisions
     }
 
-    /// Whether this machine has the storage.
-    pub(super) fn has(&self, storage: &Storage) -> bool {
-        self.watch.has(storage)
+    fn decide_of_cgroups(
+        &mut self,
+        now: Instant,
+        sample: Sample,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), ReadError> {
+        let mut failed = Ok(());
+        for resource in &mut self.cgroups {
+            match resource.observe(now, sample, &self.watch) {
+                Ok(decision) => decisions.extend(decision),
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed
+    }
+
+    /// Cgroups that the kernel neither accounts for nor limits, by resource.
+    pub(super) fn unaccounted(&self) -> BTreeSet<(ResourceName, ConsumerName)> {
+        let of = |resource: &CgroupResource| {
+            let name = resource.config().law.resource.clone();
+            resource.unaccounted().map(move |cgroup| (name.clone(), cgroup.clone())).collect::<Vec<_>>()
+        };
+        self.cgroups.iter().flat_map(of).collect()
     }
 
     /// How the resources stand.
-    pub(super) fn status(&self) -> Vec<ResourceStatus> {
-        let present = |resource: &Resource| self.watch.has(&resource.config().storage);
-        self.resources.iter().map(|resource| resource.status(present(resource))).collect()
+    #[must_use]
+    pub fn status(&self) -> Vec<ResourceStatus> {
+        let of_cgroups = self
+            .cgroups
+            .iter()
+            .map(|resource| resource.status(self.watch.number(&resource.config().device).is_some()));
+        self.resources.iter().map(|resource| resource.status(&self.watch)).chain(of_cgroups).collect()
     }
 
     /// The devices of each resource that consumers load.
@@ -179,7 +250,11 @@ impl Regulator {
             let places = self.watch.devices_of(&resource.config().storage);
             places.into_iter().map(|place| self.watch.device(place).number()).collect()
         };
-        self.resources.iter().map(|resource| (resource.name().clone(), devices(resource))).collect()
+        let of_cgroups = self.cgroups.iter().map(|resource| {
+            (resource.config().law.resource.clone(), resource.device().into_iter().collect())
+        });
+        let of_sessions = self.resources.iter().map(|resource| (resource.name().clone(), devices(resource)));
+        of_sessions.chain(of_cgroups).collect()
     }
 
     /// What the targets said last.

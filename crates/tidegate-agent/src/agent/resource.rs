@@ -5,17 +5,21 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_control::{
-    ConsumerObservation, ControlLoop, Decision, Law, LoopConfigError, Observation, Writers,
-    WritersConfigError,
+    ConsumerObservation, ControlLoop, Decision, LoopConfigError, Observation, Operations, Outstanding,
+    Writers, WritersConfigError,
 };
 use tidegate_host::DeviceNumber;
+use tidegate_host::sense::latency::Latencies;
 use tidegate_host::throttle::{Hold, Method, WriteLimit};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
 use super::addresses::Addresses;
+use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
+use super::delay::Demand;
 use super::pace::Pace;
 use super::pattern::Pattern;
+use super::percentile::Percentile;
 use super::watch::{Load, Sample, Watch};
 use crate::metrics::ResourceStatus;
 
@@ -38,12 +42,17 @@ pub(super) struct Resource {
     /// What these are called together.
     all_others: ConsumerName,
     since_decision: Duration,
+    demand: Demand,
+    /// Where the law steers by one.
+    percentile: Option<Percentile>,
     /// In force for all members.
     delay: Latency,
     /// Whether what members write is limited, rather than packets delayed.
     limits: bool,
     /// Of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, Pace>,
+    /// What the throttle was told of them last.
+    limited: BTreeMap<DeviceNumber, WriteLimit>,
     /// The last decision.
     decision: Option<Decision>,
     /// All that its consumers ever did.
@@ -72,6 +81,7 @@ impl Resource {
         Ok(Self {
             control: ControlLoop::new(config.law.clone())?,
             writers: config.writers.map(Writers::new).transpose()?,
+            percentile: Percentile::new(config.law.statistic),
             config,
             devices: Vec::new(),
             members: Vec::new(),
@@ -80,9 +90,11 @@ impl Resource {
             others: Load::default(),
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             since_decision: Duration::ZERO,
+            demand: Demand::default(),
             delay: Latency::ZERO,
             limits: method == Method::Rate,
             paces: BTreeMap::new(),
+            limited: BTreeMap::new(),
             decision: None,
             done: Load::default(),
         })
@@ -95,10 +107,14 @@ impl Resource {
             (Some(writers), Some(new)) => writers.reconfigure(new)?,
             (writers, new) => *writers = new.map(Writers::new).transpose()?,
         }
+        if self.percentile.as_ref().map(Percentile::statistic) != Some(config.law.statistic) {
+            self.percentile = Percentile::new(config.law.statistic);
+        }
         self.config = config;
         self.stale = true;
         if self.config.law.dry_run {
             self.paces.values_mut().for_each(Pace::let_go);
+            self.limited.clear();
         }
         Ok(())
     }
@@ -121,6 +137,13 @@ impl Resource {
         self.delay
     }
 
+    /// Takes how long each of its reads took that completed.
+    pub(super) fn count(&mut self, reads: &Latencies) {
+        if let Some(percentile) = &mut self.percentile {
+            percentile.count(reads);
+        }
+    }
+
     /// Takes what its consumers did, and decides when its interval is over.
     pub(super) fn observe(&mut self, now: Instant, sample: Sample, watch: &Watch) -> Option<Decision> {
         self.members_changed = false;
@@ -133,9 +156,12 @@ impl Resource {
         if self.since_decision + sample.elapsed / 2 < self.config.law.interval {
             return None;
         }
-        let observation = self.observation(now, watch);
+        let since = std::mem::take(&mut self.since_decision);
+        let observation = self.observation(now, since, watch);
         let (commands, decision) = self.control.step(now, &observation);
-        self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
+        self.follow_demand(since, &observation);
+        // As long as nobody gets anything done it stays as it is.
+        self.delay = self.demand.delay(&commands, self.config.longest).unwrap_or(self.delay);
         self.decision = Some(decision.clone());
         Some(decision)
     }
@@ -216,13 +242,16 @@ impl Resource {
     }
 
     /// What was done since the last decision: by each member, since that bounds how long it may be held, and by all others together.
-    fn observation(&mut self, now: Instant, watch: &Watch) -> Observation {
-        let since = std::mem::take(&mut self.since_decision);
+    fn observation(&mut self, now: Instant, since: Duration, watch: &Watch) -> Observation {
         let mut consumers = Vec::with_capacity(self.members.len() + 1);
+        let (limits, in_force) = (self.limits, self.delay);
         let mut entry = |name: ConsumerName, load: &mut Load, protected: bool, delay: Latency| {
             let load = std::mem::take(load);
+            let waited = if protected { 0 } else { can_be_held(limits, &load.reads, &load.writes) };
+            let waiting = waited as f64 * in_force.as_secs_f64() / since.as_secs_f64();
             consumers.push(ConsumerObservation {
                 mean_outstanding: load.outstanding_with(delay, since),
+                queued: waiting.ceil() as u32,
                 reads: load.reads,
                 writes: load.writes,
                 ..ConsumerObservation::idle(name, Shares::DEFAULT, protected)
@@ -242,13 +271,21 @@ impl Resource {
         for member in &mut self.members {
             entry(member.name.clone(), &mut member.load, false, delay);
         }
-        Observation::new(self.name().clone(), now, consumers)
+        let percentile = self.percentile.as_mut().and_then(|percentile| percentile.end(since));
+        Observation { percentile, ..Observation::new(self.name().clone(), now, consumers) }
+    }
+
+    /// Takes what members did, all together.
+    fn follow_demand(&mut self, since: Duration, observation: &Observation) {
+        let members = || observation.consumers.iter().filter(|consumer| !consumer.protected);
+        let outstanding: f64 = members().map(|member| member.mean_outstanding.get()).sum();
+        let completed = members().map(|member| can_be_held(self.limits, &member.reads, &member.writes)).sum();
+        self.demand.observe(since, Outstanding::new(outstanding), completed);
     }
 
     /// What may be written to which device, where that is limited.
     pub(super) fn limits(&mut self) -> BTreeMap<DeviceNumber, WriteLimit> {
-        let Law::Pid(pid) = &self.config.law.law else { unreachable!("an agent's law is the PID") };
-        let (floor, delay) = (pid.floor, self.delay);
+        let (floor, delay) = (self.config.floor, self.delay);
         let mut limits = BTreeMap::new();
         for (device, pace) in &mut self.paces {
             if let Some(limit) = pace.limit(delay, floor) {
@@ -260,6 +297,7 @@ impl Resource {
                 );
             }
         }
+        self.limited.clone_from(&limits);
         limits
     }
 
@@ -275,16 +313,22 @@ impl Resource {
             members: members.filter(|address| !exempt(address)).collect(),
             delay: self.delay,
             limits,
+            cgroups: BTreeMap::new(),
         }
     }
 
-    /// How it stands. `present` says whether the machine has its storage.
-    pub(super) fn status(&self, present: bool) -> ResourceStatus {
+    /// How it stands.
+    pub(super) fn status(&self, watch: &Watch) -> ResourceStatus {
+        // A device that has just gone has a number only.
+        let name = |device: &DeviceNumber| {
+            watch.volumes().get(*device).map_or_else(|| device.to_string(), |known| known.name.clone())
+        };
         ResourceStatus {
             name: self.name().clone(),
-            present,
+            present: watch.has(&self.config.storage),
             dry_run: self.config.law.dry_run,
             delay: self.delay,
+            limits: self.limited.iter().map(|(device, limit)| (name(device), *limit)).collect(),
             decision: self.decision.clone(),
             reads: self.done.reads,
             writes: self.done.writes,
@@ -318,6 +362,11 @@ impl Resource {
     }
 }
 
+/// How many of the requests that completed were of those that a throttle can hold: where writes are limited, these.
+const fn can_be_held(limits: bool, reads: &Operations, writes: &Operations) -> u64 {
+    if limits { writes.count } else { reads.count + writes.count }
+}
+
 fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bool {
     patterns.iter().any(|pattern| pattern.matches(name.as_str(), addresses.of(name)))
 }
@@ -331,4 +380,7 @@ pub enum SetUpError {
     /// Its set of writers.
     #[error(transparent)]
     Writers(#[from] WritersConfigError),
+    /// Its cgroups.
+    #[error(transparent)]
+    Cgroups(#[from] CgroupSetUpError),
 }

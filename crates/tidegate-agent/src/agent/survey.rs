@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_host::Root;
 use tidegate_host::sense::session::{Session, Target};
-use tidegate_host::sense::{Sessions, latency};
-use tidegate_host::throttle::{Capability, Method, probe, rate};
+use tidegate_host::sense::{CgroupReader, Sessions, latency};
+use tidegate_host::throttle::{Capability, Method, cgroups, probe, rate};
+use tidegate_host::{ReadError, Root};
 
+use super::cgroups::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::watch::Watch;
 
@@ -41,12 +42,16 @@ pub struct ResourceFinding {
     pub resource: String,
     /// Whether its storage is here.
     pub here: bool,
-    /// The initiators that are logged in to a volume of it.
+    /// The initiators that are logged in to a volume of it, or its cgroups.
     pub consumers: BTreeSet<String>,
     /// What is not known of them.
     pub doubts: BTreeSet<String>,
     /// Whose writes the configuration's throttle cannot hold.
     pub beyond: BTreeSet<String>,
+    /// Cgroups that the kernel neither accounts for nor limits.
+    pub unaccounted: BTreeSet<String>,
+    /// Why its cgroups cannot be seen.
+    pub blind: Option<String>,
 }
 
 impl Survey {
@@ -85,13 +90,15 @@ impl Survey {
         let resources = config.into_iter().flat_map(|config| {
             config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
         });
-        let resources = resources.collect();
+        let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
+        let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &Root::default()));
+        let resources = resources.chain(of_cgroups).collect();
         Self { sensors, throttles, resources }
     }
 }
 
 fn request_times() -> Finding {
-    const PURPOSE: &str = "percentiles of devices' response times (histograms = true)";
+    const PURPOSE: &str = "percentiles of devices' response times (histograms = true, or one as statistic)";
     let works = latency::probe();
     let detail = match &works {
         Ok(()) => PURPOSE.to_owned(),
@@ -116,6 +123,7 @@ fn throttles() -> Vec<Finding> {
         }
     };
     findings.extend(rate::probe(&Root::default()).into_iter().map(finding));
+    findings.extend(cgroups::probe(&Root::default()).into_iter().map(finding));
     findings
 }
 
@@ -137,6 +145,38 @@ fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) ->
             .flatten()
             .map(|session| format!("{}, over {}", session.consumer, session.via))
             .collect(),
+        unaccounted: BTreeSet::new(),
+        blind: None,
+    }
+}
+
+fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> ResourceFinding {
+    let device = watch.number(&config.device);
+    let (mut consumers, mut unaccounted) = (BTreeSet::new(), BTreeSet::new());
+    let seen = device.map(|device| {
+        let mut reader = CgroupReader::new(root, config.cgroups.clone())?;
+        reader.read(device)?;
+        Ok::<_, ReadError>(reader)
+    });
+    let (reader, blind) = match seen {
+        Some(Ok(reader)) => (Some(reader), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+        None => (None, None),
+    };
+    for (name, cgroup) in reader.iter().flat_map(CgroupReader::cgroups) {
+        consumers.insert(name.to_string());
+        if !cgroup.is_accounted() {
+            unaccounted.insert(name.to_string());
+        }
+    }
+    ResourceFinding {
+        resource: config.law.resource.to_string(),
+        here: device.is_some(),
+        consumers,
+        doubts: BTreeSet::new(),
+        beyond: BTreeSet::new(),
+        unaccounted,
+        blind,
     }
 }
 
@@ -147,12 +187,16 @@ impl fmt::Display for Survey {
             writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
         }
         for resource in &self.resources {
-            let ResourceFinding { resource, here, consumers, doubts, beyond } = resource;
+            let ResourceFinding { resource, here, consumers, doubts, beyond, unaccounted, blind } = resource;
             if !here {
                 writeln!(f, "resource {resource}: there is no such storage here, yet")?;
                 continue;
             }
-            writeln!(f, "resource {resource}: {} initiators", consumers.len())?;
+            if let Some(why) = blind {
+                writeln!(f, "resource {resource}: its cgroups cannot be seen: {why}")?;
+                continue;
+            }
+            writeln!(f, "resource {resource}: {} consumers", consumers.len())?;
             for consumer in consumers {
                 writeln!(f, "  {consumer}")?;
             }
@@ -162,7 +206,57 @@ impl fmt::Display for Survey {
             for consumer in beyond {
                 writeln!(f, "  not held by the throttle rate: {consumer}")?;
             }
+            for cgroup in unaccounted {
+                writeln!(f, "  not held, since its parent does not give it the controller io: {cgroup}")?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_host::trees::unpack;
+
+    use super::*;
+
+    const TREE: &str = "proc/self/mountinfo
+  30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw
+proc/diskstats
+  8 0 sda 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+sys/block/sda/dev
+  8:0
+sys/block/sda/size
+  2097152
+sys/fs/cgroup/cgroup.controllers
+  io
+sys/fs/cgroup/db/io.stat
+sys/fs/cgroup/wrong/io.stat
+  8:0 rios=many
+sys/fs/cgroup/loop -> loop
+";
+
+    #[test]
+    fn cgroups_that_cannot_be_seen_are_not_nobody() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(TREE, tree.path()).unwrap();
+        let root = Root::at(tree.path());
+        let watch = Watch::new(root.clone()).unwrap();
+        let shown = |cgroups: &str| {
+            let told = format!(
+                "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['{cgroups}']\n"
+            );
+            let config = AgentConfig::parse("agent.toml", &told).unwrap();
+            let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
+            Survey { sensors: Vec::new(), throttles: Vec::new(), resources }.to_string()
+        };
+        assert_eq!(shown("db"), "resource disk: 1 consumers\n  db\n");
+        for (cgroups, why) in
+            [("loop/*", "sys/fs/cgroup/loop: "), ("wrong", "wrong/io.stat:1: expected a number")]
+        {
+            let shown = shown(cgroups);
+            assert!(shown.starts_with("resource disk: its cgroups cannot be seen: "), "{shown}");
+            assert!(shown.contains(why) && shown.lines().count() == 1, "{shown}");
+        }
     }
 }

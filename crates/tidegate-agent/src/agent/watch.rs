@@ -295,6 +295,16 @@ impl Watch {
         }
     }
 
+    /// A block device's number, while it is there.
+    pub(super) fn number(&self, device: &str) -> Option<DeviceNumber> {
+        self.volumes.find(device).map(|device| device.number)
+    }
+
+    /// What any device did since the sample before; `None` if that is not known.
+    pub(super) fn did(&self, number: DeviceNumber) -> Option<DiskDelta> {
+        self.stats.change(&self.previous, number)?.delta()
+    }
+
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
     }

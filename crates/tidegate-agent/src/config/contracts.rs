@@ -1,4 +1,4 @@
-//! Contracts and the law that keeps them: what fits together, and what has no effect.
+//! Contracts and goals, and the laws that keep them: what fits together, and what has no effect.
 
 use std::ops::Range;
 
@@ -12,11 +12,16 @@ use super::pool::NamedExport;
 pub(super) struct Places {
     contract: Option<Range<usize>>,
     reservation: Option<Range<usize>>,
+    goal: Option<Range<usize>>,
 }
 
 impl Places {
     pub(super) fn of(export: &Section<'_>) -> Self {
-        Self { contract: export.key_span("contract"), reservation: export.key_span("reservation") }
+        Self {
+            contract: export.key_span("contract"),
+            reservation: export.key_span("reservation"),
+            goal: export.key_span("goal"),
+        }
     }
 }
 
@@ -31,6 +36,14 @@ pub(super) fn check(
         Some(Law::Integral(_)) => {
             alone(pool, report);
             exports.iter().for_each(|export| kept(export, report));
+            goals_without_effect(exports, report);
+        }
+        Some(Law::SelfTuning(_)) => {
+            alone(pool, report);
+            for export in exports {
+                unreserved(export, "self-tuning", "give it its part of the first bands", report);
+                contract_without_effect(export, report);
+            }
         }
         None if is_unclear(pool) => {}
         _ => without_effect(pool, exports, report),
@@ -45,14 +58,14 @@ fn is_unclear(pool: &Section<'_>) -> bool {
     }
 }
 
-/// A contract is with one host.
+/// A contract is with one host, and so are goals.
 fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
     if pool.value("cluster").is_some_and(|cluster| cluster.get_ref().as_bool() == Some(true)) {
         let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
         report.error_with_help(
             &place,
-            "hosts cannot keep contracts together: each steers by the response times of its own exports alone",
-            "remove `cluster`, or take another law; serve exports with contracts from one host",
+            "hosts cannot keep contracts or goals together: each steers by the response times of its own exports alone",
+            "remove `cluster`, or take another law; serve exports with contracts or goals from one host",
         );
     }
 }
@@ -60,13 +73,7 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
 /// Whether an export's promise can be kept, as far as its own keys tell.
 fn kept(export: &NamedExport, report: &mut Report<'_>) {
     let ExportConfig { name, contract, limit, protected, .. } = &export.config;
-    if let Some(place) = &export.places.reservation {
-        report.error_with_help(
-            place,
-            format!("export `{name}` has a `reservation`, which `law = \"integral\"` does not know"),
-            "promise the rate: `contract = { iops = …, response_time = … }`",
-        );
-    }
+    unreserved(export, "integral", "promise the rate: `contract = { iops = …, response_time = … }`", report);
     let Some((contract, place)) = contract.zip(export.places.contract.as_ref()) else { return };
     if let Some(limit) = limit.and_then(|limit| limit.iops)
         && limit < contract.iops()
@@ -89,12 +96,35 @@ fn kept(export: &NamedExport, report: &mut Report<'_>) {
     }
 }
 
+/// Laws that command rates do not know reservations.
+fn unreserved(export: &NamedExport, law: &str, help: &str, report: &mut Report<'_>) {
+    if let Some(place) = &export.places.reservation {
+        let name = &export.config.name;
+        report.error_with_help(
+            place,
+            format!("export `{name}` has a `reservation`, which `law = \"{law}\"` does not know"),
+            help,
+        );
+    }
+}
+
+fn contract_without_effect(export: &NamedExport, report: &mut Report<'_>) {
+    if let Some(place) = &export.places.contract {
+        report.warning(place, "`contract` has no effect", "only `law = \"integral\"` keeps contracts");
+    }
+}
+
+fn goals_without_effect(exports: &[NamedExport], report: &mut Report<'_>) {
+    for place in exports.iter().filter_map(|export| export.places.goal.as_ref()) {
+        report.warning(place, "`goal` has no effect", "only `law = \"self-tuning\"` keeps goals");
+    }
+}
+
 fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut Report<'_>) {
-    let why = "only `law = \"integral\"` holds exports to rates";
+    let why = "only `law = \"integral\"` and `\"self-tuning\"` hold exports to rates";
     if let Some(place) = pool.key_span("release") {
         report.warning(&place, "`release` has no effect", why);
     }
-    for place in exports.iter().filter_map(|export| export.places.contract.as_ref()) {
-        report.warning(place, "`contract` has no effect", "only `law = \"integral\"` keeps contracts");
-    }
+    exports.iter().for_each(|export| contract_without_effect(export, report));
+    goals_without_effect(exports, report);
 }

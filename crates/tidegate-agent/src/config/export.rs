@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section, contract};
+use tidegate_config::{Given, Report, Section, contract, goal};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
@@ -18,6 +18,7 @@ pub(super) const KEYS: &[&str] = &[
     "reservation",
     "limit",
     "contract",
+    "goal",
     "read_only",
     "description",
 ];
@@ -63,6 +64,7 @@ pub(super) fn read(
         export.contract = Some(given.contract);
         export.bucket = given.bucket.unwrap_or(export.bucket);
     }
+    export.goal = goal::read(section, &mut context.report);
     export.description = description(section, &mut context.report);
     Some(export)
 }

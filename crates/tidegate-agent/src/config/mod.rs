@@ -267,6 +267,8 @@ mod tests {
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
         ("### `[pool.NAME.integral]`", law::INTEGRAL_KEYS),
+        ("### `[pool.NAME.self_tuning]`", law::SELF_TUNING_KEYS),
+        ("### `bands`", law::BAND_KEYS),
         ("### `release`", tidegate_config::release::KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),

@@ -30,6 +30,8 @@ pub(super) const KEYS: &[&str] = &[
     "window",
     "pid",
     "integral",
+    "self_tuning",
+    "bands",
     "release",
     "limits",
     "export",
@@ -103,6 +105,17 @@ pub(super) fn read(
         );
     }
     let release = release::read(section, &mut context.report);
+    if let Some(law) = &law {
+        let exists =
+            |name: &_| exports.iter().any(|export| export.config.name == *name && !export.config.protected);
+        law::check_bands(
+            section,
+            law,
+            "an export of the pool that is not protected",
+            exists,
+            &mut context.report,
+        );
+    }
     contracts::check(section, law.as_ref(), &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);

@@ -7,8 +7,9 @@ use tidegate_units::{Iops, Window};
 
 /// Warns of reservations that need more requests outstanding than the pool may have.
 pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Report<'_>) {
-    // What the integral law makes of reservations is said elsewhere.
-    let Some(law) = pool.law.as_ref().filter(|law| law.law.kind() != LawKind::Integral) else { return };
+    // What laws that command rates make of reservations is said elsewhere.
+    let by_rates = |law: &LawKind| matches!(law, LawKind::Integral | LawKind::SelfTuning);
+    let Some(law) = pool.law.as_ref().filter(|law| !by_rates(&law.law.kind())) else { return };
     let reserved: f64 = pool
         .exports
         .iter()
@@ -19,7 +20,7 @@ pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Repor
     let depth = f64::from(pool.depth);
     let (greatest, key) = match law.law {
         Law::Window(window) if window.greatest.get() < depth => (window.greatest, "window.greatest"),
-        Law::Window(_) | Law::Pid(_) | Law::Integral(_) => (Window::new(depth), "depth"),
+        Law::Window(_) | Law::Pid(_) | Law::Integral(_) | Law::SelfTuning(_) => (Window::new(depth), "depth"),
     };
     let reserved = Iops::new(reserved);
     let latency = law.set_point();

@@ -9,6 +9,7 @@ use prometheus_client::registry::Unit;
 use tidegate_control::{Decision, Operations};
 use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
+use tidegate_host::throttle::WriteLimit;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
@@ -40,6 +41,10 @@ pub enum AgentMetric {
     Estimate,
     /// The delay in force.
     Delay,
+    /// Writes that a device may take per second.
+    WriteLimit,
+    /// Bytes that may be written to a device per second.
+    WriteLimitBytes,
     /// Consumers held back.
     Held,
     /// Consumers that may be held back.
@@ -64,10 +69,11 @@ const NONE: &[&str] = &[];
 const TARGET: &[&str] = &["target"];
 const RESOURCE: &[&str] = &["resource"];
 const OPERATION: &[&str] = &["resource", "op"];
+const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Build,
         Self::Reloads,
         Self::Sees,
@@ -79,6 +85,8 @@ impl AgentMetric {
         Self::SetPoint,
         Self::Estimate,
         Self::Delay,
+        Self::WriteLimit,
+        Self::WriteLimitBytes,
         Self::Held,
         Self::Throttled,
         Self::DryRun,
@@ -149,6 +157,20 @@ impl AgentMetric {
                 RESOURCE,
                 "How long packets to members of the set are held; always 0 on a dry run",
             ),
+            Self::WriteLimit => (
+                "tidegate_resource_write_limit",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                DEVICE,
+                "How many writes per second a device that members use may take; absent while it is not limited",
+            ),
+            Self::WriteLimitBytes => (
+                "tidegate_resource_write_limit",
+                Some(Unit::Other("bytes_per_second".to_owned())),
+                Gauge,
+                DEVICE,
+                "How many bytes may be written to it per second; absent while it is not limited",
+            ),
             Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
             Self::Throttled => (
                 "tidegate_resource_throttled_consumers",
@@ -197,7 +219,7 @@ impl AgentMetric {
                 seconds(),
                 Histogram,
                 OPERATION,
-                "How long requests took at the resource's devices; absent without `histograms = true`",
+                "How long requests took at the resource's devices; absent where that is not counted",
             ),
             Self::Member => (
                 "tidegate_resource_member",
@@ -222,6 +244,8 @@ pub struct ResourceStatus {
     pub dry_run: bool,
     /// For how long packets to members are held; zero on a dry run.
     pub delay: Latency,
+    /// What may be written to devices that members use, by their names in the kernel: those that the throttle `rate` limits now.
+    pub limits: BTreeMap<String, WriteLimit>,
     /// The last decision.
     pub decision: Option<Decision>,
     /// All reads since the start.
@@ -304,6 +328,16 @@ impl AgentExposition {
             AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
             AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
             AgentMetric::Delay => Some(seconds(resource.delay)),
+            AgentMetric::WriteLimit | AgentMetric::WriteLimitBytes => {
+                for (device, limit) in &resource.limits {
+                    let per_second = match metric {
+                        AgentMetric::WriteLimit => limit.writes().per_second(),
+                        _ => limit.bytes().per_second(),
+                    };
+                    samples.add(&[name, device], Value::Number(per_second));
+                }
+                None
+            }
             AgentMetric::Held => decision.map(|decision| Value::Number(f64::from(decision.held))),
             AgentMetric::Throttled => Some(number(resource.members.len())),
             AgentMetric::DryRun => Some(flag(resource.dry_run)),

@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{LawKind, Shortage};
+use tidegate_control::{BandPosition, LawKind, Shortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
@@ -63,6 +63,7 @@ impl Exposition {
     fn pool_samples<'a>(&'a self, metric: Metric, pool: &'a PoolSnapshot, samples: &mut Samples<'a>) {
         let name = pool.name.as_str();
         let decision = pool.decision.as_ref();
+        let point = decision.and_then(|decision| decision.point.as_ref());
         let choice = decision.and_then(|decision| decision.choice.as_ref());
         let reserved = decision.and_then(|decision| decision.reserved.as_ref());
         let value = match metric {
@@ -85,6 +86,14 @@ impl Exposition {
                 }
                 None
             }
+            Metric::PoolOperatingPoint => {
+                point.map(|point| Value::Number(point.operating_point.per_second()))
+            }
+            Metric::PoolBand => match point.and_then(|point| point.position) {
+                Some(BandPosition::In { band, part }) => Some(Value::Number(f64::from(band) + part)),
+                Some(BandPosition::Beyond { bands, .. }) => Some(Value::Number(f64::from(bands))),
+                None => None,
+            },
             Metric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
             Metric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
             Metric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),
@@ -250,7 +259,12 @@ fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
         .as_ref()
         .is_some_and(|decision| decision.law == LawKind::Window && decision.held > 0 && !decision.dry_run);
     let rated = pool.decision.as_ref().is_some_and(|decision| {
-        !decision.dry_run && decision.rates.iter().any(|rate| rate.held && rate.name == consumer.name)
+        let allotments = decision.point.iter().flat_map(|point| &point.allotments);
+        let rates = decision.rates.iter().map(|rate| (rate.held, &rate.name));
+        !decision.dry_run
+            && rates
+                .chain(allotments.map(|allotment| (allotment.held, &allotment.name)))
+                .any(|(held, name)| held && *name == consumer.name)
     });
     !consumer.protected && (rated || consumer.delay > Latency::ZERO || (windowed && consumer.queued > 0))
 }

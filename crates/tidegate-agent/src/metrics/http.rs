@@ -1,4 +1,4 @@
-//! `/metrics` and `/healthz` over HTTP, in a thread of its own.
+//! `/metrics` and `/healthz` over HTTP, and what else a service has to say, in a thread of its own.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,8 +14,8 @@ use axum::routing::get;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-/// A scrape waits for the service at most this long: less than Prometheus' own 10 s, so that it gets an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Who asks waits for the service at most this long: less than Prometheus' own 10 s, so that a scrape gets an answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -37,8 +37,12 @@ pub(crate) struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Binds the address and begins to serve; each scrape becomes an event of the service.
-    pub(crate) fn start<E>(address: SocketAddr, events: SyncSender<E>) -> Result<Self, MetricsError>
+    /// Binds the address and begins to serve; each scrape becomes an event of the service. `more` are its other pages.
+    pub(crate) fn start<E>(
+        address: SocketAddr,
+        events: SyncSender<E>,
+        more: Router,
+    ) -> Result<Self, MetricsError>
     where
         E: From<Scrape> + Send + 'static,
     {
@@ -50,7 +54,7 @@ impl MetricsServer {
         let body = move || {
             let outcome = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                axum::serve(listener, routes(events)).await
+                axum::serve(listener, routes(events).merge(more)).await
             });
             if let Err(error) = outcome {
                 tracing::error!("metrics are no longer served: {error}");
@@ -89,7 +93,7 @@ async fn healthz<E: From<Scrape> + Send + 'static>(State(events): State<SyncSend
 }
 
 async fn elsewhere() -> impl IntoResponse {
-    let pages = "There are two pages here: /metrics and /healthz\n";
+    let pages = "There are the pages /metrics and /healthz here, and of a gateway /v1/admit\n";
     (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, PLAIN)], pages)
 }
 

@@ -15,4 +15,4 @@ pub use exposition::Exposition;
 pub use name::Metric;
 pub use spec::{Kind, Spec};
 
-pub(crate) use http::{MetricsError, MetricsServer, Scrape};
+pub(crate) use http::{MetricsError, MetricsServer, PATIENCE, Scrape};

@@ -37,6 +37,10 @@ pub enum Metric {
     PoolShareCompensation,
     /// Hosts that share a pool's resource.
     PoolHosts,
+    /// What all consumers may do together.
+    PoolOperatingPoint,
+    /// In which band that is.
+    PoolBand,
     /// What the law steers to.
     PoolSetPoint,
     /// The most that an automatic set point may be.
@@ -124,7 +128,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 56] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -140,6 +144,8 @@ impl Metric {
         Self::PoolBeta,
         Self::PoolShareCompensation,
         Self::PoolHosts,
+        Self::PoolOperatingPoint,
+        Self::PoolBand,
         Self::PoolSetPoint,
         Self::PoolSetPointCeiling,
         Self::PoolKnee,
@@ -257,6 +263,20 @@ impl Metric {
                 Gauge,
                 &["pool", "state"][..],
                 "Hosts that say what they measure at the pool's resource, this one included; only in a cluster",
+            ),
+            Self::PoolOperatingPoint => (
+                "tidegate_pool_operating_point",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                POOL,
+                "What all consumers may do together; only with the self-tuning law",
+            ),
+            Self::PoolBand => (
+                "tidegate_pool_band",
+                None,
+                Gauge,
+                POOL,
+                "The band in which the pool operates, and the part of it as a fraction: 2.2 is band 2 at 20 %; beyond the last how many there are; only with bands",
             ),
             Self::PoolSetPoint => (
                 "tidegate_pool_set_point",

@@ -1,0 +1,324 @@
+//! `POST /v1/admit`: whether a pool of the gateway can keep contracts, asked over HTTP.
+//!
+//! The service says what the pool's model is; measuring it takes longer than the service may be held up, and is done in a thread of
+//! its own, one question at a time.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use axum::Router;
+use axum::body::Bytes as Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tidegate_device::DeviceConfig;
+use tidegate_gateway::{BackendConfig, GatewayConfig};
+use tidegate_place::{
+    Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
+};
+use tidegate_sched::Discipline;
+use tidegate_sim::ScenarioError;
+use tidegate_sim::offer::{Load, Offer, TooFew, Unmeasured};
+use tidegate_sim::scenario::Sizes;
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinError;
+use tokio::time::timeout;
+
+use super::Answer;
+use crate::metrics::PATIENCE;
+
+/// The largest question: some hundred contracts.
+const LARGEST: usize = 64 * 1024;
+
+/// The most contracts: measuring takes the longer the more there are.
+const MOST_TENANTS: usize = 256;
+
+/// How requests arrive: as `tidegate admit` has it where nothing is said.
+const ARRIVALS: &str = "in-step";
+
+/// Somebody wants to know what model a pool has.
+#[derive(Debug)]
+pub(crate) struct ModelOf {
+    pub(crate) pool: ResourceName,
+    pub(crate) answer: oneshot::Sender<Result<Model, NoModel>>,
+}
+
+/// The model of a pool's storage, and what stands before it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Model {
+    device: DeviceConfig,
+    depth: u32,
+    discipline: Discipline,
+}
+
+/// Why there is nothing to measure.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum NoModel {
+    #[error("there is no pool `{0}`")]
+    NoPool(ResourceName),
+    #[error(
+        "nothing is known of the storage of pool `{0}`: it is no emulated one. Measure it with `tidegate admit --live`, \
+         through an export of it"
+    )]
+    Real(ResourceName),
+}
+
+impl Model {
+    /// Of a pool of this configuration.
+    pub(crate) fn of(config: &GatewayConfig, name: &ResourceName) -> Result<Self, NoModel> {
+        let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
+            return Err(NoModel::NoPool(name.clone()));
+        };
+        match &pool.backend {
+            BackendConfig::Emulated { device, .. } => {
+                Ok(Self { device: device.clone(), depth: pool.depth, discipline: pool.discipline })
+            }
+            BackendConfig::File { .. } | BackendConfig::Nbd(_) => Err(NoModel::Real(name.clone())),
+        }
+    }
+}
+
+/// What is asked, in seconds, bytes, and requests per second, as in the answer.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    pool: ResourceName,
+    tenants: Vec<Tenant>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tenant {
+    name: ConsumerName,
+    iops: f64,
+    size: u64,
+    response_time_s: f64,
+    #[serde(default)]
+    deviation: u64,
+    #[serde(default = "everything")]
+    read: f64,
+    #[serde(default)]
+    weight: Option<u32>,
+}
+
+fn everything() -> f64 {
+    1.0
+}
+
+/// Why there is no verdict.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error("this is no question: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0} contracts are too many: at most {MOST_TENANTS}")]
+    Many(usize),
+    #[error("`{0}`: {1}")]
+    Tenant(ConsumerName, &'static str),
+    #[error(transparent)]
+    Demand(DemandError),
+    #[error(transparent)]
+    NoModel(#[from] NoModel),
+    /// On this storage, not as it is written.
+    #[error(transparent)]
+    Impossible(DemandError),
+    /// There is no time for more.
+    #[error(
+        "{0}: ask for more of them, or ask `tidegate admit --requests {needed}`", needed = .0.needed
+    )]
+    TooFew(TooFew),
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Count(#[from] WrongCount),
+    #[error("the measurement failed: {0}")]
+    Failed(#[from] JoinError),
+    #[error("another question is being answered: ask again")]
+    Busy,
+    #[error("the service does not answer: it is stopping, or overloaded")]
+    Unavailable,
+}
+
+impl Refused {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Json(_) | Self::Many(_) | Self::Tenant(..) | Self::Demand(_) => StatusCode::BAD_REQUEST,
+            Self::NoModel(NoModel::NoPool(_)) => StatusCode::NOT_FOUND,
+            Self::NoModel(NoModel::Real(_)) => StatusCode::CONFLICT,
+            // What the tenants send does not go with this storage; all else about a scenario is the service's.
+            Self::Impossible(_) | Self::TooFew(_) | Self::Scenario(ScenarioError::Workload { .. }) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Busy | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Scenario(_) | Self::Count(_) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Unmeasured> for Refused {
+    fn from(error: Unmeasured) -> Self {
+        match error {
+            Unmeasured::Scenario(error) => error.into(),
+            Unmeasured::TooFew(few) => Self::TooFew(few),
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Said {
+            error: String,
+        }
+        let said = serde_json::to_string_pretty(&Said { error: self.to_string() });
+        json(self.status(), said.unwrap_or_default())
+    }
+}
+
+fn json(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}
+
+struct Api<E> {
+    events: SyncSender<E>,
+    /// Who has the permit measures.
+    free: Arc<Semaphore>,
+}
+
+impl<E> Clone for Api<E> {
+    fn clone(&self) -> Self {
+        Self { events: self.events.clone(), free: Arc::clone(&self.free) }
+    }
+}
+
+/// The page, for a service that is asked by these events.
+pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(events: SyncSender<E>) -> Router {
+    Router::new()
+        .route("/v1/admit", post(admit::<E>))
+        .layer(DefaultBodyLimit::max(LARGEST))
+        .with_state(Api { events, free: Arc::new(Semaphore::new(1)) })
+}
+
+async fn admit<E: From<ModelOf>>(State(api): State<Api<E>>, body: Body) -> Response {
+    match answer(&api, &body).await {
+        Ok(document) => json(StatusCode::OK, document),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Refused> {
+    let question: Question = serde_json::from_slice(body)?;
+    let (contracts, loads) = question.read()?;
+    let (sender, receiver) = oneshot::channel();
+    let asked = ModelOf { pool: question.pool, answer: sender };
+    // As with a scrape: a full queue means that the service has enough to do.
+    api.events.try_send(asked.into()).map_err(|_| Refused::Unavailable)?;
+    // A service that stops may leave it in its queue.
+    let model = timeout(PATIENCE, receiver).await.map_err(|_| Refused::Unavailable)?;
+    let model = model.map_err(|_| Refused::Unavailable)??;
+    let permit = Arc::clone(&api.free).try_acquire_owned().map_err(|_| Refused::Busy)?;
+    let measured = tokio::task::spawn_blocking(move || {
+        // Until it is done, also when whoever asked does not wait any more.
+        let _permit = permit;
+        verdict(&model, &contracts, loads)
+    });
+    measured.await?
+}
+
+impl Question {
+    fn read(&self) -> Result<(Demands, Vec<Load>), Refused> {
+        if self.tenants.len() > MOST_TENANTS {
+            return Err(Refused::Many(self.tenants.len()));
+        }
+        let contracts = self.tenants.iter().map(|tenant| Demand {
+            name: tenant.name.clone(),
+            iops: Iops::new(tenant.iops),
+            size: Bytes::new(tenant.size),
+            response_time: Latency::from_secs_f64(tenant.response_time_s),
+        });
+        // First, since what they say by themselves bounds what loads are made of.
+        let contracts = Demands::new(contracts.collect()).map_err(Refused::Demand)?;
+        let loads = self.tenants.iter().map(Tenant::load).collect::<Result<_, _>>()?;
+        Ok((contracts, loads))
+    }
+}
+
+impl Tenant {
+    fn load(&self) -> Result<Load, Refused> {
+        let wrong = |why| Refused::Tenant(self.name.clone(), why);
+        let mut load = Load::random_reads(self.name.clone(), Iops::new(self.iops), Bytes::new(self.size));
+        if !(0.0..=1.0).contains(&self.read) {
+            return Err(wrong("`read` is the part of the requests that read, 0 to 1"));
+        }
+        load.reads = self.read;
+        if self.deviation > 0 {
+            let sizes = Sizes::normal(Bytes::new(self.size), Bytes::new(self.deviation));
+            let why = "`deviation` is no more than `size`, and both are of 512 B or more";
+            load.sizes = sizes.ok_or_else(|| wrong(why))?;
+        }
+        if let Some(weight) = self.weight {
+            load.shares = Shares::new(weight).ok_or_else(|| wrong("`weight` is 1 to 1000000"))?;
+        }
+        Ok(load)
+    }
+}
+
+/// What `tidegate admit --json` prints.
+fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>) -> Result<String, Refused> {
+    let rule = AdmissionRule::default();
+    let mut offer = Offer::new(model.device.clone(), loads);
+    (offer.host.depth, offer.host.discipline) = (model.depth, model.discipline);
+    offer.quantile = rule.quantile();
+    let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
+    contracts.check(&ability).map_err(Refused::Impossible)?;
+    let mut measuring = Measuring(offer);
+    let decided = decide(contracts, &rule, &mut measuring)?;
+    let Offer { seed, seeds, .. } = measuring.0;
+    let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
+    let (capacity, decided) = (ability.capacity, &decided);
+    let answer = Answer { contracts, rule: &rule, capacity, decided, arrivals: ARRIVALS, seeds: &seeds };
+    Ok(serde_json::to_string_pretty(&answer.document())?)
+}
+
+struct Measuring(Offer);
+
+impl Measure for Measuring {
+    type Error = Refused;
+
+    fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
+        Ok(self.0.measured(scale)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_measurement_that_fails_is_not_the_askers_fault_nor_passes_by_itself() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let failed = runtime.spawn(std::future::pending::<()>());
+        failed.abort();
+        let refused = Refused::from(runtime.block_on(failed).unwrap_err());
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR, "{refused}");
+    }
+
+    #[test]
+    fn who_asks_a_service_that_stops_is_told_so() {
+        let (events, queue) = mpsc::sync_channel::<ModelOf>(1);
+        let api = Api { events, free: Arc::new(Semaphore::new(1)) };
+        let question = br#"{ "pool": "disk", "tenants": [
+            { "name": "w1", "iops": 40, "size": 4096, "response_time_s": 0.035 }
+        ] }"#;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let answer = runtime.block_on(async { timeout(2 * PATIENCE, answer(&api, question)).await });
+        let refused = answer.expect("it is not waited for without end").unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+        drop(queue);
+    }
+}

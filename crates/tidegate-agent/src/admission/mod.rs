@@ -1,0 +1,164 @@
+//! Decisions about contracts, as documents: the same for the command line and over HTTP.
+
+pub(crate) mod api;
+
+use serde::Serialize;
+use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
+
+/// What was asked, what was found, and how it was measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// What was asked.
+    pub contracts: &'a Demands,
+    /// By which rule it was judged.
+    pub rule: &'a AdmissionRule,
+    /// What the storage completes at the most, where it is known.
+    pub capacity: Option<Iops>,
+    /// What was found.
+    pub decided: &'a Decided,
+    /// How requests arrived.
+    pub arrivals: &'a str,
+    /// The seeds of what was measured.
+    pub seeds: &'a [u64],
+}
+
+/// The JSON document. Times in seconds, rates in requests per second.
+#[derive(Debug, Serialize)]
+pub struct Document<'a> {
+    admitted: bool,
+    iops: Iops,
+    /// What the storage completes at the most; nothing where it was not overloaded to find out.
+    capacity_iops: Option<Iops>,
+    quantile: f64,
+    margin: f64,
+    arrivals: &'a str,
+    seeds: &'a [u64],
+    tenants: Vec<Tenant<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instead: Option<Instead<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tenant<'a> {
+    name: &'a ConsumerName,
+    iops: Iops,
+    size: Bytes,
+    promised_s: f64,
+    /// RT^E; nothing where the storage does not keep up.
+    expected_s: Option<f64>,
+    /// RT^T.
+    deliverable_s: Option<f64>,
+    /// Above nothing: to spare.
+    margin_s: Option<f64>,
+    kept: bool,
+}
+
+/// What could be admitted instead.
+#[derive(Debug, Serialize)]
+struct Instead<'a> {
+    /// At the same rates; nothing where the storage does not keep up with them.
+    response_times: Option<Vec<ResponseTime<'a>>>,
+    /// With the same response times; nothing where they cannot be kept at any rate, and where no lower rate was measured: live
+    /// there may be no time for it, or too few requests.
+    rates: Option<Rates<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ResponseTime<'a> {
+    name: &'a ConsumerName,
+    response_time_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Rates<'a> {
+    scale: f64,
+    tenants: Vec<Rate<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Rate<'a> {
+    name: &'a ConsumerName,
+    iops: Iops,
+}
+
+impl<'a> Answer<'a> {
+    /// Each contract, and the answer to it.
+    pub fn tenants(&self) -> impl Iterator<Item = (&'a Demand, &'a Judged)> {
+        self.contracts.as_slice().iter().zip(self.decided.verdict.tenants())
+    }
+
+    /// The response times that could be promised at these rates; `None` where the storage does not keep up with them.
+    #[must_use]
+    pub fn response_times(&self) -> Option<Vec<(&'a ConsumerName, Latency)>> {
+        let tenants = self.decided.verdict.tenants().iter();
+        tenants.map(|tenant| Some((&tenant.name, said_up(tenant.measured?.1)))).collect()
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn document(&self) -> Document<'a> {
+        let tenants = self.tenants().map(|(contract, judged)| Tenant {
+            name: &contract.name,
+            iops: contract.iops,
+            size: contract.size,
+            promised_s: contract.response_time.as_secs_f64(),
+            expected_s: judged.measured.map(|(expected, _)| expected.as_secs_f64()),
+            deliverable_s: judged.measured.map(|(_, deliverable)| deliverable.as_secs_f64()),
+            margin_s: match judged.margin() {
+                Margin::Spare(spare) => Some(spare.as_secs_f64()),
+                Margin::Short(short) => Some(-short.as_secs_f64()),
+                Margin::Unbounded => None,
+            },
+            kept: judged.is_kept(),
+        });
+        let admitted = self.decided.verdict.is_admitted();
+        let instead = || {
+            let response_times = self.response_times().map(|all| {
+                let said = all.into_iter();
+                said.map(|(name, time)| ResponseTime { name, response_time_s: time.as_secs_f64() }).collect()
+            });
+            let rates = self.decided.instead.as_ref().map(|&(scale, _)| {
+                let contracts = self.contracts.as_slice().iter();
+                let tenants = contracts.map(|contract| Rate {
+                    name: &contract.name,
+                    iops: Iops::new(scale * contract.iops.per_second()),
+                });
+                Rates { scale, tenants: tenants.collect() }
+            });
+            Instead { response_times, rates }
+        };
+        Document {
+            admitted,
+            iops: self.contracts.total(),
+            capacity_iops: self.capacity,
+            quantile: self.rule.quantile(),
+            margin: self.rule.margin(),
+            arrivals: self.arrivals,
+            seeds: self.seeds,
+            tenants: tenants.collect(),
+            instead: (!admitted).then(instead),
+        }
+    }
+}
+
+/// Rounded up to three digits, as it is shown: what is proposed must not be less than was measured.
+fn said_up(time: Latency) -> Latency {
+    let digits = time.as_nanos().checked_ilog10().unwrap_or(0);
+    let step = 10u64.pow(digits.saturating_sub(2));
+    Latency::from_nanos(time.as_nanos().div_ceil(step).saturating_mul(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_is_not_less_than_what_was_measured() {
+        let said = |nanos| said_up(Latency::from_nanos(nanos)).to_string();
+        assert_eq!(
+            [0, 7, 33_210_001, 33_300_000, 999_100_000].map(said),
+            ["0ms", "7ns", "33.3ms", "33.3ms", "1.00s"]
+        );
+    }
+}

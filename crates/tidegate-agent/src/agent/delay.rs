@@ -1,0 +1,161 @@
+//! What a law's output comes to as a delay, which is what throttles are told.
+//!
+//! The PID's output is one. The window law's is how many requests w of all members may be at the storage. Of the q that they keep
+//! outstanding the others, q − w, are then to wait, and who waits for d while X go on per second is X·d, by Little's law:
+//!
+//! d = (q − w)/X
+//!
+//! q is what is at the storage and what the throttle holds, X what the throttle may hold of what completes: everything where packets
+//! are delayed, writes where they are limited. Where d is too short the storage is saturated, X is what it can do, and all but w
+//! wait; where it is too long X is q/(R + d), R being the time at the storage, and the next d is shorter, by the part w/q of what it is
+//! too long by. Either way w is what it settles at. With R·(q − w)/w, which is the same in the end, a response time that is a little
+//! too long would make a delay that is (q − w)/w times as much too long, and with deep queues it would swing.
+//!
+//! q and X are averages of a second: what is held by a delay that has just grown is not all of it there yet.
+
+use std::time::Duration;
+
+use tidegate_control::{Commands, Outstanding};
+use tidegate_units::{Latency, Window};
+
+use super::pace::remembered;
+
+/// How soon what members do is forgotten: longer than the longest delay of packets, and as long as a limit's.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// Delays are rounded up to multiples of this, as the PID's: a change of less is not worth the kernel's work.
+const STEP: Latency = Latency::from_micros(500);
+
+/// What all members of a resource together keep outstanding, and get done.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Demand {
+    /// Weighted by age: seconds, requests times the seconds that they were outstanding, and requests that completed.
+    seconds: f64,
+    outstanding: f64,
+    completed: f64,
+}
+
+impl Demand {
+    /// Takes what was outstanding on average in some time, held or at the storage, and how many of the requests that the throttle can
+    /// hold completed.
+    pub(super) fn observe(&mut self, elapsed: Duration, outstanding: Outstanding, completed: u64) {
+        let (keep, seconds) = (remembered(elapsed, MEMORY), elapsed.as_secs_f64());
+        self.seconds = keep * self.seconds + seconds;
+        self.outstanding = keep * self.outstanding + outstanding.get() * seconds;
+        self.completed = keep * self.completed + completed as f64;
+    }
+
+    /// How long each member is to be held, at most `longest`, as the law says. `None` while it cannot be known: nothing was done.
+    pub(super) fn delay(&self, commands: &Commands, longest: Latency) -> Option<Latency> {
+        match commands.window {
+            Some(window) => self.delay_of_window(window, longest),
+            None => {
+                let delays = commands.consumers.iter().filter_map(|command| command.delay);
+                Some(delays.max().unwrap_or_default())
+            }
+        }
+    }
+
+    fn delay_of_window(&self, window: Window, longest: Latency) -> Option<Latency> {
+        if self.seconds <= 0.0 {
+            return None;
+        }
+        let waiting = self.outstanding / self.seconds - window.get();
+        if waiting <= 0.0 {
+            return Some(Latency::ZERO);
+        }
+        let delay = Latency::from_secs_f64(waiting * self.seconds / self.completed);
+        let steps = delay.min(longest).as_nanos().div_ceil(STEP.as_nanos());
+        (self.completed > 0.0).then(|| Latency::from_nanos(steps * STEP.as_nanos()).min(longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_control::ConsumerCommand;
+    use tidegate_units::ConsumerName;
+
+    use super::*;
+
+    const LONGEST: Latency = Latency::from_millis(100);
+    const INTERVAL: Duration = Duration::from_millis(250);
+
+    fn window(window: f64) -> Commands {
+        Commands { window: Some(Window::new(window)), ..Commands::default() }
+    }
+
+    fn delay_of(demand: &Demand, commands: &Commands) -> f64 {
+        demand.delay(commands, LONGEST).unwrap().as_secs_f64()
+    }
+
+    #[test]
+    fn the_longest_of_the_pids_delays_is_in_force_as_it_is() {
+        let consumer = |delay| ConsumerCommand { name: ConsumerName::new("a").unwrap(), delay, rate: None };
+        let longer = Latency::from_millis(3_000);
+        let commands =
+            Commands { consumers: vec![consumer(None), consumer(Some(longer))], ..Commands::default() };
+        assert_eq!(Demand::default().delay(&commands, LONGEST), Some(longer));
+        assert_eq!(Demand::default().delay(&Commands::default(), LONGEST), Some(Latency::ZERO));
+    }
+
+    #[test]
+    fn what_a_window_comes_to_is_unknown_while_nothing_completes_and_nothing_while_it_is_not_full() {
+        let mut demand = Demand::default();
+        assert_eq!(demand.delay(&window(4.0), LONGEST), None);
+        demand.observe(INTERVAL, Outstanding::new(8.0), 0);
+        assert_eq!(demand.delay(&window(4.0), LONGEST), None);
+        assert_eq!(demand.delay(&window(8.0), LONGEST), Some(Latency::ZERO));
+        demand.observe(INTERVAL, Outstanding::new(8.0), 50);
+        // 4 wait, and 100 a second go on.
+        assert!((delay_of(&demand, &window(4.0)) - 0.040).abs() < 0.005);
+        assert_eq!(demand.delay(&window(0.1), Latency::from_millis(30)), Some(Latency::from_millis(30)));
+    }
+
+    /// Those who keep `outstanding` at a storage that does `capacity` per second, each of which takes `service` at least, beside a
+    /// window: how many are at the storage in the end. What is held shows a change when it has gone round.
+    fn at_the_storage(outstanding: f64, capacity: f64, service: f64, allowed: f64) -> f64 {
+        let (mut demand, mut delay, mut there) = (Demand::default(), 0.0, outstanding);
+        for _ in 0..120 {
+            let done = capacity.min(outstanding / (service + delay));
+            let held = (done * delay).min(outstanding);
+            demand.observe(
+                INTERVAL,
+                Outstanding::new(there + held),
+                (done * INTERVAL.as_secs_f64()).round() as u64,
+            );
+            there = outstanding - held;
+            delay = demand.delay(&window(allowed), Latency::from_millis(1_000)).unwrap().as_secs_f64();
+        }
+        there
+    }
+
+    proptest! {
+        #[test]
+        fn as_many_as_the_window_has_are_at_the_storage(
+            outstanding in 8.0..200.0, capacity in 300.0..5_000.0, part in 0.2..0.9,
+        ) {
+            // A window that keeps the storage busy, and a delay that is long enough for it is allowed.
+            let allowed = part * outstanding;
+            let service = 0.5 * allowed / capacity;
+            prop_assume!(outstanding / capacity < 0.9);
+            let there = at_the_storage(outstanding, capacity, service, allowed);
+            // Rounding up to a step holds some more, and requests are whole.
+            let step = capacity * STEP.as_secs_f64();
+            prop_assert!((there - allowed).abs() <= step + 0.05 * outstanding, "{} at the storage, not {}", there, allowed);
+        }
+
+        #[test]
+        fn whatever_is_seen_a_delay_is_within_its_bounds(
+            seen in prop::collection::vec((0..5_u32, any::<f64>(), any::<u32>(), 0.1..1e6), 1..40),
+        ) {
+            let mut demand = Demand::default();
+            for (steps, outstanding, completed, allowed) in seen {
+                demand.observe(INTERVAL * steps, Outstanding::new(outstanding), completed.into());
+                if let Some(delay) = demand.delay(&window(allowed), LONGEST) {
+                    prop_assert!(delay <= LONGEST);
+                }
+            }
+        }
+    }
+}
