@@ -60,6 +60,9 @@ pub(crate) fn release(_: &ReleaseArgs) -> Result<(), Failure> {
     if found.cgroup {
         writeln!(out, "removed the cgroup that limits what is written")?;
     }
+    if found.cgroups > 0 {
+        writeln!(out, "{} cgroups: put back the limits that they had", found.cgroups)?;
+    }
     Ok(())
 }
 

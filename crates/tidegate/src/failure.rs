@@ -98,6 +98,9 @@ pub(crate) enum Failure {
     /// What was measured of a storage is no profile.
     #[error(transparent)]
     Profile(InvalidProfile),
+    /// No linear model was found.
+    #[error("no model was found: {0}")]
+    Model(String),
     /// A plot that cannot be drawn.
     #[error(transparent)]
     Plot(PlotError),

@@ -7,6 +7,7 @@ mod columns;
 mod demo;
 mod failure;
 mod identify;
+mod live;
 mod load;
 mod logging;
 mod page;

@@ -110,6 +110,18 @@ fn what_the_storage_cannot_do_at_all_is_said_with_its_place() {
 }
 
 #[test]
+fn of_whom_too_little_was_measured_nothing_is_promised() {
+    let seldom = LEE.replace("iops = 20", "iops = 0.02");
+    let output = admit(&seldom, &[]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("requests of `w2` were measured, too few") && said.ends_with(": --requests 22011\n"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_file_that_is_wrong_is_no_refusal() {
     for (contracts, expected) in [
         (LEE.replace("weight", "wait"), "c.toml:9:1: unknown key `wait` in tenant `w1`"),

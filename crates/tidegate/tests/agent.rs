@@ -39,26 +39,43 @@ fn a_dry_run_is_seen_reloaded_and_ended() {
     let restart = DRY.replace("127.0.0.1:0", "127.0.0.1:1");
     agent.configure(&restart);
     agent.await_log("needs a restart to change: metrics");
+    // Nothing counts response times.
+    agent.configure(&DRY.replace("dry_run", "statistic = 'p95'\ndry_run"));
+    agent.await_log("needs a restart to change: statistic");
 
     let (status, log) = agent.terminate();
     assert!(status.success(), "{log}");
     assert!(log.contains("there is no such storage here, yet"), "{log}");
 }
 
+/// What it says when it is started without these capabilities, whoever runs the tests, root or not.
+fn said_without(capabilities: &str, config: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("agent.toml");
+    fs::write(&path, config).expect("a file can be written");
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", capabilities, "--inh-caps", capabilities, env!("CARGO_BIN_EXE_tidegate")])
+        .args(["agent", "-c"])
+        .arg(&path)
+        .output()
+        .expect("setpriv is here");
+    let said = String::from_utf8(output.stderr).expect("messages are text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
+}
+
 #[test]
 fn without_the_right_to_hold_it_does_not_start_and_says_what_it_takes() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("agent.toml");
-    fs::write(&config, "[resource.vg0]\ntarget = '15ms'\n").unwrap();
-    // Whoever runs the tests, root or not: without this capability.
-    let output = Command::new("setpriv")
-        .args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin", env!("CARGO_BIN_EXE_tidegate")])
-        .args(["agent", "-c"])
-        .arg(&config)
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = said_without("-net_admin", "[resource.vg0]\ntarget = '15ms'\n");
     assert!(said.contains("tidegate: cannot remove what was left in the kernel: "), "{said}");
     assert!(said.contains("root or CAP_NET_ADMIN is needed"), "{said}");
+}
+
+#[test]
+fn without_the_right_to_count_it_does_not_steer_by_a_percentile_and_says_what_it_takes() {
+    for asked in [DRY.replace("dry_run", "statistic = 'p95'\ndry_run"), format!("histograms = true{DRY}")] {
+        let said = said_without("-bpf,-perfmon,-sys_admin", &asked);
+        assert!(said.contains("tidegate: cannot count response times: "), "{said}");
+        assert!(said.contains("a percentile as `statistic`, take Linux 5.12 or newer"), "{said}");
+    }
 }

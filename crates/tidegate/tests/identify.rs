@@ -106,3 +106,62 @@ fn the_report_is_one_page_with_its_plot() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
     assert!(text(&output.stderr).starts_with("tidegate: no/folder.html: the report cannot be written"));
 }
+
+#[test]
+fn white_noise_finds_a_model_and_a_gain_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // Fifteen fits; the file's server is quicker to simulate than a disk.
+    fs::write(folder.path().join("storage.toml"), "storage = { rate = \"200 IO/s\" }\n").unwrap();
+    let arguments = ["storage.toml", "--excite", "--rate", "100/s"];
+    let found = document(folder.path(), &arguments);
+    assert_eq!(found, document(folder.path(), &arguments), "it depends on the seed alone");
+    assert_ne!(found, document(folder.path(), &[&arguments[..], &["--seed", "2"]].concat()));
+    assert_eq!((found["from_iops"].as_f64(), found["to_iops"].as_f64()), (Some(50.0), Some(150.0)));
+    assert_eq!(found["fits"].as_array().unwrap().len(), 15);
+    let chosen = &found["recommended"];
+    let number = |key: &str| chosen[key].as_f64().unwrap();
+    // Between M/M/1's slopes at the ends, 1/(μ − λ)²: the more requests, the slower, and at once.
+    let beta = chosen["beta_ms_per_iops"][0].as_f64().unwrap();
+    assert!(1e3 / (150.0f64 * 150.0) < beta && beta < 1e3 / (50.0f64 * 50.0), "{beta}");
+    assert!(number("controller_gain_iops_per_ms") < number("stable_below_iops_per_ms"));
+    assert!(chosen["poles"].as_array().unwrap().len() == chosen["order"].as_u64().unwrap() as usize + 1);
+    assert_eq!(chosen["gains"].as_array().unwrap().len(), 100);
+    let output = identify(folder.path(), &arguments);
+    let said = text(&output.stdout);
+    assert!(said.contains("white noise between 50 IO/s and 150 IO/s, 8 clients"), "{said}");
+    assert!(said.contains("A fixed integral controller is stable below K_I = "), "{said}");
+}
+
+#[test]
+fn the_models_report_has_what_was_measured_and_what_gains_do() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("storage.toml"), "storage = { rate = \"200 IO/s\" }\n").unwrap();
+    let arguments = ["storage.toml", "--excite", "--rate", "100", "--report", "model.html"];
+    let output = identify(folder.path(), &arguments);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let page = fs::read_to_string(folder.path().join("model.html")).unwrap();
+    let lines = |colour: &str| {
+        let lines = page.split("<polyline").skip(1).filter_map(|rest| rest.split('>').next());
+        lines.filter(|line| line.contains(colour)).count()
+    };
+    assert_eq!(lines("#4773AA"), 1, "measured");
+    assert_eq!(lines("#C83E4D"), 3, "predicted, settling time, overshoot");
+    assert!(!page.contains("NaN") && !page.contains("inf\""));
+}
+
+#[test]
+fn what_white_noise_has_no_use_for_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let tenants = "storage = { rate = \"1 kIO/s\" }\n\
+                   [tenant.a]\niops = 200\nsize = \"4KiB\"\nresponse_time = \"35ms\"\n";
+    fs::write(folder.path().join("tenants.toml"), tenants).unwrap();
+    for (arguments, said) in [
+        (&["dnes-309170w", "--excite", "--pole=0.5"][..], "--pole"),
+        (&["dnes-309170w", "--excite", "--seeds=2"], "--seeds"),
+        (&["tenants.toml", "--excite"], "leave them out"),
+    ] {
+        let output = identify(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+}

@@ -219,6 +219,52 @@ fn contracts_are_kept_counted_and_changed_by_a_reload() {
     assert!(log.contains(" late; mean "), "{log}");
 }
 
+/// One disk, of which the first 20 requests per second are shared and the rest is the business's.
+const BANDS: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.p]
+backend = { kind = 'emulated', preset = 'dnes-309170w' }
+law = 'self-tuning'
+target = '40ms'
+bands = [
+    { up_to = '20 IO/s', ratios = { business = 0.5, mining = 0.5 } },
+    { up_to = '2kIO/s', ratios = { business = 1.0 } },
+]
+export.business = { size = '2GiB', goal = '30ms' }
+export.mining = { size = '2GiB' }
+";
+
+/// Without the law both would do the same. What exactly it decides is tested where it is decided.
+#[test]
+fn bands_divide_what_goals_leave_and_are_changed_by_a_reload() {
+    let service = Service::start("serve", BANDS);
+    let metric = |name: &str, export: &str| {
+        service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
+    };
+    let pool = |name: &str| service.metric(&format!("tidegate_pool_{name}{{pool=\"p\"}}"));
+    let _clients = ["business", "mining"].map(|export| Client::start(&service, export));
+    until("the second band", || pool("band").filter(|band| (1.0..2.0).contains(band)));
+    until("both held", || {
+        ["business", "mining"].iter().all(|export| metric("held", export) > Some(0.0)).then_some(())
+    });
+    assert!(pool("operating_point_requests_per_second") > Some(6.0));
+    let state = || ["business", "mining"].map(|export| metric("release_time_seconds_count", export).unwrap());
+    let before = state();
+    let after =
+        until("some requests of the business", || Some(state()).filter(|now| now[0] >= before[0] + 200.0));
+    let [business, mining] = [after[0] - before[0], after[1] - before[1]];
+    assert!(mining > 0.0 && business >= 1.5 * mining, "{business} beside {mining}");
+
+    service.configure(&BANDS.replace("{ business = 1.0 }", "{ mining = 1.0 }"));
+    until("the other way round", || {
+        let rate = |export| metric("rate_requests_per_second", export);
+        (rate("mining")? > 1.5 * rate("business")?).then_some(())
+    });
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+}
+
 #[test]
 fn a_metrics_address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

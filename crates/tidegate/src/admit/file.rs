@@ -28,14 +28,22 @@ const LARGEST: u64 = 1024 * 1024;
 
 /// What a file says.
 pub(crate) struct File {
-    /// The storage's model, what stands before it, and the tenants' load.
-    pub(crate) offer: Offer,
     /// What the tenants ask for; `None` where the file has no tenants.
     pub(crate) contracts: Option<Demands>,
+    /// What they send, in the same order.
+    pub(crate) loads: Vec<Load>,
+    /// The storage's model, and what stands before it.
+    storage: Option<Storage>,
     name: String,
     text: String,
     /// Where each tenant's response time is written, and where all of them begin.
     places: Places,
+}
+
+struct Storage {
+    device: DeviceConfig,
+    depth: u32,
+    discipline: Discipline,
 }
 
 #[derive(Default)]
@@ -60,23 +68,65 @@ impl File {
 
     fn parse(name: String, text: String) -> Result<Self, Vec<Finding>> {
         let mut report = Report::new(&name, &text);
-        let read = parse(&text, &mut report).and_then(|document| {
+        let read = parse(&text, &mut report).map(|document| {
             let root = Section::new(&document, 0..0, "the document".to_owned(), ROOT_KEYS, &mut report);
             let storage = storage(&root, &mut report);
             let (tenants, places) = tenants(&root, &mut report);
-            Some((storage?, tenants, places))
+            (storage, tenants, places)
         });
         match read {
-            Some(((device, depth, discipline), tenants, places)) if !report.has_errors() => {
+            Some((storage, tenants, places)) if !report.has_errors() => {
                 let (contracts, loads): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
                 // Each was checked where it is written; that there are none is for the reader's user to say.
                 let contracts = Demands::new(contracts).ok();
-                let mut offer = Offer::new(device, loads);
-                (offer.host.depth, offer.host.discipline) = (depth, discipline);
-                Ok(Self { offer, contracts, name, text, places })
+                Ok(Self { contracts, loads, storage, name, text, places })
             }
             _ => Err(report.into_findings()),
         }
+    }
+
+    /// The tenants' load on the storage's model.
+    ///
+    /// # Errors
+    /// When the file does not say what the storage is.
+    pub(crate) fn offer(&self) -> Result<Offer, Failure> {
+        let Some(Storage { device, depth, discipline }) = &self.storage else {
+            let mut report = Report::new(&self.name, &self.text);
+            let help =
+                "add `storage = { preset = \"dnes-309170w\" }`, or measure the storage itself with --live";
+            report.error_with_help(&(0..0), "the document needs `storage`", help);
+            return Err(Failure::InvalidContracts(report.into_findings()));
+        };
+        let mut offer = Offer::new(device.clone(), self.loads.clone());
+        (offer.host.depth, offer.host.discipline) = (*depth, *discipline);
+        Ok(offer)
+    }
+
+    /// Refuses what only a model can be asked: live storage is read, in requests of one size each.
+    ///
+    /// # Errors
+    /// Each tenant that writes, or whose requests differ in size.
+    pub(crate) fn check_live(&self) -> Result<(), Failure> {
+        let mut report = Report::new(&self.name, &self.text);
+        for load in &self.loads {
+            let place = self.places.response_times.get(&load.name).unwrap_or(&self.places.tenants);
+            let name = &load.name;
+            if load.reads < 1.0 {
+                let help = "ask a model of it";
+                report.error_with_help(
+                    place,
+                    format!("`{name}` writes, and a live storage is only read"),
+                    help,
+                );
+            }
+            if load.sizes != Sizes::fixed(load.sizes.greatest()) {
+                let help = "remove `deviation`, or ask a model";
+                let message =
+                    format!("`{name}` sends requests of several sizes, and a live storage is read in one");
+                report.error_with_help(place, message, help);
+            }
+        }
+        if report.has_errors() { Err(Failure::InvalidContracts(report.into_findings())) } else { Ok(()) }
     }
 
     /// What the storage cannot do at all, where it is written.
@@ -88,19 +138,15 @@ impl File {
     }
 }
 
-fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig, u32, Discipline)> {
-    let Some(table) = root.table("storage", STORAGE_KEYS, report) else {
-        if !root.has("storage") {
-            root.missing("storage", "{ preset = \"dnes-309170w\" }", report);
-        }
-        return None;
-    };
+fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<Storage> {
+    let table = root.table("storage", STORAGE_KEYS, report)?;
     let depth = table.whole("depth", 1..=GREATEST_DEPTH, report).map(|depth| depth.value as u32);
     // By which contracts are kept, unless it is said otherwise.
     let disciplines = [("yfq", Discipline::FinishTags), ("sfq", Discipline::StartTags)];
     let discipline = table.choice("scheduler", &disciplines, report);
     let discipline = discipline.map_or(Discipline::FinishTags, |given| given.value);
-    Some((device(&table, report)?, depth.unwrap_or(Host::DEFAULT_DEPTH), discipline))
+    let depth = depth.unwrap_or(Host::DEFAULT_DEPTH);
+    Some(Storage { device: device(&table, report)?, depth, discipline })
 }
 
 fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Demand, Load)>, Places) {
@@ -216,11 +262,12 @@ read = 0.5
     #[test]
     fn every_key_is_read() {
         let file = read(LEE).unwrap_or_else(|findings| panic!("{findings:?}"));
-        let contracts = file.contracts.unwrap();
+        let contracts = file.contracts.as_ref().unwrap();
         assert_eq!(contracts.total(), Iops::new(60.5));
         assert_eq!(contracts.as_slice()[1].response_time, Latency::from_millis(38));
-        assert_eq!(file.offer.host.depth, 4);
-        let [first, second] = &file.offer.loads[..] else { panic!("two loads") };
+        let offer = file.offer().unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((offer.host.depth, &offer.loads), (4, &file.loads));
+        let [first, second] = &file.loads[..] else { panic!("two loads") };
         assert_eq!((first.shares.get(), first.reads, &first.sizes), (200, 1.0, &Sizes::fixed(4_096)));
         assert_eq!((second.shares, second.reads, second.sizes.greatest()), (Shares::DEFAULT, 0.5, 8_192));
     }
@@ -257,7 +304,30 @@ read = 0.5
         ] {
             assert_eq!(found(from, to), [expected], "{to}");
         }
-        assert_eq!(read("[tenant.w]\n").err().unwrap()[0], "1:1: the document needs `storage`");
+        let unsaid =
+            read(LEE.split_once("[tenant").map(|(_, tenants)| format!("[tenant{tenants}")).unwrap().as_str());
+        let Err(Failure::InvalidContracts(findings)) =
+            unsaid.unwrap_or_else(|findings| panic!("{findings:?}")).offer()
+        else {
+            panic!("nobody said what the storage is")
+        };
+        assert_eq!(findings[0].message(), "the document needs `storage`");
+    }
+
+    #[test]
+    fn live_storage_is_only_read_and_in_one_size() {
+        let Ok(file) = read(LEE) else { panic!("it is right") };
+        let Err(Failure::InvalidContracts(findings)) = file.check_live() else { panic!("w2 writes") };
+        let said: Vec<_> = findings.iter().map(|f| (f.line(), f.message())).collect();
+        assert_eq!(
+            said,
+            [
+                (16, "`w2` writes, and a live storage is only read"),
+                (16, "`w2` sends requests of several sizes, and a live storage is read in one"),
+            ]
+        );
+        let plain = LEE.replace("deviation = \"1KiB\"", "").replace("read = 0.5", "");
+        assert!(read(&plain).is_ok_and(|file| file.check_live().is_ok()));
     }
 
     #[test]

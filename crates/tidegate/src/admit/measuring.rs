@@ -1,33 +1,46 @@
 //! Where response times come from.
 
-use tidegate_place::{Ability, Measured};
-use tidegate_sim::ScenarioError;
+use tidegate_place::{Ability, Measure, Measured};
 use tidegate_sim::offer::Offer;
+
+use super::AdmitError;
+use crate::live::Live;
 
 /// A storage that can be measured.
 pub(super) enum Measuring {
     /// A model of it, in virtual time.
     Model(Box<Offer>),
+    /// The storage itself.
+    Live(Box<Live>),
 }
 
 impl Measuring {
-    /// What it can do at best.
+    /// What it can do at best. What a live one completes at the most is not tried: to know it, it would have to be overloaded.
     ///
     /// # Errors
     /// When it cannot be measured.
-    pub(super) fn ability(&self) -> Result<Ability, ScenarioError> {
-        match self {
-            Self::Model(offer) => Ok(Ability { capacity: offer.capacity()?, alone: offer.alone()? }),
-        }
+    pub(super) fn ability(&mut self) -> Result<Ability, AdmitError> {
+        Ok(match self {
+            Self::Model(offer) => Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? },
+            Self::Live(live) => Ability { capacity: None, alone: live.alone()? },
+        })
+    }
+}
+
+impl Measure for Measuring {
+    type Error = AdmitError;
+
+    fn at(&mut self, scale: f64) -> Result<Measured, AdmitError> {
+        Ok(match self {
+            Self::Model(offer) => offer.measured(scale)?,
+            Self::Live(live) => live.at(scale)?.measured(),
+        })
     }
 
-    /// What comes of this many times the rate of every tenant.
-    ///
-    /// # Errors
-    /// When it cannot be measured.
-    pub(super) fn at(&self, scale: f64) -> Result<Measured, ScenarioError> {
+    fn is_worth(&self, scale: f64) -> bool {
         match self {
-            Self::Model(offer) => Ok(offer.at(scale)?.measured()),
+            Self::Model(_) => true,
+            Self::Live(live) => live.is_worth(scale),
         }
     }
 }

@@ -8,14 +8,17 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use tidegate_place::{AdmissionRule, DemandError, ScaleSearch, Verdict, WrongCount, judge};
+use tidegate_agent::admission::Answer;
+use tidegate_load::Target;
+use tidegate_place::{AdmissionRule, DemandError, WrongCount, decide};
 use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::Arriving;
+use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
 
 use crate::failure::Failure;
+use crate::live::{LiveError, Loading, Tenant};
 use file::File;
 use measuring::Measuring;
-use output::Answer;
+use output::Said;
 
 /// Decide whether a storage can keep the contracts of all its tenants
 ///
@@ -23,12 +26,24 @@ use output::Answer;
 /// 95th percentile of its response times, and all are admitted when no contract asks for less. When one does, it says what
 /// could be admitted instead.
 ///
+/// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it takes to send
+/// --requests of them: once, and after a refusal a few times more slowly. It sends nothing when somebody else uses the pool, stops
+/// at once when somebody begins to, when a request waits ten times as long as was promised (and a second at least), and at Ctrl-C.
+///
 /// Exit status: 0 admitted, 1 refused or failed, 2 wrong usage or file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The storage and the contracts; see docs/contracts.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
+
+    /// Measure the storage itself instead of a model, through this export: nbd://HOST[:PORT]/EXPORT or
+    /// nbd+unix:///EXPORT?socket=PATH
+    #[arg(long, value_name = "URI", conflicts_with = "seeds")]
+    live: Option<Target>,
+
+    #[command(flatten)]
+    loading: Loading,
 
     #[command(flatten)]
     effort: Effort,
@@ -88,6 +103,12 @@ pub(crate) enum AdmitError {
     /// The storage's model cannot be simulated with this load.
     #[error(transparent)]
     Model(#[from] ScenarioError),
+    /// Of whom nothing was measured, nothing can be promised.
+    #[error("{0}: --requests {needed}", needed = .0.needed)]
+    TooFew(TooFew),
+    /// The storage itself cannot be measured.
+    #[error(transparent)]
+    Live(#[from] LiveError),
     /// A measurement of others.
     #[error(transparent)]
     Count(#[from] WrongCount),
@@ -109,44 +130,70 @@ fn counted(contracts: usize) -> String {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let mut file = File::read(&args.config)?;
-    let Some(contracts) = file.contracts.clone() else {
+    let file = File::read(&args.config)?;
+    let Some(contracts) = &file.contracts else {
         let finding = file.impossible(&DemandError::Nobody);
         return Err(Failure::InvalidContracts(vec![finding]));
     };
     let rule = AdmissionRule::default();
-    file.offer.quantile = rule.quantile();
-    args.effort.apply(&mut file.offer);
-    let measuring = Measuring::Model(Box::new(file.offer.clone()));
-    let ability = measuring.ability().map_err(AdmitError::from)?;
-    contracts.check(&ability).map_err(|error| AdmitError::Impossible(file.impossible(&error).to_string()))?;
-    let verdict_at =
-        |scale| -> Result<Verdict, AdmitError> { Ok(judge(&contracts, &rule, &measuring.at(scale)?)?) };
-    let verdict = verdict_at(1.0)?;
-    let mut search = ScaleSearch::new();
-    if !verdict.is_admitted() {
-        while let Some(scale) = search.next_part() {
-            search.answer(verdict_at(scale)?);
+    let mut measuring = match &args.live {
+        None => {
+            let mut offer = file.offer()?;
+            offer.quantile = rule.quantile();
+            args.effort.apply(&mut offer);
+            Measuring::Model(Box::new(offer))
         }
-    }
-    let answer = Answer {
-        contracts: &contracts,
-        rule: &rule,
-        capacity: ability.capacity,
-        verdict: &verdict,
-        instead: search.best(),
-        effort: &args.effort,
+        Some(target) => {
+            file.check_live()?;
+            let tenants = contracts.as_slice().iter().map(|contract| Tenant {
+                name: contract.name.clone(),
+                rate: contract.iops,
+                size: contract.size,
+                patience: Tenant::patience_for(contract.response_time),
+            });
+            let live = args.loading.begin(target, tenants.collect(), &args.effort)?;
+            Measuring::Live(Box::new(live))
+        }
     };
+    let ability = measuring.ability()?;
+    contracts.check(&ability).map_err(|error| AdmitError::Impossible(file.impossible(&error).to_string()))?;
+    let decided = decide(contracts, &rule, &mut measuring)?;
+    let arrivals = args.effort.arrivals_name();
+    let (seeds, how, nothing) = match &measuring {
+        Measuring::Model(_) => (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates"),
+        Measuring::Live(live) => {
+            let nothing = "none of the rates that there was time to measure";
+            (vec![args.effort.seed], format!("{}, arrivals {arrivals}", live.said()), nothing)
+        }
+    };
+    let (verdict, capacity) = (&decided.verdict, ability.capacity);
+    let answer =
+        Answer { contracts, rule: &rule, capacity, decided: &decided, arrivals: &arrivals, seeds: &seeds };
     if args.json {
         let mut out = io::stdout();
         serde_json::to_writer_pretty(&mut out, &answer.document()).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write!(io::stdout(), "{answer}")?;
+        write!(io::stdout(), "{}", Said { answer, how, nothing })?;
     }
     match verdict.tenants().iter().filter(|tenant| !tenant.is_kept()).count() {
         0 => Ok(()),
         broken => Err(AdmitError::Refused { broken, all: contracts.as_slice().len() }.into()),
+    }
+}
+
+impl From<Unmeasured> for AdmitError {
+    fn from(error: Unmeasured) -> Self {
+        match error {
+            Unmeasured::Scenario(error) => error.into(),
+            Unmeasured::TooFew(few) => Self::TooFew(few),
+        }
+    }
+}
+
+impl From<LiveError> for Failure {
+    fn from(error: LiveError) -> Self {
+        Self::Admit(error.into())
     }
 }
 
@@ -160,6 +207,11 @@ impl Effort {
     /// As on the command line.
     pub(crate) fn arrivals_name(&self) -> String {
         self.arrivals.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Of every simulation.
+    fn all_seeds(&self) -> Vec<u64> {
+        (0..self.seeds).map(|at| self.seed.wrapping_add(at.into())).collect()
     }
 
     /// "seeds 1 to 10, 2000 requests each, arrivals in-step".

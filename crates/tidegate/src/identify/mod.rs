@@ -1,18 +1,26 @@
 //! `tidegate identify`.
 
+mod arx;
+mod arx_page;
 mod page;
 mod profile;
 mod relay;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::{fmt, fs};
 
 use clap::ArgGroup;
+use serde::Serialize;
 use tidegate_control::Pole;
+use tidegate_load::Target;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 use crate::admit::Effort;
 use crate::failure::Failure;
+use crate::live::Loading;
 use crate::load;
+use crate::page::plot::PlotError;
 
 /// Find out how a storage answers to what a controller does, by an experiment on it
 ///
@@ -23,15 +31,21 @@ use crate::load;
 ///
 /// With --model: the response time of a storage model over the rate of requests, where it grows about linearly, and how much
 /// there: the process gain, for a controller of rates. Nothing real is touched.
+///
+/// With --live: the same of an export, which is read at rates up to --to, and no further than its storage keeps up. It sends nothing
+/// when somebody else uses the pool, and stops at once when somebody begins to, when a request takes two seconds, and at Ctrl-C.
+///
+/// With --model and --excite: the rate is white noise, and a linear model is laid through the response times, for each of several
+/// sampling intervals and orders; which of them to take, and what gains make of a fixed integral controller for it.
 #[derive(clap::Args)]
-#[command(group(ArgGroup::new("how").required(true).args(["relay", "model"])))]
+#[command(group(ArgGroup::new("how").required(true).args(["relay", "model", "live"])))]
 pub(crate) struct Args {
     /// With --relay: the agent's configuration; see docs/agent.md
-    #[arg(short, long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["model", "live"], conflicts_with_all = ["model", "live"])]
     config: Option<PathBuf>,
 
     /// With --relay: the resource; may be left out when there is only one
-    #[arg(value_name = "RESOURCE", conflicts_with = "model")]
+    #[arg(value_name = "RESOURCE", conflicts_with_all = ["model", "live"])]
     resource: Option<ResourceName>,
 
     /// By relay feedback
@@ -39,27 +53,42 @@ pub(crate) struct Args {
     relay: bool,
 
     /// With --relay: the experiment takes no longer
-    #[arg(long, value_name = "TIME", default_value = "1min", conflicts_with = "model")]
+    #[arg(long, value_name = "TIME", default_value = "1min", conflicts_with_all = ["model", "live"])]
     limit: Latency,
 
     /// By offering load to a model: a preset's name, or a file of a storage and contracts (docs/contracts.md)
     #[arg(long, value_name = "PRESET|FILE")]
     model: Option<String>,
 
-    /// With --model: the rate at which the controller is to work [default: that of all contracts, or three quarters of
-    /// the greatest]
-    #[arg(long, value_name = "N", value_parser = load::rate, requires = "model")]
+    /// By reading an export: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    #[arg(long, value_name = "URI", requires = "to", conflicts_with = "seeds")]
+    live: Option<Target>,
+
+    /// With --live: the greatest rate at which it is read
+    #[arg(long, value_name = "N", value_parser = load::rate, requires = "live")]
+    to: Option<Iops>,
+
+    #[command(flatten)]
+    loading: Loading,
+
+    /// With --model: excite it with white noise, half of the rate to either side of it, and find a linear model
+    #[arg(long, requires = "model", conflicts_with_all = ["arrivals", "seeds", "requests", "points", "pole"])]
+    excite: bool,
+
+    /// With --model or --live: the rate at which the controller is to work [default: that of all contracts, or three quarters of
+    /// the greatest; with --excite two thirds of it]
+    #[arg(long, value_name = "N", value_parser = load::rate, conflicts_with = "relay")]
     rate: Option<Iops>,
 
-    /// With --model: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1 the slower and the safer
+    /// With --model or --live: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1 the slower and the safer
     #[arg(long, value_name = "P", value_parser = pole, default_value = "0.9", conflicts_with = "relay")]
     pole: Pole,
 
-    /// With --model and a file without tenants, or a preset: size of each read [default: 4KiB]
-    #[arg(long, value_name = "SIZE", requires = "model")]
+    /// With --live, a preset, or a file without tenants: size of each read [default: 4KiB]
+    #[arg(long, value_name = "SIZE", conflicts_with = "relay")]
     size: Option<Bytes>,
 
-    /// With --model: how many rates are measured
+    /// With --model or --live: how many rates are measured
     #[arg(
         long, value_name = "N", default_value_t = 20, conflicts_with = "relay",
         value_parser = clap::value_parser!(u32).range(5..=1_000)
@@ -69,8 +98,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
 
-    /// With --model: write a page with the plot to this file
-    #[arg(long, value_name = "FILE.html", requires = "model")]
+    /// With --model or --live: write a page with the plot to this file
+    #[arg(long, value_name = "FILE.html", conflicts_with = "relay")]
     report: Option<PathBuf>,
 
     /// Print one JSON document
@@ -83,10 +112,38 @@ fn pole(text: &str) -> Result<Pole, String> {
     Pole::new(number).map_err(|error| error.to_string())
 }
 
+/// Prints what was found, as text or as JSON, and writes its page where one is asked for.
+fn show(
+    found: &impl fmt::Display,
+    document: &impl Serialize,
+    page: impl FnOnce() -> Result<String, PlotError>,
+    args: &Args,
+) -> Result<(), Failure> {
+    if let Some(path) = &args.report {
+        let page = page().map_err(Failure::Plot)?;
+        fs::write(path, page).map_err(|source| Failure::WriteReport { path: path.clone(), source })?;
+    }
+    let mut out = io::stdout();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{found}")?;
+        if let Some(path) = &args.report {
+            writeln!(out, "Report: {}", path.display())?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    match (&args.model, &args.config) {
-        (Some(model), _) => profile::run(model, args),
-        (None, Some(config)) => relay::run(config, args.resource.as_ref(), args.limit, args.json),
-        (None, None) => Err(Failure::Usage("name a configuration with --config, or a --model".to_owned())),
+    match (&args.model, args.live.as_ref().zip(args.to), &args.config) {
+        (Some(model), ..) if args.excite => arx::run(model, args),
+        (Some(model), ..) => profile::run_model(model, args),
+        (None, Some((target, greatest)), _) => profile::run_live(target, greatest, args),
+        (None, None, Some(config)) => relay::run(config, args.resource.as_ref(), args.limit, args.json),
+        (None, None, None) => Err(Failure::Usage(
+            "name a configuration with --config, a --model, or an export with --live".to_owned(),
+        )),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use plotters::prelude::*;
 
 use super::profile::Identified;
-use crate::page::plot::{self, Chart, GRID, INK, PlotError, svg};
+use crate::page::plot::{self, PlotError, svg};
 use crate::page::{self, dash, escape, swatch};
 
 const MEAN: RGBColor = RGBColor(0x47, 0x73, 0xAA);
@@ -60,24 +60,7 @@ fn drawing(found: &Identified) -> Result<String, PlotError> {
     let line =
         [region.from, region.to].map(|rate| (rate.per_second(), region.predicted(rate).as_millis_f64()));
     svg(320, |area| {
-        let mut chart: Chart<'_, '_> = ChartBuilder::on(area)
-            .margin(6)
-            .margin_right(26)
-            .x_label_area_size(28)
-            .y_label_area_size(58)
-            .build_cartesian_2d(0.0..right, 0.0..top)
-            .map_err(PlotError::new)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(GRID)
-            .x_labels(10)
-            .y_labels(6)
-            .label_style(plot::text(15, INK))
-            .draw()
-            .map_err(PlotError::new)?;
+        let mut chart = plot::axes(area, 0.0..right, 0.0..top, None)?;
         for (points, colour) in [(quantiles, P95), (means, MEAN)] {
             chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).map_err(PlotError::new)?;
         }

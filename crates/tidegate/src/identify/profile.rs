@@ -1,24 +1,28 @@
-//! `tidegate identify --model`: the response time of a storage model over the rate, and the process gain.
+//! `tidegate identify --model` and `--live`: the response time of a storage over the rate, and the process gain.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_control::{ControllerGain, Pole, ProcessGain, gain_for};
 use tidegate_device::Preset;
+use tidegate_load::Target;
 use tidegate_place::{Gain, Profile};
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_units::{Bytes, ConsumerName, Iops};
 
-use super::{Args, page};
+use super::{Args, page, show};
 use crate::admit::file::File;
 use crate::columns::{heading, write_rows};
 use crate::failure::Failure;
+use crate::live::{LiveError, Tenant};
 
 /// What is read where nothing is said: as Lee's disk was profiled (figure 4).
-const SIZE: Bytes = Bytes::from_kib(4);
+pub(super) const SIZE: Bytes = Bytes::from_kib(4);
+
+/// A request that is waited for longer says that the storage does not keep up.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was found.
 pub(super) struct Identified {
@@ -62,35 +66,57 @@ struct Point {
     sustained: bool,
 }
 
-pub(super) fn run(model: &str, args: &Args) -> Result<(), Failure> {
+pub(super) fn run_model(model: &str, args: &Args) -> Result<(), Failure> {
     let (mut offer, contracted) = offer(model, args.size)?;
     args.effort.apply(&mut offer);
     let capacity = offer.capacity().map_err(Failure::Scenario)?;
     let points = offer.points(capacity, args.points).map_err(Failure::Scenario)?;
+    run(model, points, contracted, args.effort.said(), args)
+}
+
+/// Reads an export at rates up to `greatest`, from the least one on, and no further than the storage keeps up.
+pub(super) fn run_live(target: &Target, greatest: Iops, args: &Args) -> Result<(), Failure> {
+    let tenant =
+        Tenant { name: reader()?, rate: greatest, size: args.size.unwrap_or(SIZE), patience: PATIENCE };
+    let name = tenant.name.clone();
+    let mut live = args.loading.begin(target, vec![tenant], &args.effort)?;
+    let mut points = Vec::new();
+    for at in 1..=args.points {
+        let scale = f64::from(at) / f64::from(args.points);
+        if !live.is_worth(scale) {
+            return Err(LiveError::Unprofiled { rate: Iops::new(greatest.per_second() * scale) }.into());
+        }
+        let point = live.at(scale)?.point().ok_or_else(|| LiveError::Nothing(name.clone()))?;
+        points.push(point);
+        if !point.sustained {
+            break;
+        }
+    }
+    let effort = format!("{} at each rate, arrivals {}", live.said(), args.effort.arrivals_name());
+    run(&target.to_string(), points, None, effort, args)
+}
+
+fn reader() -> Result<ConsumerName, Failure> {
+    ConsumerName::new("reads").map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn run(
+    model: &str,
+    points: Vec<tidegate_place::Point>,
+    contracted: Option<Iops>,
+    effort: String,
+    args: &Args,
+) -> Result<(), Failure> {
     let profile = Profile::new(points).map_err(Failure::Profile)?;
     let at = args.rate.or(contracted).unwrap_or_else(|| profile.assumed_sustained());
     let gain = profile.gain(at);
     let pole = args.pole;
-    let found = Identified { model: model.to_owned(), profile, gain, pole, effort: args.effort.said() };
-    if let Some(path) = &args.report {
-        let page = page::write(&found).map_err(Failure::Plot)?;
-        fs::write(path, page).map_err(|source| Failure::WriteReport { path: path.clone(), source })?;
-    }
-    let mut out = io::stdout();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &found.document()).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{found}")?;
-        if let Some(path) = &args.report {
-            writeln!(out, "Report: {}", path.display())?;
-        }
-    }
-    Ok(())
+    let found = Identified { model: model.to_owned(), profile, gain, pole, effort };
+    show(&found, &found.document(), || page::write(&found), args)
 }
 
 /// The load on a preset, or on what a file says; and the rate of the contracts there.
-fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<Iops>), Failure> {
+pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<Iops>), Failure> {
     let mut offer = match model.parse::<Preset>() {
         Ok(preset) => Offer::new(preset.config(), Vec::new()),
         Err(unknown) => {
@@ -105,14 +131,13 @@ fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<Iops>), Fail
                         "the contracts of the file say the sizes: leave out --size".to_owned(),
                     ));
                 }
-                return Ok((file.offer, Some(contracts.total())));
+                return Ok((file.offer()?, Some(contracts.total())));
             }
-            file.offer
+            file.offer()?
         }
     };
-    let name = ConsumerName::new("reads").map_err(|error| Failure::Usage(error.to_string()))?;
     // Any rate: what is measured are parts of the capacity.
-    offer.loads = vec![Load::random_reads(name, Iops::new(1.0), size.unwrap_or(SIZE))];
+    offer.loads = vec![Load::random_reads(reader()?, Iops::new(1.0), size.unwrap_or(SIZE))];
     Ok((offer, None))
 }
 

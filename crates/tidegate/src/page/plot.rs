@@ -1,5 +1,7 @@
 //! What the reports' plots have in common: SVG to stand inside a page.
 
+use std::ops::Range;
+
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -46,6 +48,38 @@ pub(crate) fn svg(
     drop(area);
     // Inside HTML the name space is understood; the width is the page's to choose.
     Ok(svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1))
+}
+
+/// Two axes of numbers with a grid behind them. `label` writes the numbers, where the usual way is not right.
+///
+/// # Errors
+/// When they cannot be drawn.
+pub(crate) fn axes<'a, 'b>(
+    area: &'a Area<'b>,
+    x: Range<f64>,
+    y: Range<f64>,
+    label: Option<&dyn Fn(&f64) -> String>,
+) -> Result<Chart<'a, 'b>, PlotError> {
+    let mut chart: Chart<'a, 'b> = ChartBuilder::on(area)
+        .margin(6)
+        .margin_right(26)
+        .x_label_area_size(28)
+        .y_label_area_size(58)
+        .build_cartesian_2d(x, y)
+        .map_err(PlotError::new)?;
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(GRID)
+        .x_labels(10)
+        .y_labels(6)
+        .label_style(text(15, INK));
+    if let Some(label) = label {
+        mesh.x_label_formatter(label).y_label_formatter(label);
+    }
+    mesh.draw().map_err(PlotError::new)?;
+    Ok(chart)
 }
 
 /// The style of a piece of text.

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use tidegate_sim::experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, Trial};
 
 use super::text::{self, figure, spread, with_unit};
-use crate::page::plot::{self, Chart, GRID, INK, PlotError, svg};
+use crate::page::plot::{self, PlotError, svg};
 use crate::page::{self, escape, swatch};
 
 /// The lines of a plot, one after the other; further ones begin anew.
@@ -200,26 +200,7 @@ fn drawing(plot: &Plot, lines: &[Line]) -> Result<String, PlotError> {
     let top = plot.marks.iter().map(|(_, value)| *value).fold(top, f64::max) * 1.08;
     let (right, top) = (if right > left { right } else { left + 1.0 }, if top > 0.0 { top } else { 1.0 });
     svg(240, |area| {
-        let mut chart: Chart<'_, '_> = ChartBuilder::on(area)
-            .margin(6)
-            .margin_right(26)
-            .x_label_area_size(28)
-            .y_label_area_size(58)
-            .build_cartesian_2d(left..right, 0.0..top)
-            .map_err(PlotError::new)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(GRID)
-            .x_labels(10)
-            .y_labels(6)
-            .x_label_formatter(&|value| figure(*value))
-            .y_label_formatter(&|value| figure(*value))
-            .label_style(plot::text(15, INK))
-            .draw()
-            .map_err(PlotError::new)?;
+        let mut chart = plot::axes(area, left..right, 0.0..top, Some(&|value| figure(*value)))?;
         for (_, value) in &plot.marks {
             let line = DashedLineSeries::new([(left, *value), (right, *value)], 7, 4, MARK.stroke_width(2));
             chart.draw_series(line).map_err(PlotError::new)?;

@@ -80,18 +80,30 @@ impl Service {
 
     /// GET over a plain socket; the body when the answer is 200.
     pub(crate) fn get(&self, page: &str) -> String {
+        let (status, body) = self.ask(&format!("GET {page}"), "");
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    /// A request over a plain socket: its status and its body.
+    pub(crate) fn ask(&self, request: &str, body: &str) -> (u16, String) {
         let log = self.log();
         // The summary repeats the port 0 of the configuration; the real one is said once.
         let mut addresses =
             log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
         let address = addresses.rfind(|address| !address.ends_with(":0"));
         let mut stream = TcpStream::connect(address.unwrap()).unwrap();
-        write!(stream, "GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        body.to_owned()
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or_else(|| panic!("{head}")), body.to_owned())
     }
 
     /// The value of one series.

@@ -1,0 +1,264 @@
+//! Who else uses a pool, as the gateway's metrics tell.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// How long the page may take, all of it: while it is waited for the pool is loaded.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A larger page is not of metrics: ten thousand consumers need a part of this.
+const LARGEST: u64 = 256 << 20;
+
+/// What is counted of consumers that use a pool: what was answered, and what has not been answered yet.
+const ANSWERED: [&str; 2] = ["tidegate_requests_total", "tidegate_errors_total"];
+const WAITING: [&str; 2] = ["tidegate_queued_requests", "tidegate_in_flight_requests"];
+
+/// The consumers of the pool of an export.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    /// Where the gateway serves its metrics: a host and a port.
+    address: String,
+    export: String,
+    pool: String,
+    answered: BTreeMap<String, f64>,
+}
+
+/// Why a pool is not loaded.
+#[derive(Debug, Error)]
+pub(crate) enum NeighboursError {
+    /// No metrics.
+    #[error("{address}: cannot read the gateway's metrics: {source}")]
+    Unreadable {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Those of another gateway.
+    #[error("{address}: these are not the metrics of the gateway that has the export `{export}`")]
+    Elsewhere {
+        /// Where.
+        address: String,
+        /// Which export.
+        export: String,
+    },
+    /// It is in use.
+    #[error(
+        "pool `{pool}` is in use: `{consumer}` sends requests. Measure when nobody does, or with --force, which holds up \
+         others and measures them, too"
+    )]
+    InUse {
+        /// Which pool.
+        pool: String,
+        /// One of those that use it.
+        consumer: String,
+    },
+    /// Nobody can tell.
+    #[error(
+        "nothing says whether somebody uses this pool: name its gateway's metrics with --metrics ADDRESS:PORT, or measure \
+         it all the same with --force"
+    )]
+    Unknown,
+}
+
+impl Neighbours {
+    /// Those of an export of the gateway with these metrics.
+    pub(crate) fn of(address: &str, export: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            export: export.to_owned(),
+            pool: String::new(),
+            answered: BTreeMap::new(),
+        }
+    }
+
+    /// Finds the pool, and looks at what has been answered so far.
+    pub(crate) fn begin(&mut self) -> Result<(), NeighboursError> {
+        let page = self.page()?;
+        let own = series(&page, &ANSWERED).find(|series| series.consumer == self.export);
+        let Some(own) = own else {
+            let Self { address, export, .. } = self;
+            return Err(NeighboursError::Elsewhere { address: address.clone(), export: export.clone() });
+        };
+        self.pool = own.pool;
+        self.answered = answered(&page, &self.pool);
+        Ok(())
+    }
+
+    /// Refuses when anybody has used the pool since the last look, the export itself included.
+    pub(crate) fn anybody(&mut self) -> Result<(), NeighboursError> {
+        self.look(|_| true)
+    }
+
+    /// Refuses when somebody else than the export has.
+    pub(crate) fn others(&mut self) -> Result<(), NeighboursError> {
+        let own = self.export.clone();
+        self.look(|consumer| consumer != own)
+    }
+
+    fn look(&mut self, counts: impl Fn(&str) -> bool) -> Result<(), NeighboursError> {
+        let page = self.page()?;
+        let now = answered(&page, &self.pool);
+        // Anything but the same is use: after a restart of the gateway counters are lower.
+        let moved = now.iter().find(|(name, count)| self.answered.get(*name) != Some(*count) && counts(name));
+        let moved = moved.map(|(name, _)| name.clone());
+        let waiting = || {
+            let mut waiting = series(&page, &WAITING).filter(|series| series.pool == self.pool);
+            Some(waiting.find(|series| series.value > 0.0 && counts(&series.consumer))?.consumer)
+        };
+        if let Some(consumer) = moved.or_else(waiting) {
+            return Err(NeighboursError::InUse { pool: self.pool.clone(), consumer });
+        }
+        self.answered = now;
+        Ok(())
+    }
+
+    fn page(&self) -> Result<String, NeighboursError> {
+        get(&self.address, "/metrics")
+            .map_err(|source| NeighboursError::Unreadable { address: self.address.clone(), source })
+    }
+}
+
+/// One value of a consumer.
+struct Series {
+    pool: String,
+    consumer: String,
+    value: f64,
+}
+
+/// All values with one of these names.
+fn series<'a>(page: &'a str, names: &'a [&str]) -> impl Iterator<Item = Series> + 'a {
+    page.lines().filter_map(|line| {
+        let mut rest = names.iter().find_map(|name| line.strip_prefix(name)?.strip_prefix('{'))?;
+        let (mut pool, mut consumer) = (None, None);
+        let value = loop {
+            let (key, after) = rest.split_once("=\"")?;
+            let (value, after) = unquoted(after)?;
+            match key {
+                "pool" => pool = Some(value),
+                "consumer" => consumer = Some(value),
+                _ => {}
+            }
+            match after.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => break after.strip_prefix('}')?,
+            }
+        };
+        Some(Series { pool: pool?, consumer: consumer?, value: value.trim().parse().ok()? })
+    })
+}
+
+/// A label's value up to its closing quote, and what comes after that.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    loop {
+        match characters.next()? {
+            (at, '"') => return Some((value, &text[at + 1..])),
+            (_, '\\') => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                other => other,
+            }),
+            (_, other) => value.push(other),
+        }
+    }
+}
+
+fn answered(page: &str, pool: &str) -> BTreeMap<String, f64> {
+    let mut answered = BTreeMap::new();
+    for series in series(page, &ANSWERED).filter(|series| series.pool == pool) {
+        *answered.entry(series.consumer).or_default() += series.value;
+    }
+    answered
+}
+
+/// GET, as of 1996: the answer ends with the connection.
+fn get(address: &str, page: &str) -> io::Result<String> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let deadline = Instant::now() + PATIENCE;
+    for resolved in address.to_socket_addrs()? {
+        let mut stream = match TcpStream::connect_timeout(&resolved, left(deadline)?) {
+            Ok(stream) => stream,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        write!(stream, "GET {page} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let mut answer = String::new();
+        Until { stream, deadline }.take(LARGEST).read_to_string(&mut answer)?;
+        let refused = |why: &str| io::Error::other(why.to_owned());
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| refused("the answer is not HTTP"))?;
+        let status = head.lines().next().unwrap_or_default();
+        return if status.split(' ').nth(1) == Some("200") {
+            Ok(body.to_owned())
+        } else {
+            Err(refused(status))
+        };
+    }
+    Err(last)
+}
+
+/// What is left until then.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A connection that is read from until then: a timeout of the socket begins anew with every byte.
+struct Until {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_page_that_comes_byte_by_byte_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until nobody reads it any more.
+            while stream.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        let error = get(&address, "/metrics").unwrap_err();
+        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        assert!(began.elapsed() >= PATIENCE && began.elapsed() < 5 * PATIENCE, "{:?}", began.elapsed());
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_consumer_did_is_the_sum_of_what_it_did() {
+        let page = "# TYPE tidegate_requests counter\n\
+                    tidegate_requests_total{pool=\"disk\",consumer=\"w1\",op=\"read\"} 7\n\
+                    tidegate_requests_total{pool=\"disk\",consumer=\"w1\",op=\"flush\"} 2\n\
+                    tidegate_requests_total{pool=\"other\",consumer=\"w3\",op=\"read\"} 9\n\
+                    tidegate_errors_total{pool=\"disk\",consumer=\"w1\"} 1\n\
+                    tidegate_errors_total{pool=\"disk\",consumer=\"w2\"} 0\n\
+                    tidegate_in_flight_requests{pool=\"disk\",consumer=\"a \\\"b\\\", c\"} 3\n# EOF\n";
+        let counts = answered(page, "disk");
+        assert_eq!(counts, BTreeMap::from([("w1".to_owned(), 10.0), ("w2".to_owned(), 0.0)]));
+        assert!(series(page, &WAITING).any(|series| series.consumer == "a \"b\", c" && series.value > 2.0));
+    }
+}
