@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on an iSCSI target, a small reader, and writers on other initiators.
 
-usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N] [--beside-static]
+usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
+                      [--only PHASE,… | --beside-static | --sweep]
 
 Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
 bursts with pauses between them (the paper's figs. 12 to 16). In order:
@@ -31,6 +32,11 @@ With --beside-static it is these instead, for the first target:
    unregulated, agent  with the bursts
    static       with the bursts and a delay that never changes: found by search, the least one of whole steps that keeps the target
    writers      without a reader: what writers get by themselves, beside the agent, and with that delay
+
+With --sweep it is these, for each of --seeds, and with --mixed for both loads:
+
+   unregulated  with the bursts
+   agent        with the bursts, by the --throttle, for each target and each of --gains
 
 Leaves /out/measured.json, and the agent's log of each phase.
 """
@@ -69,10 +75,15 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-# The capabilities that packaging/tidegate-agent.service gives the agent, and for the others those of docs/agent.md.
-CAPABILITIES = {"netem": "-all,+net_admin,+dac_read_search",
-                "edt": "-all,+net_admin,+dac_read_search,+bpf,+sys_admin",
-                "rate": "-all,+net_admin,+dac_read_search,+dac_override"}
+PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging")
+
+
+def capabilities(throttle):
+    """What the service has, with the throttle's drop-in if there is one, as setpriv wants it."""
+    files = [f"{PACKAGING}/tidegate-agent.service", *glob.glob(f"{PACKAGING}/tidegate-agent.service.d/{throttle}.conf")]
+    given = [line.partition("=")[2] for path in files for line in iscsi.read(path).splitlines()
+             if line.startswith("AmbientCapabilities=")]
+    return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in " ".join(given).split())])
 
 
 # Whether somebody is held.
@@ -85,7 +96,7 @@ def throttle_of(name):
 
 def unprivileged(throttle):
     """How a program is started as the service is: as nobody, with the capabilities that it needs."""
-    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", CAPABILITIES[throttle])]
+    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", capabilities(throttle))]
     return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", *sets]
 
 
@@ -277,6 +288,30 @@ def beside_static(lab, options, target):
     return measured
 
 
+def sweep(lab, options, targets):
+    """Each target by each gain, beside the same load unregulated, with every seed."""
+    alone = lab.fio([reader(lab, 10)], randseed=1)[0]["read"]["mean_ms"]
+    measured = {"options": dict(vars(options)), "alone_ms": alone, "runs": []}
+    gains = [float(gain) for gain in options.gains.split(",")] if options.gains else [None]
+    for seed in range(1, options.seeds + 1):
+        options.seed = seed
+        for mixed in (False, True) if options.mixed else (False,):
+            free = bursts(lab, options, mixed)
+            for target in targets:
+                for gain in gains:
+                    more = options.more if gain is None else f"{options.more}\npid = {{ proportional_gain = {gain:g} }}"
+                    name = f"{options.throttle}-{seed}-{mixed:d}-{target:g}-{gain}"
+                    with Agent(lab, name, target, more, log="info"):
+                        phase = bursts(lab, options, mixed)
+                    found = {"seed": seed, "mixed": mixed, "target_ms": target, "gain": gain, **judged(phase, target),
+                             "unregulated_ms": statistics.mean(settled(free)),
+                             "writers_kept": phase["written_bytes_per_s"] / free["written_bytes_per_s"],
+                             "own_reads_ms": phase["writers_reads_ms"], "own_reads_unregulated_ms": free["writers_reads_ms"]}
+                    measured["runs"].append(found)
+                    print(found, flush=True)
+    return measured
+
+
 def watch_sets(lab, options):
     """When the writers came into the set, and when they left it. The kernel is asked as an administrator would."""
     seen, load = [], lab.start_fio([reader(lab, 22)] + writers(lab, options, 2, 8))
@@ -337,101 +372,9 @@ def removed(lab, options, target):
         line for line in iscsi.read(agent.log.name).splitlines() if " ERROR " in line]}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--targets", default="15,20,30")
-    parser.add_argument("--burst", type=int, default=20)
-    parser.add_argument("--pause", type=int, default=5)
-    parser.add_argument("--bursts", type=int, default=2)
-    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
-    parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
-    parser.add_argument("--beside-static", action="store_true", help="the agent beside the best delay that never changes")
-    parser.add_argument("--static-step", type=float, default=2.5, metavar="MS", help="how finely that is searched (default: %(default)s)")
-    parser.add_argument("--more", default="", help="more lines of the resource's configuration")
-    options = parser.parse_args()
-    targets = [float(target) for target in options.targets.split(",")]
-
-    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
-    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
-    iscsi.run(["pin", "nft", "tc", "tidegate"])
-    if options.beside_static:
-        measured = beside_static(lab, options, targets[0])
-        with open("/out/measured.json", "w") as file:
-            json.dump(measured, file, indent=1)
-        return
-    measured = {"options": vars(options), "before": kernel(lab)}
-
-    def phase(name):
-        print(f"{time.monotonic():7.1f} {name}", flush=True)
-
-    phase("check")
-    measured["check"] = json.loads(lab.target_exec(["tidegate", "check", "--json"]))["machine"]
-    phase("alone")
-    measured["alone"] = lab.fio([reader(lab, 10)], randseed=options.seed)[0]["read"]
-    phase("unregulated")
-    measured["unregulated"] = bursts(lab, options)
-
-    phase("rest")
-    with Agent(lab, "rest", 10_000):
-        measured["rest"] = {"begin": kernel(lab)}
-        lab.fio([reader(lab, 3)])
-        measured["rest"]["end"] = kernel(lab)
-        phase("sets")
-        measured["sets"] = watch_sets(lab, options)
-    measured["rest"]["after"] = kernel(lab)
-    phase("pairs")
-    measured["pairs"] = pairs(lab, options)
-
-    regulated = [f"target-{target:g}" for target in targets]
-    if not options.short:
-        regulated.append(f"edt-{regulated[0]}")
-        regulated.append(f"rate-{regulated[0]}")
-    phase("unregulated-mixed")
-    measured["unregulated-mixed"] = bursts(lab, options, mixed=True)
-    regulated.append(f"rate-mixed-{regulated[0]}")
-    for name in regulated:
-        target = float(name.split("-")[-1])
-        phase(name)
-        with Agent(lab, name, target, options.more):
-            measured[name] = bursts(lab, options, mixed="mixed" in name)
-        measured[name]["after"] = kernel(lab)
-
-    phase("identify")
-    measured["identify"], measured["identified"] = identify(lab, options, targets[0])
-
-    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8),
-            ("rate-killed", signal.SIGKILL, 2, 8)]
-    if not options.short:
-        ends += [("edt-ended", signal.SIGTERM, 0, 8), ("rate-ended", signal.SIGTERM, 0, 8)]
-    for name, with_signal, wait, seconds in ends:
-        phase(name)
-        with Agent(lab, name, targets[0], options.more) as agent:
-            load = hold(lab, options, f"/out/{name}.log", seconds)
-            during = kernel(lab)
-            agent.end(with_signal)
-            time.sleep(wait)
-            measured[name] = {"during": during, "after": kernel(lab)}
-            load()
-
-    if not options.short:
-        for name in ("hung", "rate-hung"):
-            phase(name)
-            with Agent(lab, name, targets[0], options.more) as agent:
-                load = hold(lab, options, f"/out/{name}.log", 22)
-                during = kernel(lab)
-                agent.process.send_signal(signal.SIGSTOP)
-                time.sleep(HUNG_S)
-                measured[name] = {"during": during, "after": kernel(lab)}
-                agent.process.send_signal(signal.SIGCONT)
-                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to hold again")
-                load()
-
-        phase("removed")
-        measured["removed"] = removed(lab, options, targets[0])
-
-    phase("foreign")
+def foreign(lab, options, target):
+    """What becomes of somebody else's, and what each throttle of packets does and says there."""
+    measured = {}
     lab.target_exec(["tc", "-batch", "-"], input="""\
 qdisc add dev eth0 root handle 1: pfifo limit 5000
 qdisc add dev eth0 clsact
@@ -443,7 +386,7 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
 """)
     before = kernel(lab)
     for throttle in ("netem", "edt"):
-        with Agent(lab, f"{throttle}-foreign", targets[0], options.more) as agent:
+        with Agent(lab, f"{throttle}-foreign", target, options.more) as agent:
             log = agent.log.name
             load = lab.start_fio([reader(lab, 8)] + writers(lab, options, 1, 6))
             iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to want to hold")
@@ -452,6 +395,124 @@ table inet site { chain out { type filter hook postrouting priority mangle; coun
             load()
         measured[f"foreign-{throttle}"] = {"before": before, "during": during, "after": kernel(lab), "said": [
             line for line in iscsi.read(log).splitlines() if " ERROR " in line]}
+    return measured
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="15,20,30")
+    parser.add_argument("--burst", type=int, default=20)
+    parser.add_argument("--pause", type=int, default=5)
+    parser.add_argument("--bursts", type=int, default=2)
+    parser.add_argument("--depth", type=int, default=2, help="of each of the twelve jobs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=4, help="with and without the agent (default: %(default)s)")
+    parser.add_argument("--short", action="store_true", help="of the throttle `edt` only what is left when it is killed")
+    parser.add_argument("--only", metavar="PHASE,…", help="these phases, of a full run's, and `alone` and `unregulated` before them")
+    parser.add_argument("--beside-static", action="store_true", help="the agent beside the best delay that never changes")
+    parser.add_argument("--static-step", type=float, default=2.5, metavar="MS", help="how finely that is searched (default: %(default)s)")
+    parser.add_argument("--sweep", action="store_true", help="targets and gains over seeds, and nothing else")
+    parser.add_argument("--throttle", default="netem", choices=list(HELD), help="of the sweep (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=10, help="of the sweep (default: %(default)s)")
+    parser.add_argument("--gains", default="", metavar="K_P,…", help="of the sweep's PID (default: the agent's own)")
+    parser.add_argument("--mixed", action="store_true", help="the sweep also with writers who read")
+    parser.add_argument("--more", default="", help="more lines of the resource's configuration")
+    options = parser.parse_args()
+    targets = [float(target) for target in options.targets.split(",")]
+
+    # Without tail loss probes: a saturated array answers later than TCP expects, and it would send again for nothing.
+    lab = iscsi.Lab(initiators=4, devices=4, tail_loss_probes=False)
+    iscsi.run(["pin", "nft", "tc", "tidegate"])
+    if options.beside_static or options.sweep:
+        measured = sweep(lab, options, targets) if options.sweep else beside_static(lab, options, targets[0])
+        with open("/out/measured.json", "w") as file:
+            json.dump(measured, file, indent=1)
+        return
+    measured = {"options": vars(options), "before": kernel(lab)}
+
+    def phase(name):
+        print(f"{time.monotonic():7.1f} {name}", flush=True)
+
+    def wanted(name):
+        return options.only is None or name in options.only.split(",")
+
+    if wanted("check"):
+        phase("check")
+        measured["check"] = json.loads(lab.target_exec(["tidegate", "check", "--json"]))["machine"]
+    phase("alone")
+    measured["alone"] = lab.fio([reader(lab, 10)], randseed=options.seed)[0]["read"]
+    phase("unregulated")
+    measured["unregulated"] = bursts(lab, options)
+
+    if wanted("rest"):
+        phase("rest")
+        with Agent(lab, "rest", 10_000):
+            measured["rest"] = {"begin": kernel(lab)}
+            lab.fio([reader(lab, 3)])
+            measured["rest"]["end"] = kernel(lab)
+            phase("sets")
+            measured["sets"] = watch_sets(lab, options)
+        measured["rest"]["after"] = kernel(lab)
+    if wanted("pairs"):
+        phase("pairs")
+        measured["pairs"] = pairs(lab, options)
+
+    regulated = [f"target-{target:g}" for target in targets]
+    if not options.short:
+        regulated.append(f"edt-{regulated[0]}")
+        regulated.append(f"rate-{regulated[0]}")
+    mixed = f"rate-mixed-{regulated[0]}"
+    if wanted(mixed):
+        phase("unregulated-mixed")
+        measured["unregulated-mixed"] = bursts(lab, options, mixed=True)
+        regulated.append(mixed)
+    for name in filter(wanted, regulated):
+        target = float(name.split("-")[-1])
+        phase(name)
+        with Agent(lab, name, target, options.more):
+            measured[name] = bursts(lab, options, mixed="mixed" in name)
+        measured[name]["after"] = kernel(lab)
+
+    if wanted("identify"):
+        phase("identify")
+        measured["identify"], measured["identified"] = identify(lab, options, targets[0])
+
+    ends = [("killed", signal.SIGKILL, 2, 14), ("ended", signal.SIGTERM, 0, 14), ("edt-killed", signal.SIGKILL, 2, 8),
+            ("rate-killed", signal.SIGKILL, 2, 8)]
+    if not options.short:
+        ends += [("edt-ended", signal.SIGTERM, 0, 8), ("rate-ended", signal.SIGTERM, 0, 8)]
+    for name, with_signal, wait, seconds in ends:
+        if not wanted(name):
+            continue
+        phase(name)
+        with Agent(lab, name, targets[0], options.more) as agent:
+            load = hold(lab, options, f"/out/{name}.log", seconds)
+            during = kernel(lab)
+            agent.end(with_signal)
+            time.sleep(wait)
+            measured[name] = {"during": during, "after": kernel(lab)}
+            load()
+
+    if not options.short:
+        for name in filter(wanted, ("hung", "rate-hung")):
+            phase(name)
+            with Agent(lab, name, targets[0], options.more) as agent:
+                load = hold(lab, options, f"/out/{name}.log", 22)
+                during = kernel(lab)
+                agent.process.send_signal(signal.SIGSTOP)
+                time.sleep(HUNG_S)
+                measured[name] = {"during": during, "after": kernel(lab)}
+                agent.process.send_signal(signal.SIGCONT)
+                iscsi.until(lambda: HELD[throttle_of(name)](kernel(lab)), "the agent to hold again")
+                load()
+
+        if wanted("removed"):
+            phase("removed")
+            measured["removed"] = removed(lab, options, targets[0])
+
+    if wanted("foreign"):
+        phase("foreign")
+        measured.update(foreign(lab, options, targets[0]))
 
     with open("/out/measured.json", "w") as file:
         json.dump(measured, file, indent=1)

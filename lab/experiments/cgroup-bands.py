@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""In the guest: `tidegate agent` holds cgroups on a block device, by their io.max.
+
+usage: cgroup-bands.py [--seconds S] [--phases NAME,…]
+
+    fio in cgroup w1 ┐
+                     ├─ io.max ─▶ loop0 ─▶ a server in order of arrival, 2 ms each
+    fio in cgroup w2 ┘
+
+Both read 4 KiB at random places past the page cache. Somebody else has limited what w2 reads to 64 MB/s, which nobody feels. In order:
+
+   check        what the program says that this machine can do, and of whom
+   alone        w1 alone, four outstanding
+   unregulated  w2 beside it, 32 outstanding
+   pid          the same, and the agent holds w2, and nobody else
+   ended        the agent is told to end while it holds: what is left when it has
+   killed       the agent is killed while it holds: what is left two seconds later
+   changed      somebody sets another limit of w2 while the agent holds, and w1 joins who may be held: what is in force, and what is
+                left at the end
+
+Every second the kernel's counters are read: of the device, and of each cgroup. Leaves /out/measured.json, and the agent's logs.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import iscsi
+from iscsi import CGROUPS, read, run, until, write
+
+DEVICE = "loop0"
+SERVICE_MS = 2
+MIB = 64
+# Of somebody else's, in w2's io.max.
+OTHERS = "rbps=64000000"
+TARGET_MS = 20
+DEPTHS = {"w1": 4, "w2": 32}
+MARK = "user.tidegate"
+# The service's, with what docs/agent.md adds for limits.
+CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
+PHASES = ("check", "alone", "unregulated", "pid", "ended", "killed", "changed")
+PID = """\
+throttle = "cgroup"
+[resource.disk]
+device = "{device}"
+target = "{target}ms"
+cgroups = [{cgroups}]
+"""
+
+
+def set_up():
+    run(["modprobe", "-a", "loop"])
+    run(["modprobe", "null_blk", "nr_devices=0"])
+    if not os.path.ismount(CGROUPS):
+        run(["mount", "-t", "cgroup2", "cgroup2", CGROUPS])
+    if not os.path.ismount(iscsi.CONFIGFS):
+        run(["mount", "-t", "configfs", "configfs", iscsi.CONFIGFS])
+    run(["pin", "fio", "losetup", "python3", "setpriv"])
+    iscsi._null_block("null0", MIB, SERVICE_MS)
+    run(["losetup", "--direct-io=on", f"/dev/{DEVICE}", "/dev/null0"])
+    write(f"/sys/block/{DEVICE}/queue/scheduler", "none")
+    write(f"{CGROUPS}/cgroup.subtree_control", "+io")
+    for name in DEPTHS:
+        os.mkdir(f"{CGROUPS}/{name}")
+    write(f"{CGROUPS}/w2/io.max", f"{number()} {OTHERS}")
+
+
+def number():
+    return read(f"/sys/block/{DEVICE}/dev")
+
+
+def limits():
+    """What the kernel has in force, and which cgroups are marked."""
+    return {name: {"limit": read(f"{CGROUPS}/{name}/io.max"), "marked": MARK in os.listxattr(f"{CGROUPS}/{name}")}
+            for name in DEPTHS}
+
+
+class Load:
+    """fio in a cgroup."""
+
+    def __init__(self, name):
+        def join():
+            write(f"{CGROUPS}/{name}/cgroup.procs", os.getpid())
+
+        command = ["fio", "--thread", "--ioengine=libaio", "--direct=1", "--randrepeat=1", "--norandommap", "--rw=randread", "--bs=4k",
+                   f"--name={name}", f"--filename=/dev/{DEVICE}", f"--iodepth={DEPTHS[name]}", "--time_based", "--runtime=1000000"]
+        self.process = subprocess.Popen(command, preexec_fn=join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        until(lambda: counters()["outstanding"] > 0, "fio")
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+
+
+class Agent:
+    def __init__(self, name, cgroups, more=""):
+        path = f"/tmp/{name}.toml"
+        write(path, PID.format(device=DEVICE, target=TARGET_MS, cgroups=", ".join(f'"{one}"' for one in cgroups)) + more)
+        self.path, self.log = path, open(f"/out/{name}.log", "w")
+        self.process = subprocess.Popen([
+            "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs",
+            *(option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", CAPABILITIES)),
+            "tidegate", "agent", "-c", path, "--log", "debug"], stderr=self.log)
+        until(lambda: "ready" in read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
+        if self.process.poll() is not None:
+            raise iscsi.Failed(f"the agent ended: {read(f'/out/{name}.log')}")
+
+    def end(self, with_signal=signal.SIGTERM):
+        self.process.send_signal(with_signal)
+        self.process.wait(10)
+        self.log.close()
+
+
+def counters():
+    fields = [int(field) for field in read(f"/sys/block/{DEVICE}/stat").split()]
+    found = {"ios": fields[0], "ms": fields[3], "outstanding": fields[8]}
+    for name in DEPTHS:
+        words = [word for line in read(f"{CGROUPS}/{name}/io.stat").splitlines() if line.startswith(f"{number()} ")
+                 for word in line.split()]
+        found[name] = next((int(word[5:]) for word in words if word.startswith("rios=")), 0)
+    return found
+
+
+def seconds(count):
+    """Of each second: the device's mean response time, and what each cgroup did."""
+    rows, before, begin = [], counters(), time.monotonic()
+    for second in range(1, count + 1):
+        time.sleep(max(0, begin + second - time.monotonic()))
+        now = counters()
+        ios = now["ios"] - before["ios"]
+        rows.append({"mean_ms": (now["ms"] - before["ms"]) / ios if ios else None, "ios": ios,
+                     **{name: now[name] - before[name] for name in DEPTHS}})
+        before = now
+    return rows
+
+
+def holds():
+    return any("iops=" in found["limit"].replace("iops=max", "") for found in limits().values())
+
+
+def measure(options):
+    measured, phases = {"options": vars(options), "target_ms": TARGET_MS}, options.phases.split(",")
+    before = limits()
+    measured["before"] = before
+    if "check" in phases:
+        write("/tmp/check.toml", PID.format(device=DEVICE, target=TARGET_MS, cgroups='"w*", "none"'))
+        measured["check"] = json.loads(run(["tidegate", "check", "--json", "-c", "/tmp/check.toml"]))["machine"]
+    if "alone" in phases:
+        with Load("w1"):
+            measured["alone"] = seconds(5)
+    with Load("w1"), Load("w2"):
+        if "unregulated" in phases:
+            measured["unregulated"] = seconds(5)
+        if "pid" in phases:
+            agent = Agent("pid", ["w2"])
+            rows = seconds(options.seconds)
+            measured["pid"] = {"seconds": rows, "during": limits()}
+            agent.end()
+            measured["pid"]["after"] = limits()
+        for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
+            if name in phases:
+                agent = Agent(name, ["w2"])
+                until(holds, "a limit")
+                during = limits()
+                agent.end(with_signal)
+                time.sleep(wait)
+                measured[name] = {"during": during, "after": limits()}
+        if "changed" in phases:
+            agent = Agent("changed", ["w2"])
+            until(holds, "a limit")
+            write(f"{CGROUPS}/w2/io.max", f"{number()} rbps=max riops=90 wiops=max wbps=max")
+            # The agent looks each second.
+            time.sleep(2.5)
+            during = limits()
+            write(agent.path, PID.format(device=DEVICE, target=TARGET_MS, cgroups='"w1", "w2"'))
+            agent.process.send_signal(signal.SIGHUP)
+            time.sleep(4)
+            both = limits()
+            agent.end(signal.SIGKILL)
+            time.sleep(2)
+            measured["changed"] = {"during": during, "both": both, "after": limits()}
+    return measured
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=60, help="of the agent's regulation (default: %(default)s)")
+    parser.add_argument("--phases", default=",".join(PHASES))
+    options = parser.parse_args()
+    set_up()
+    with open("/out/measured.json", "w") as file:
+        json.dump(measure(options), file, indent=1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except iscsi.Failed as error:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {error}")
