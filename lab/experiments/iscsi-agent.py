@@ -16,6 +16,8 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    target-MS    with the bursts and the agent, for each target
    edt-target-MS  the same with the throttle `edt`, for the first of the targets
    identify     `tidegate identify --relay` under the writers, and at the first target the bursts again with its gains
+   p95-target-MS, window-target-MS  the same with the percentile of reads as what is steered, for the last of the targets, and with the
+                window law, for the middle one
    unregulated-mixed, rate-mixed-target-MS  the same as unregulated and target-MS with the throttle `rate`, while the writers' initiators
                 read by the same sessions, too: 64 KiB at random places, one after the other each
    killed       the agent is killed while it holds: what is left in the kernel two seconds later
@@ -78,12 +80,21 @@ def now_ms():
 PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging")
 
 
-def capabilities(throttle):
-    """What the service has, with the throttle's drop-in if there is one, as setpriv wants it."""
-    files = [f"{PACKAGING}/tidegate-agent.service", *glob.glob(f"{PACKAGING}/tidegate-agent.service.d/{throttle}.conf")]
+def capabilities(*drop_ins):
+    """What the service has, with those of these drop-ins that there are, as setpriv wants it."""
+    files = [f"{PACKAGING}/tidegate-agent.service",
+             *(path for name in drop_ins for path in glob.glob(f"{PACKAGING}/tidegate-agent.service.d/{name}.conf"))]
     given = [line.partition("=")[2] for path in files for line in iscsi.read(path).splitlines()
              if line.startswith("AmbientCapabilities=")]
     return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in " ".join(given).split())])
+
+
+# What else than a throttle a phase is named after: its lines of the configuration, and the drop-in that these take.
+SIGNALS = {"p95": ('statistic = "p95"', "histograms"), "window": ('law = "window"', None)}
+
+
+def signal_of(name):
+    return SIGNALS.get(name.partition("-")[0], ("", None))
 
 
 # Whether somebody is held.
@@ -94,9 +105,9 @@ def throttle_of(name):
     return next((throttle for throttle in ("edt", "rate") if name.startswith(f"{throttle}-")), "netem")
 
 
-def unprivileged(throttle):
+def unprivileged(*drop_ins):
     """How a program is started as the service is: as nobody, with the capabilities that it needs."""
-    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", capabilities(throttle))]
+    sets = [option for kind in ("inh-caps", "ambient-caps", "bounding-set") for option in (f"--{kind}", capabilities(*drop_ins))]
     return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", *sets]
 
 
@@ -105,10 +116,10 @@ class Agent:
 
     def __init__(self, lab, name, target, more="", log="debug"):
         path = f"/tmp/{name}.toml"
-        throttle = throttle_of(name)
-        iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=more))
+        throttle, (lines, drop_in) = throttle_of(name), signal_of(name)
+        iscsi.write(path, CONFIGURATION.format(throttle=throttle, target=f"{target:g}", more=f"{more}\n{lines}"))
         self.log = open(f"/out/{name}.log", "w")
-        self.process = lab.target_popen([*unprivileged(throttle), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
+        self.process = lab.target_popen([*unprivileged(throttle, drop_in), "tidegate", "agent", "-c", path, "--log", log], stderr=self.log)
         iscsi.until(lambda: "ready" in iscsi.read(f"/out/{name}.log") or self.process.poll() is not None, "the agent")
         if self.process.poll() is not None:
             raise iscsi.Failed(f"the agent ended: {iscsi.read(f'/out/{name}.log')}")
@@ -184,11 +195,21 @@ def readers_too(lab, begin, seconds):
              "startdelay": begin, "runtime": seconds} for n in WRITERS]
 
 
-def bursts(lab, options, mixed=False):
-    """The reader beside bursts of writers, who read as well if it is `mixed`: per second, and when the bursts were."""
+def per_second(reads):
+    """The means of the seconds, each at its end, as fio has them."""
+    seconds = {}
+    for at, value in reads:
+        seconds.setdefault(int(at) + 1, []).append(value)
+    return [[at, statistics.mean(values)] for at, values in sorted(seconds.items())]
+
+
+def bursts(lab, options, mixed=False, each_read=False):
+    """The reader beside bursts of writers, who read as well if it is `mixed`: per second, with `each_read` by every read as well, and
+    when the bursts were."""
     begins = [options.pause + index * (options.burst + options.pause) for index in range(options.bursts)]
     length = options.pause + options.bursts * (options.burst + options.pause)
-    jobs = [reader(lab, length)]
+    # A millisecond is less than any two reads are apart.
+    jobs = [reader(lab, length) | ({"log_avg_msec": 1} if each_read else {})]
     for begin in begins:
         jobs += writers(lab, options, begin, options.burst)
         jobs += readers_too(lab, begin, options.burst) if mixed else []
@@ -198,8 +219,10 @@ def bursts(lab, options, mixed=False):
     results = load()
     after, counted = lab.retransmissions(), lab.volumes()
     written = sum(result["write"]["bytes"] for result in results if result["write"])
+    reads = [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]]
     return {
-        "seconds": [[(at - began) / 1000, value] for at, _, value in results[0]["log"]["lat"]],
+        "seconds": per_second(reads) if each_read else reads,
+        **({"each": reads} if each_read else {}),
         "reads": results[0]["read"],
         "bursts": [[begin, begin + options.burst] for begin in begins],
         "written_bytes_per_s": written / (options.bursts * options.burst),
@@ -461,6 +484,8 @@ def main():
     if not options.short:
         regulated.append(f"edt-{regulated[0]}")
         regulated.append(f"rate-{regulated[0]}")
+        regulated.append(f"p95-target-{targets[-1]:g}")
+        regulated.append(f"window-target-{targets[len(targets) // 2]:g}")
     mixed = f"rate-mixed-{regulated[0]}"
     if wanted(mixed):
         phase("unregulated-mixed")
@@ -470,7 +495,7 @@ def main():
         target = float(name.split("-")[-1])
         phase(name)
         with Agent(lab, name, target, options.more):
-            measured[name] = bursts(lab, options, mixed="mixed" in name)
+            measured[name] = bursts(lab, options, mixed="mixed" in name, each_read=name.startswith("p95-"))
         measured[name]["after"] = kernel(lab)
 
     if wanted("identify"):
