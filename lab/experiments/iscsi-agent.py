@@ -61,6 +61,8 @@ WRITERS = (2, 3, 4)
 JOBS = 4
 # A guardian waits for ten seconds, and removes what is held in less than two.
 HUNG_S = 12
+# Guest time may leap by seconds while a program waits for the machine's files. What must be gone when is judged by itself.
+ENDS_WITHIN_S = 60
 # As the agent's greatest.
 GREATEST_STATIC_MS = 100
 # Of the agent, where what is held by netem waits.
@@ -126,7 +128,7 @@ class Agent:
 
     def end(self, with_signal=signal.SIGTERM):
         self.process.send_signal(with_signal)
-        self.process.wait(10)
+        self.process.wait(ENDS_WITHIN_S)
         self.log.close()
 
     def __enter__(self):
