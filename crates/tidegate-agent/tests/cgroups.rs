@@ -17,9 +17,14 @@ const TREE: &str = "proc/self/mountinfo
   30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw
 proc/diskstats
   8 0 sda 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+  8 16 sdb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 sys/block/sda/dev
   8:0
 sys/block/sda/size
+  2097152
+sys/block/sdb/dev
+  8:16
+sys/block/sdb/size
   2097152
 sys/fs/cgroup/cgroup.controllers
   cpu io memory
@@ -75,7 +80,7 @@ impl Machine {
         self.write(
             "proc/diskstats",
             &format!(
-                "8 0 sda {completed} 0 {} {} 0 0 0 0 {in_flight} 0 {} 0 0 0 0 0 0\n",
+                "8 0 sda {completed} 0 {} {} 0 0 0 0 {in_flight} 0 {} 0 0 0 0 0 0\n8 16 sdb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
                 completed * 8,
                 self.read_ms,
                 self.read_ms
@@ -186,4 +191,18 @@ fn who_cannot_be_read_for_two_seconds_is_let_go() {
     }
     assert!(blind[0].contains("batch/io.stat:1"), "{blind:?}");
     assert_eq!(machine.limit("batch"), Some(IoLimit::NONE));
+}
+
+#[test]
+fn one_device_whose_cgroups_cannot_be_read_lets_go_of_nobody_elsewhere() {
+    let mut machine =
+        Machine::told("[resource.second]\ndevice = 'sdb'\ntarget = '10ms'\ncgroups = ['other']\n");
+    assert!(machine.after(3, SLOW).is_some());
+    machine.write("sys/fs/cgroup/other/io.stat", "8:16 rios=many\n");
+    let mut blind = 0;
+    for _ in 0..30 {
+        blind += u32::from(machine.step(SLOW, 1).blind.is_some());
+        assert!(machine.limit("batch").unwrap().read_rate().is_some(), "held all the time");
+    }
+    assert!(blind >= 20, "{blind}");
 }

@@ -35,7 +35,7 @@ pub struct Regulator {
     holds: Vec<Hold>,
     /// Whether who is to be held has to be found anew.
     stale: bool,
-    /// When counters were read last.
+    /// When the machine's counters were read last.
     seen: Instant,
     method: Method,
     /// Whose writes cannot be held: kinds of targets, by resource.
@@ -58,8 +58,7 @@ impl Regulator {
     /// When the machine cannot be seen, or a resource cannot be set up.
     pub fn new(root: Root, config: &AgentConfig) -> Result<Self, AgentError> {
         let resources = resources(config)?;
-        let cgroups = config.cgroups.iter().map(|config| CgroupResource::new(&root, config.clone()));
-        let cgroups = cgroups.collect::<Result<_, _>>().map_err(SetUpError::from)?;
+        let cgroups = cgroups(&root, config)?;
         let mut watch = Watch::new(root.clone())?;
         watch.look_every(between_looks(config));
         let method = config.throttle;
@@ -72,8 +71,9 @@ impl Regulator {
     /// # Errors
     /// When a resource cannot be set up; nothing is changed then.
     pub fn reconfigure(&mut self, config: &AgentConfig) -> Result<(), SetUpError> {
-        // What can be made anew can be made of what is there.
+        // What can be made anew can be made of what is there: nothing below fails when these two are made.
         let mut fresh = resources(config)?;
+        let mut fresh_cgroups = cgroups(&self.root, config)?;
         for resource in &mut fresh {
             if let Some(place) = self.resources.iter().position(|known| known.name() == resource.name()) {
                 let mut known = self.resources.swap_remove(place);
@@ -81,26 +81,18 @@ impl Regulator {
                 *resource = known;
             }
         }
-        self.reconfigure_cgroups(config)?;
-        self.resources = fresh;
-        self.stale = true;
-        self.watch.look_every(between_looks(config));
-        Ok(())
-    }
-
-    fn reconfigure_cgroups(&mut self, config: &AgentConfig) -> Result<(), CgroupSetUpError> {
-        let new = |config: &CgroupConfig| CgroupResource::new(&self.root, config.clone());
-        let mut fresh = config.cgroups.iter().map(new).collect::<Result<Vec<_>, _>>()?;
-        for resource in &mut fresh {
-            let is_it =
-                |known: &CgroupResource| known.config().law.resource == resource.config().law.resource;
-            if let Some(place) = self.cgroups.iter().position(is_it) {
+        for resource in &mut fresh_cgroups {
+            let name = &resource.config().law.resource;
+            if let Some(place) = self.cgroups.iter().position(|known| known.config().law.resource == *name) {
                 let mut known = self.cgroups.swap_remove(place);
-                known.reconfigure(resource.config().clone())?;
+                known.reconfigure(resource.config().clone()).map_err(CgroupSetUpError::from)?;
                 *resource = known;
             }
         }
-        self.cgroups = fresh;
+        self.cgroups = fresh_cgroups;
+        self.resources = fresh;
+        self.stale = true;
+        self.watch.look_every(between_looks(config));
         Ok(())
     }
 
@@ -131,25 +123,29 @@ impl Regulator {
         let mut blind = None;
         match self.watch.sample(now) {
             Ok(sample) => {
-                let mut seen = Ok(());
+                self.seen = now;
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
-                    seen = self.decide_of_cgroups(now, sample, &mut decisions);
+                    blind = self.decide_of_cgroups(now, sample, &mut decisions).err();
                     self.stale |= sample.changed || self.resources.iter().any(Resource::members_changed);
-                }
-                match seen {
-                    Ok(()) => self.seen = now,
-                    Err(error) => blind = Some(error),
                 }
             }
             Err(error) => blind = Some(error),
         }
-        if blind.is_some() && now.saturating_since(self.seen) >= BLIND {
-            self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
-            self.cgroups.iter_mut().for_each(CgroupResource::let_go);
+        if blind.is_some() {
+            self.let_go_of_the_unseen(now);
         }
         self.renew_holds();
         Step { decisions, blind }
+    }
+
+    /// Lets go where nothing was seen for too long. Of the cgroups of one device that may be so alone.
+    fn let_go_of_the_unseen(&mut self, now: Instant) {
+        if now.saturating_since(self.seen) >= BLIND {
+            self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
+        }
+        let unseen = |resource: &&mut CgroupResource| now.saturating_since(resource.seen()) >= BLIND;
+        self.cgroups.iter_mut().filter(unseen).for_each(CgroupResource::let_go);
     }
 
     /// What the throttle is to have in force now; nothing about resources on a dry run.
@@ -277,4 +273,9 @@ fn acting(resources: &mut [Resource]) -> impl Iterator<Item = &mut Resource> {
 fn resources(config: &AgentConfig) -> Result<Vec<Resource>, SetUpError> {
     let new = |resource: &ResourceConfig| Resource::new(resource.clone(), config.throttle);
     config.resources.iter().map(new).collect()
+}
+
+fn cgroups(root: &Root, config: &AgentConfig) -> Result<Vec<CgroupResource>, SetUpError> {
+    let new = |config: &CgroupConfig| CgroupResource::new(root, config.clone());
+    Ok(config.cgroups.iter().map(new).collect::<Result<_, _>>()?)
 }

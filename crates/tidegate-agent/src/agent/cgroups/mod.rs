@@ -39,6 +39,8 @@ pub(super) struct CgroupResource {
     all_others: ConsumerName,
     /// Since when requests are in flight without one having completed.
     waits_since: Option<Instant>,
+    /// When everything could be read last.
+    seen: Instant,
     since_decision: Duration,
     decision: Option<Decision>,
     delay: Latency,
@@ -74,6 +76,7 @@ impl CgroupResource {
             others: Consumer::default(),
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             waits_since: None,
+            seen: Instant::ZERO,
             since_decision: Duration::ZERO,
             decision: None,
             delay: Latency::ZERO,
@@ -84,9 +87,9 @@ impl CgroupResource {
     }
 
     /// Changes the set-up while running, without letting go of anybody in between.
-    pub(super) fn reconfigure(&mut self, config: CgroupConfig) -> Result<(), CgroupSetUpError> {
+    pub(super) fn reconfigure(&mut self, config: CgroupConfig) -> Result<(), LoopConfigError> {
         self.control.reconfigure(config.law.clone())?;
-        self.reader.mean(config.cgroups.clone())?;
+        self.reader.mean(config.cgroups.clone());
         self.config = config;
         self.stale = true;
         Ok(())
@@ -121,6 +124,7 @@ impl CgroupResource {
                 None => self.waits_since = None,
             }
         }
+        self.seen = now;
         self.since_decision = self.since_decision.saturating_add(sample.elapsed);
         // A tick that comes a little early is this interval's all the same.
         if self.since_decision + sample.elapsed / 2 < self.config.law.interval {
@@ -211,6 +215,11 @@ impl CgroupResource {
             limits: [].into(),
             cgroups: limits.collect(),
         }
+    }
+
+    /// When everything could be read last.
+    pub(super) const fn seen(&self) -> Instant {
+        self.seen
     }
 
     /// Lets go of everybody until the next decision.
