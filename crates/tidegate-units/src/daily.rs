@@ -80,19 +80,68 @@ fn clock(text: &str) -> Option<u32> {
     Some(seconds)
 }
 
+/// A part of every day: from a time until another, which is not in it any more. Over midnight where the end is before the beginning, and
+/// all day where both are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Period {
+    from: TimeOfDay,
+    until: TimeOfDay,
+}
+
+impl Period {
+    /// All of it.
+    pub const DAY: Self = Self { from: TimeOfDay::MIDNIGHT, until: TimeOfDay::MIDNIGHT };
+
+    /// The periods into which these times divide a day, in their order: at least one, which is all of it where there are no times.
+    #[must_use]
+    pub fn between(mut times: Vec<TimeOfDay>) -> Vec<Self> {
+        times.sort_unstable();
+        times.dedup();
+        match times.first() {
+            None => vec![Self::DAY],
+            Some(&first) => {
+                let ends = times.iter().copied().skip(1).chain([first]);
+                times.iter().zip(ends).map(|(&from, until)| Self { from, until }).collect()
+            }
+        }
+    }
+
+    /// When it begins.
+    #[must_use]
+    pub const fn from(self) -> TimeOfDay {
+        self.from
+    }
+
+    /// When it is over.
+    #[must_use]
+    pub const fn until(self) -> TimeOfDay {
+        self.until
+    }
+
+    /// Whether it is all of every day.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.from == self.until
+    }
+
+    /// Whether this time is in it.
+    #[must_use]
+    pub fn contains(self, time: TimeOfDay) -> bool {
+        self.is_whole() || time.after(self.from) < self.until.after(self.from)
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, until } = self;
+        if self.is_whole() { f.write_str("all day") } else { write!(f, "from {from} until {until}") }
+    }
+}
+
 /// What holds at which time of day, every day again: parts of a day, each with a value. No two hold at once; between them there may be
 /// times at which nothing does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Daily<T>(Vec<Part<T>>);
-
-/// A part of a day.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Part<T> {
-    from: TimeOfDay,
-    /// Not in it any more; where it is equal to `from`, the part is the whole day.
-    until: TimeOfDay,
-    value: T,
-}
+pub struct Daily<T>(Vec<(Period, T)>);
 
 /// What parts of a day contradict each other in. Parts are called by their places in what was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -146,7 +195,7 @@ impl<T> Daily<T> {
     /// The same, all day.
     #[must_use]
     pub fn always(value: T) -> Self {
-        Self(vec![Part { from: TimeOfDay::MIDNIGHT, until: TimeOfDay::MIDNIGHT, value }])
+        Self(vec![(Period::DAY, value)])
     }
 
     /// Parts, each from a time on until another, or until the next one begins. In any order; over midnight where the end is before the
@@ -178,7 +227,7 @@ impl<T> Daily<T> {
             match until.after(from) {
                 0 => Err(DailyError::Empty { part }),
                 lasts if lasts > room => Err(DailyError::Overlap { part, until, next }),
-                _ => Ok(Part { from, until, value }),
+                _ => Ok((Period { from, until }, value)),
             }
         });
         whole.collect::<Result<_, _>>().map(Self)
@@ -187,38 +236,17 @@ impl<T> Daily<T> {
     /// What holds at this time; `None` where nothing does.
     #[must_use]
     pub fn at(&self, time: TimeOfDay) -> Option<&T> {
-        let holds =
-            |part: &&Part<T>| part.from == part.until || time.after(part.from) < part.until.after(part.from);
-        self.0.iter().find(holds).map(|part| &part.value)
+        self.0.iter().find(|(period, _)| period.contains(time)).map(|(_, value)| value)
     }
 
     /// The times at which it changes what holds, in no order, and some of them twice. None where it is the same all day.
     pub fn changes(&self) -> impl Iterator<Item = TimeOfDay> {
-        self.0.iter().filter(|part| part.from != part.until).flat_map(|part| [part.from, part.until])
+        self.0.iter().filter(|(period, _)| !period.is_whole()).flat_map(|(period, _)| [period.from, period.until])
     }
 
-    /// Each value, in the order of the day.
-    pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|part| &part.value)
-    }
-
-    /// Whether the same holds all day.
-    #[must_use]
-    pub fn is_constant(&self) -> bool {
-        self.changes().next().is_none()
-    }
-}
-
-impl<T: fmt::Display> fmt::Display for Daily<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Part { from, until, value }) in self.0.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { ", " })?;
-            if from != until {
-                write!(f, "from {from} until {until} ")?;
-            }
-            write!(f, "{value}")?;
-        }
-        Ok(())
+    /// Each value, and when it holds, in the order of the day.
+    pub fn parts(&self) -> impl Iterator<Item = (Period, &T)> {
+        self.0.iter().map(|(period, value)| (*period, value))
     }
 }
 
@@ -294,14 +322,19 @@ mod tests {
         changes.sort_unstable();
         changes.dedup();
         assert_eq!(changes, ["08:00", "18:00", "20:00"]);
-        assert_eq!(day.to_string(), "from 08:00 until 18:00 d, from 20:00 until 08:00 n");
+        let parts: Vec<_> = day.parts().map(|(period, value)| format!("{period} {value}")).collect();
+        assert_eq!(parts, ["from 08:00 until 18:00 d", "from 20:00 until 08:00 n"]);
+        let periods = Period::between(day.changes().collect());
+        let said: Vec<_> = periods.iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["from 08:00 until 18:00", "from 18:00 until 20:00", "from 20:00 until 08:00"]);
+        assert_eq!(Period::between(Daily::always('a').changes().collect()), [Period::DAY]);
         let hours = daily(&[("22:00", Some("06:00"), 'n')]).unwrap();
         assert_eq!(
             ["23:00", "05:00", "06:00", "12:00"].map(|text| hours.at(time(text)).is_some()),
             [true, true, false, false]
         );
         let always = Daily::always('a');
-        assert!(always.is_constant() && always.at(time("12:00")) == Some(&'a'));
+        assert!(always.changes().next().is_none() && always.at(time("12:00")) == Some(&'a'));
     }
 
     #[test]
@@ -340,11 +373,11 @@ mod tests {
             let Ok(day) = Daily::new(given) else { return Ok(()) };
             let changes: Vec<_> = day.changes().map(|change| change.0).collect();
             for second in times.into_iter().chain(changes.iter().copied()) {
-                let holding = day.0.iter().filter(|part| {
-                    let (from, until) = (part.from.0, part.until.0);
+                let holding = day.0.iter().filter(|(period, _)| {
+                    let (from, until) = (period.from.0, period.until.0);
                     if from < until { (from..until).contains(&second) } else { second >= from || second < until }
                 });
-                let holding: Vec<_> = holding.map(|part| part.value).collect();
+                let holding: Vec<_> = holding.map(|part| part.1).collect();
                 prop_assert!(holding.len() <= 1);
                 prop_assert_eq!(day.at(TimeOfDay(second)).copied(), holding.first().copied());
                 let before = day.at(TimeOfDay((second + DAY - 1) % DAY));
