@@ -1,13 +1,18 @@
 //! What is promised to a consumer, as it stands among the keys of an export or a virtual machine.
 
 use tidegate_control::{Contract, ContractError};
-use tidegate_units::{Iops, Latency};
+use tidegate_units::{Bytes, Daily, Iops, Latency};
 
+use crate::daily;
 use crate::finding::Report;
-use crate::section::Section;
+use crate::section::{Given as Value, Section};
 
 /// The keys of the table `contract`.
 pub const KEYS: &[&str] = &["iops", "response_time", "expected", "bucket"];
+
+/// The keys where there is admission, and where a list of tables says what holds when.
+pub const ADMITTED_KEYS: &[&str] =
+    &["iops", "response_time", "expected", "bucket", "size", daily::KEYS[0], daily::KEYS[1]];
 
 /// More at once is no burst any more.
 const GREATEST_BUCKET: u64 = 65_536;
@@ -24,9 +29,49 @@ pub struct Given {
     pub bucket: Option<u32>,
 }
 
+/// One of the requirements of a contract: what is promised, and what admission control is to know of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Requirement {
+    /// The promise.
+    pub given: Given,
+    /// Whether what is expected was said; otherwise it is what usually is.
+    pub expects: bool,
+    /// The mean size of the requests, where it is said.
+    pub size: Option<Bytes>,
+}
+
 /// Reads the table `contract`; `None` without one, and when it is wrong (which is then reported).
 pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
-    let section = of.table("contract", KEYS, report)?;
+    promise(&of.table("contract", KEYS, report)?, report)
+}
+
+/// Reads `contract` as a table, which holds all day, or as a list of tables, which say when each of them does; `None` without either, and
+/// when it is wrong (which is then reported).
+pub fn read_daily(of: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
+    let value = of.value("contract")?;
+    if value.get_ref().as_array().is_some() {
+        let tables = of.tables("contract", ADMITTED_KEYS, report);
+        let read = tables.iter().map(|table| (table, requirement(table, report))).collect();
+        return daily::read(Value { value: "contract", span: value.span() }, read, report);
+    }
+    let section = of.table("contract", ADMITTED_KEYS, report)?;
+    for place in daily::KEYS.iter().filter_map(|key| section.key_span(key)) {
+        let help = "write `contract = [{ from = \"08:00\", … }, { from = \"20:00\", … }]`";
+        report.error_with_help(&place, "a time is said in a list of requirements", help);
+    }
+    requirement(&section, report).map(Daily::always)
+}
+
+fn requirement(section: &Section<'_>, report: &mut Report<'_>) -> Option<Requirement> {
+    let size = section.parsed::<Bytes>("size", report);
+    if let Some(size) = size.as_ref().filter(|size| size.value == Bytes::ZERO) {
+        report.error(&size.span, "`size` must be more than nothing");
+    }
+    let given = promise(section, report)?;
+    Some(Requirement { given, expects: section.has("expected"), size: size.map(|size| size.value) })
+}
+
+fn promise(section: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
     for (key, example) in [("iops", "\"500 IO/s\""), ("response_time", "\"20ms\"")] {
         if !section.has(key) {
             section.missing(key, example, report);
@@ -60,6 +105,88 @@ pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
 mod tests {
     use super::*;
     use crate::finding::Finding;
+
+    fn read_list(text: &str) -> (Option<Daily<Requirement>>, Vec<String>) {
+        let mut report = Report::new("test", text);
+        let document = crate::parse(text, &mut report).unwrap();
+        let export = Section::new(&document, 0..0, "the export".to_owned(), &["contract"], &mut report);
+        let daily = read_daily(&export, &mut report);
+        let said = report.into_findings();
+        (daily, said.iter().map(|f| format!("{}:{}: {}", f.line(), f.column(), f.message())).collect())
+    }
+
+    #[test]
+    fn a_contract_of_several_requirements_says_when_each_holds() {
+        let (daily, findings) = read_list(
+            "contract = [
+                { from = '20:00', iops = '10 IO/s', response_time = '100ms', size = '64KiB' },
+                { from = '08:00', until = '18:00', iops = '40 IO/s', response_time = '36ms', expected = '29ms' },
+            ]",
+        );
+        assert!(findings.is_empty(), "{findings:?}");
+        let daily = daily.unwrap();
+        let at = |text: &str| daily.at(text.parse().unwrap());
+        let (day, night) = (at("08:00").unwrap(), at("00:00").unwrap());
+        assert!(day.expects && day.size.is_none() && at("19:00").is_none());
+        assert_eq!((night.expects, night.size), (false, Some(Bytes::from_kib(64))));
+        assert_eq!(night.given.contract.iops(), Iops::new(10.0));
+        let (always, findings) =
+            read_list("contract = { iops = '40 IO/s', response_time = '36ms', size = '4KiB' }");
+        assert!(
+            findings.is_empty() && always.is_some_and(|always| always.changes().next().is_none()),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn requirements_that_contradict_are_found_where_they_stand() {
+        let list = |first: &str, second: &str| {
+            let of = |times: &str| format!("{{ {times}iops = '40 IO/s', response_time = '35ms' }}");
+            format!("contract = [\n{},\n{}]", of(first), of(second))
+        };
+        for (text, expected) in [
+            ("contract = []".to_owned(), "1:12: `contract`: nothing holds at any time"),
+            (
+                "contract = [{ from = '08:00', iops = '40 IO/s', response_time = '35ms' }]".to_owned(),
+                "1:22: number 1 of `contract` of the export: nothing follows it, so that it holds all day whenever it begins: \
+                 say until when, or leave the time out",
+            ),
+            (list("from = '08:00', ", ""), "3:1: number 2 of `contract` of the export needs `from`"),
+            (
+                list("from = '08:00', ", "from = '8 pm', "),
+                "3:10: `from`: `8 pm` is no time of day; write for example `08:00`, which is UTC, or `08:00+02:00`",
+            ),
+            (
+                list("from = '08:00', ", "from = '08:00Z', "),
+                "3:10: number 2 of `contract` of the export: another one begins at 08:00, too",
+            ),
+            (
+                list("from = '08:00', until = '20:30', ", "from = '20:00', "),
+                "2:27: number 1 of `contract` of the export: it goes on until 20:30, and the next one begins at 20:00",
+            ),
+            (
+                list("from = '08:00', until = '08:00', ", "from = '20:00', "),
+                "2:27: number 1 of `contract` of the export: it ends when it begins",
+            ),
+            (
+                list("from = '08:00', ", "from = '20:00', size = '0B', "),
+                "3:26: `size` must be more than nothing",
+            ),
+            (
+                "contract = { from = '08:00', iops = '40 IO/s', response_time = '35ms' }".to_owned(),
+                "1:14: a time is said in a list of requirements",
+            ),
+        ] {
+            let (_, findings) = read_list(&text);
+            assert_eq!(findings, [expected], "{text}");
+        }
+        let many: String =
+            (0..97).map(|_| "{ from = '08:00', iops = '1 IO/s', response_time = '1s' },").collect();
+        assert_eq!(
+            read_list(&format!("contract = [{many}]")).1,
+            ["1:12: `contract` has 97 entries, and at most 96"]
+        );
+    }
 
     fn read_text(text: &str) -> (Option<Given>, Vec<Finding>) {
         let mut report = Report::new("test", text);

@@ -3,7 +3,7 @@
 //! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which words it
 //! is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim` scenarios. What both
 //! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`] of a resource, how it [`release`]s requests, and
-//! the [`contract`] of a consumer, which have the same keys wherever they are written.
+//! the [`contract`] of a consumer, which have the same keys wherever they are written, and what holds when ([`daily`]).
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod contract;
+pub mod daily;
 mod finding;
 pub mod goal;
 pub mod law;

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod daily;
 mod name;
 mod parse;
 mod quantity;
@@ -17,6 +18,7 @@ mod rate;
 pub mod text;
 mod time;
 
+pub use daily::{Daily, DailyError, ParseTimeOfDayError, Period, TimeOfDay};
 pub use name::{ConsumerName, HostName, NameError, ResourceName};
 pub use parse::ParseUnitError;
 pub use quantity::{Bytes, Shares, Window};

@@ -1,10 +1,19 @@
 //! Decisions about contracts, as documents: the same for the command line and over HTTP.
 
 pub(crate) mod api;
+mod beforehand;
+mod measuring;
+mod standing;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
-use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, TimeOfDay};
+
+pub use api::Model;
+pub use beforehand::Beforehand;
+pub(crate) use measuring::{Judged as MeasuredSet, begin};
+pub use standing::{Basis, ContractsStatus, PoolContracts};
+pub(crate) use standing::{Change, Standing, apply};
 
 /// What was asked, what was found, and how it was measured.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +46,43 @@ pub struct Document<'a> {
     tenants: Vec<Tenant<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<Instead<'a>>,
+}
+
+/// The JSON document about requirements that change over the day.
+#[derive(Debug, Serialize)]
+pub struct Day<'a> {
+    /// At all times.
+    admitted: bool,
+    periods: Vec<Part<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Part<'a> {
+    /// In UTC.
+    #[serde(serialize_with = "as_text")]
+    from: TimeOfDay,
+    #[serde(serialize_with = "as_text")]
+    until: TimeOfDay,
+    #[serde(flatten)]
+    document: Document<'a>,
+}
+
+fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+impl<'a> Day<'a> {
+    /// Of the answers to what is asked for in each part of a day.
+    #[must_use]
+    pub fn of(answers: &[(Period, Answer<'a>)]) -> Self {
+        let parts = answers.iter().map(|(period, answer)| Part {
+            from: period.from(),
+            until: period.until(),
+            document: answer.document(),
+        });
+        let periods: Vec<_> = parts.collect();
+        Self { admitted: periods.iter().all(|part| part.document.admitted), periods }
+    }
 }
 
 #[derive(Debug, Serialize)]

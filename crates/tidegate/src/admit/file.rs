@@ -6,19 +6,26 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use tidegate_config::{Finding, Report, Section, parse};
+use tidegate_config::{Finding, Given, Report, Section, daily, parse};
 use tidegate_device::DeviceConfig;
 use tidegate_place::{Demand, DemandError, Demands, LEAST_RATE};
 use tidegate_sched::Discipline;
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_sim::scenario::{Host, Sizes, device};
-use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Shares};
+use tidegate_units::{Bytes, ConsumerName, Daily, Iops, Latency, Period, Shares};
 
 use crate::failure::Failure;
 
 const ROOT_KEYS: &[&str] = &["storage", "tenant"];
 const STORAGE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "depth", "scheduler"];
-const TENANT_KEYS: &[&str] = &["iops", "size", "deviation", "response_time", "read", "weight"];
+const TENANT_KEYS: &[&str] =
+    &["iops", "size", "deviation", "response_time", "read", "weight", "requirements"];
+/// What may differ over the day; a weight is the scheduler's, and does not.
+const REQUIREMENT_KEYS: &[&str] =
+    &["iops", "size", "deviation", "response_time", "read", daily::KEYS[0], daily::KEYS[1]];
+
+/// What a requirement consists of, with an example of each.
+const NEEDED: [(&str, &str); 3] = [("iops", "40"), ("size", "\"4KiB\""), ("response_time", "\"35ms\"")];
 
 /// The longest queue at a storage, as in scenarios.
 const GREATEST_DEPTH: u64 = 1_024;
@@ -28,16 +35,28 @@ const LARGEST: u64 = 1024 * 1024;
 
 /// What a file says.
 pub(crate) struct File {
-    /// What the tenants ask for; `None` where the file has no tenants.
-    pub(crate) contracts: Option<Demands>,
-    /// What they send, in the same order.
-    pub(crate) loads: Vec<Load>,
+    /// The requirements that hold together, in the order of the day; none where the file has no tenants. At times at which nobody has
+    /// one, nothing is asked for.
+    pub(crate) sets: Vec<Set>,
     /// The storage's model, and what stands before it.
     storage: Option<Storage>,
     name: String,
     text: String,
-    /// Where each tenant's response time is written, and where all of them begin.
-    places: Places,
+    /// Where the tenants begin.
+    tenants: Range<usize>,
+}
+
+/// Requirements that hold together.
+#[derive(Debug)]
+pub(crate) struct Set {
+    /// When.
+    pub(crate) period: Period,
+    /// What the tenants ask for.
+    pub(crate) contracts: Demands,
+    /// What they send, in the same order.
+    pub(crate) loads: Vec<Load>,
+    /// Where each tenant's response time is written.
+    places: HashMap<ConsumerName, Range<usize>>,
 }
 
 struct Storage {
@@ -46,10 +65,13 @@ struct Storage {
     discipline: Discipline,
 }
 
-#[derive(Default)]
-struct Places {
-    response_times: HashMap<ConsumerName, Range<usize>>,
-    tenants: Range<usize>,
+/// One requirement of a tenant.
+#[derive(Debug, Clone)]
+struct Requirement {
+    demand: Demand,
+    load: Load,
+    /// Where its response time is written.
+    place: Range<usize>,
 }
 
 impl File {
@@ -71,25 +93,43 @@ impl File {
         let read = parse(&text, &mut report).map(|document| {
             let root = Section::new(&document, 0..0, "the document".to_owned(), ROOT_KEYS, &mut report);
             let storage = storage(&root, &mut report);
-            let (tenants, places) = tenants(&root, &mut report);
-            (storage, tenants, places)
+            let tenants = tenants(&root, &mut report);
+            (storage, tenants, root.key_span("tenant").unwrap_or(0..0))
         });
         match read {
-            Some((storage, tenants, places)) if !report.has_errors() => {
-                let (contracts, loads): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
-                // Each was checked where it is written; that there are none is for the reader's user to say.
-                let contracts = Demands::new(contracts).ok();
-                Ok(Self { contracts, loads, storage, name, text, places })
+            Some((storage, requirements, tenants)) if !report.has_errors() => {
+                Ok(Self { sets: sets(&requirements), storage, name, text, tenants })
             }
             _ => Err(report.into_findings()),
         }
     }
 
-    /// The tenants' load on the storage's model.
+    /// The requirements of a file in which they are the same all day; `None` where it has no tenants.
+    ///
+    /// # Errors
+    /// Where they change.
+    pub(crate) fn only_set(&self) -> Result<Option<&Set>, Failure> {
+        match &self.sets[..] {
+            [] => Ok(None),
+            [set] if set.period.is_whole() => Ok(Some(set)),
+            _ => {
+                let mut report = Report::new(&self.name, &self.text);
+                let help = "give each tenant one `iops`, `size` and `response_time`, of the time of day that matters";
+                report.error_with_help(
+                    &self.tenants,
+                    "a profile is of one mixture, and these change over the day",
+                    help,
+                );
+                Err(Failure::InvalidContracts(report.into_findings()))
+            }
+        }
+    }
+
+    /// Load on the storage's model.
     ///
     /// # Errors
     /// When the file does not say what the storage is.
-    pub(crate) fn offer(&self) -> Result<Offer, Failure> {
+    pub(crate) fn offer(&self, loads: Vec<Load>) -> Result<Offer, Failure> {
         let Some(Storage { device, depth, discipline }) = &self.storage else {
             let mut report = Report::new(&self.name, &self.text);
             let help =
@@ -97,7 +137,7 @@ impl File {
             report.error_with_help(&(0..0), "the document needs `storage`", help);
             return Err(Failure::InvalidContracts(report.into_findings()));
         };
-        let mut offer = Offer::new(device.clone(), self.loads.clone());
+        let mut offer = Offer::new(device.clone(), loads);
         (offer.host.depth, offer.host.discipline) = (*depth, *discipline);
         Ok(offer)
     }
@@ -106,10 +146,10 @@ impl File {
     ///
     /// # Errors
     /// Each tenant that writes, or whose requests differ in size.
-    pub(crate) fn check_live(&self) -> Result<(), Failure> {
+    pub(crate) fn check_live(&self, set: &Set) -> Result<(), Failure> {
         let mut report = Report::new(&self.name, &self.text);
-        for load in &self.loads {
-            let place = self.places.response_times.get(&load.name).unwrap_or(&self.places.tenants);
+        for load in &set.loads {
+            let place = set.places.get(&load.name).unwrap_or(&self.tenants);
             let name = &load.name;
             if load.reads < 1.0 {
                 let help = "ask a model of it";
@@ -129,13 +169,29 @@ impl File {
         if report.has_errors() { Err(Failure::InvalidContracts(report.into_findings())) } else { Ok(()) }
     }
 
-    /// What the storage cannot do at all, where it is written.
-    pub(crate) fn impossible(&self, error: &DemandError) -> Finding {
-        let place = error.tenant().and_then(|name| self.places.response_times.get(name));
+    /// What these tenants' storage cannot do at all, where it is written.
+    pub(crate) fn impossible(&self, error: &DemandError, set: Option<&Set>) -> Finding {
+        let place = error.tenant().and_then(|name| set?.places.get(name));
+        let when = set.map_or(Period::DAY, |set| set.period);
+        let message = if when.is_whole() { error.to_string() } else { format!("{when}: {error}") };
         let mut report = Report::new(&self.name, &self.text);
-        report.error(place.unwrap_or(&self.places.tenants), error.to_string());
+        report.error(place.unwrap_or(&self.tenants), message);
         report.into_findings().swap_remove(0)
     }
+}
+
+/// What holds together, whenever that changes.
+fn sets(tenants: &[Daily<Requirement>]) -> Vec<Set> {
+    let periods = Period::between(tenants.iter().flat_map(Daily::changes).collect());
+    let sets = periods.into_iter().filter_map(|period| {
+        let holding: Vec<_> = tenants.iter().filter_map(|tenant| tenant.at(period.from())).collect();
+        let of = |requirement: &&Requirement| requirement.demand.clone();
+        // Each was checked where it is written; that there are none is for the reader's user to say.
+        let contracts = Demands::new(holding.iter().map(of).collect()).ok()?;
+        let places = holding.iter().map(|one| (one.demand.name.clone(), one.place.clone())).collect();
+        Some(Set { period, contracts, loads: holding.iter().map(|one| one.load.clone()).collect(), places })
+    });
+    sets.collect()
 }
 
 fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<Storage> {
@@ -149,70 +205,115 @@ fn storage(root: &Section<'_>, report: &mut Report<'_>) -> Option<Storage> {
     Some(Storage { device: device(&table, report)?, depth, discipline })
 }
 
-fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<(Demand, Load)>, Places) {
+fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> Vec<Daily<Requirement>> {
     let mut tenants = Vec::new();
-    let mut places = Places { tenants: root.key_span("tenant").unwrap_or(0..0), ..Places::default() };
     for (name, table) in root.named_tables("tenant", TENANT_KEYS, report).unwrap_or_default() {
         let read = ConsumerName::new(name.value)
             .map_err(|error| report.error(&name.span, format!("a tenant's name: {error}")));
         let Ok(name) = read else { continue };
-        if let Some(place) = table.value("response_time") {
-            places.response_times.insert(name.clone(), place.span());
-        }
-        tenants.extend(tenant(name, &table, report));
+        tenants.extend(tenant(&name, &table, report));
     }
-    (tenants, places)
+    tenants
 }
 
-fn tenant(name: ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<(Demand, Load)> {
-    for (key, example) in [("iops", "40"), ("size", "\"4KiB\""), ("response_time", "\"35ms\"")] {
-        if !table.has(key) {
-            table.missing(key, example, report);
-        }
-    }
-    let iops = table.number("iops", report);
-    let size = table.parsed::<Bytes>("size", report);
-    let deviation = table.parsed::<Bytes>("deviation", report);
-    let response_time = table.parsed::<Latency>("response_time", report);
-    let reads = table.number("read", report);
-    if let Some(reads) = reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {
-        report.error(&reads.span, "`read` is the part of the requests that read, 0 to 1");
-    }
+/// What a tenant asks for all day, or what its requirements say, with what it says itself where they do not.
+fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
     let least = u64::from(Shares::MIN.get())..=u64::from(Shares::MAX.get());
     let weight = table.whole("weight", least, report).and_then(|weight| Shares::new(weight.value as u32));
-    let (iops, size, response_time) = (iops?, size?, response_time?);
-    if iops.value < LEAST_RATE {
-        // The number as it is written: a rate is never negative, and would not show it.
-        let message = format!("`iops` must be at least {LEAST_RATE}, this is {}", iops.value);
-        report.error(&iops.span, message);
-        return None;
-    }
-    let contract = Demand {
-        name: name.clone(),
-        iops: Iops::new(iops.value),
-        size: size.value,
-        response_time: response_time.value,
+    let weight = weight.unwrap_or_default();
+    let Some(list) = table.value("requirements") else {
+        for (key, example) in NEEDED.into_iter().filter(|(key, _)| !table.has(key)) {
+            table.missing(key, example, report);
+        }
+        return Terms::read(table, report).check(name, weight, report).map(Daily::always);
     };
-    if let Err(error) = contract.check() {
-        let place = match error {
-            DemandError::ResponseTime(_) => response_time.span,
-            _ => size.span,
-        };
-        report.error(&place, error.to_string());
-        return None;
+    let own = Terms::read(table, report);
+    let entries = table.tables("requirements", REQUIREMENT_KEYS, report);
+    let read = entries.iter().map(|entry| {
+        for (key, example) in NEEDED.into_iter().filter(|(key, _)| !table.has(key) && !entry.has(key)) {
+            entry.missing(key, example, report);
+        }
+        (entry, Terms::read(entry, report).or(own.clone()).check(name, weight, report))
+    });
+    let read = read.collect();
+    // Something else is reported already.
+    list.get_ref().as_array()?;
+    daily::read(Given { value: "requirements", span: list.span() }, read, report)
+}
+
+/// What is asked for, as far as it is said and can be read.
+#[derive(Clone, Default)]
+struct Terms {
+    iops: Option<Given<f64>>,
+    size: Option<Given<Bytes>>,
+    deviation: Option<Given<Bytes>>,
+    response_time: Option<Given<Latency>>,
+    reads: Option<Given<f64>>,
+}
+
+impl Terms {
+    fn read(table: &Section<'_>, report: &mut Report<'_>) -> Self {
+        Self {
+            iops: table.number("iops", report),
+            size: table.parsed("size", report),
+            deviation: table.parsed("deviation", report),
+            response_time: table.parsed("response_time", report),
+            reads: table.number("read", report),
+        }
     }
-    let mut load = Load::random_reads(name, contract.iops, contract.size);
-    if let Some(deviation) = deviation {
-        let Some(sizes) = Sizes::normal(contract.size, deviation.value) else {
-            report
-                .error(&deviation.span, "`deviation` is no more than `size`, and both are of 512 B or more");
+
+    /// With others where nothing is said.
+    fn or(self, others: Self) -> Self {
+        Self {
+            iops: self.iops.or(others.iops),
+            size: self.size.or(others.size),
+            deviation: self.deviation.or(others.deviation),
+            response_time: self.response_time.or(others.response_time),
+            reads: self.reads.or(others.reads),
+        }
+    }
+
+    /// As a contract and its load; `None` where something is missing or wrong, and the latter is then reported.
+    fn check(self, name: &ConsumerName, weight: Shares, report: &mut Report<'_>) -> Option<Requirement> {
+        if let Some(reads) = self.reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {
+            report.error(&reads.span, "`read` is the part of the requests that read, 0 to 1");
+        }
+        let (iops, size, response_time) = (self.iops?, self.size?, self.response_time?);
+        if iops.value < LEAST_RATE {
+            // The number as it is written: a rate is never negative, and would not show it.
+            let message = format!("`iops` must be at least {LEAST_RATE}, this is {}", iops.value);
+            report.error(&iops.span, message);
             return None;
+        }
+        let demand = Demand {
+            name: name.clone(),
+            iops: Iops::new(iops.value),
+            size: size.value,
+            response_time: response_time.value,
         };
-        load.sizes = sizes;
+        if let Err(error) = demand.check() {
+            let place = match error {
+                DemandError::ResponseTime(_) => response_time.span,
+                _ => size.span,
+            };
+            report.error(&place, error.to_string());
+            return None;
+        }
+        let mut load = Load::random_reads(name.clone(), demand.iops, demand.size);
+        if let Some(deviation) = self.deviation {
+            let Some(sizes) = Sizes::normal(demand.size, deviation.value) else {
+                report.error(
+                    &deviation.span,
+                    "`deviation` is no more than `size`, and both are of 512 B or more",
+                );
+                return None;
+            };
+            load.sizes = sizes;
+        }
+        load.reads = self.reads.map_or(1.0, |reads| reads.value);
+        load.shares = weight;
+        Some(Requirement { demand, load, place: response_time.span })
     }
-    load.reads = reads.map_or(1.0, |reads| reads.value);
-    load.shares = weight.unwrap_or_default();
-    Some((contract, load))
 }
 
 #[cfg(test)]
@@ -262,19 +363,88 @@ read = 0.5
     #[test]
     fn every_key_is_read() {
         let file = read(LEE).unwrap_or_else(|findings| panic!("{findings:?}"));
-        let contracts = file.contracts.as_ref().unwrap();
-        assert_eq!(contracts.total(), Iops::new(60.5));
-        assert_eq!(contracts.as_slice()[1].response_time, Latency::from_millis(38));
-        let offer = file.offer().unwrap_or_else(|failure| panic!("{failure}"));
-        assert_eq!((offer.host.depth, &offer.loads), (4, &file.loads));
-        let [first, second] = &file.loads[..] else { panic!("two loads") };
+        let [set] = &file.sets[..] else { panic!("the same all day") };
+        assert_eq!(set.contracts.total(), Iops::new(60.5));
+        assert_eq!(set.contracts.as_slice()[1].response_time, Latency::from_millis(38));
+        let offer = file.offer(set.loads.clone()).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((offer.host.depth, &offer.loads), (4, &set.loads));
+        let [first, second] = &set.loads[..] else { panic!("two loads") };
         assert_eq!((first.shares.get(), first.reads, &first.sizes), (200, 1.0, &Sizes::fixed(4_096)));
         assert_eq!((second.shares, second.reads, second.sizes.greatest()), (Shares::DEFAULT, 0.5, 8_192));
     }
 
     #[test]
     fn a_storage_without_tenants_is_read_as_such() {
-        assert!(read("storage = { rate = \"100 IO/s\" }").is_ok_and(|file| file.contracts.is_none()));
+        assert!(read("storage = { rate = \"100 IO/s\" }").is_ok_and(|file| file.sets.is_empty()));
+    }
+
+    /// The second tenant's, from 20:00 on, is all that changes.
+    const DAY: &str = r#"
+tenant.w1 = { iops = 40, size = "4KiB", response_time = "35ms", weight = 200 }
+[tenant.w2]
+size = "4KiB"
+response_time = "38ms"
+requirements = [
+  { from = "08:00", until = "18:00", iops = 20 },
+  { from = "20:00", iops = 5, size = "64KiB", response_time = "100ms" },
+]
+"#;
+
+    #[test]
+    fn what_holds_together_is_one_set_for_each_change() {
+        let file = read(DAY).unwrap_or_else(|findings| panic!("{findings:?}"));
+        let said = file.sets.iter().map(|set| {
+            let of = |one: &Demand| format!("{} {} {} {}", one.name, one.iops, one.size, one.response_time);
+            let said: Vec<_> = set.contracts.as_slice().iter().map(of).collect();
+            format!("{}: {}", set.period, said.join(", "))
+        });
+        assert_eq!(
+            said.collect::<Vec<_>>(),
+            [
+                "from 08:00 until 18:00: w1 40 IO/s 4 KiB 35.0ms, w2 20 IO/s 4 KiB 38.0ms",
+                "from 18:00 until 20:00: w1 40 IO/s 4 KiB 35.0ms",
+                "from 20:00 until 08:00: w1 40 IO/s 4 KiB 35.0ms, w2 5 IO/s 64 KiB 100ms",
+            ]
+        );
+        assert_eq!(file.sets[2].loads[1].sizes, Sizes::fixed(65_536));
+        assert!(file.only_set().is_err(), "there is no profile of several mixtures");
+        let Ok(only_in_the_day) = read(
+            "tenant.w.requirements = [{ from = '08:00', until = '18:00', iops = 1, size = '4KiB', response_time = '1s' }]",
+        ) else {
+            panic!("it is right")
+        };
+        let [set] = &only_in_the_day.sets[..] else { panic!("nothing is asked for at night") };
+        assert_eq!(set.period.to_string(), "from 08:00 until 18:00");
+    }
+
+    #[test]
+    fn requirements_that_are_wrong_are_found_where_they_are_written() {
+        for (from, to, expected) in [
+            ("iops = 20", "iops = 0", "7:45: `iops` must be at least 0.01, this is 0"),
+            ("iops = 20", "", "7:3: number 1 of `requirements` of tenant `w2` needs `iops`"),
+            (
+                "response_time = \"38ms\"",
+                "",
+                "7:3: number 1 of `requirements` of tenant `w2` needs `response_time`",
+            ),
+            (
+                "18:00",
+                "20:01",
+                "7:30: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one begins at 20:00",
+            ),
+            (
+                "iops = 5",
+                "weight = 5",
+                "8:22: unknown key `weight` in number 2 of `requirements` of tenant `w2`",
+            ),
+        ] {
+            let found = read(&DAY.replacen(from, to, 1)).err().unwrap_or_default();
+            assert!(found.contains(&expected.to_owned()), "{to}: {found:?}");
+        }
+        assert_eq!(
+            read("tenant.w = { requirements = 'all' }").err().unwrap_or_default(),
+            ["1:29: `requirements` must be a list of tables, this is a text"]
+        );
     }
 
     #[test]
@@ -307,7 +477,7 @@ read = 0.5
         let unsaid =
             read(LEE.split_once("[tenant").map(|(_, tenants)| format!("[tenant{tenants}")).unwrap().as_str());
         let Err(Failure::InvalidContracts(findings)) =
-            unsaid.unwrap_or_else(|findings| panic!("{findings:?}")).offer()
+            unsaid.unwrap_or_else(|findings| panic!("{findings:?}")).offer(Vec::new())
         else {
             panic!("nobody said what the storage is")
         };
@@ -317,7 +487,9 @@ read = 0.5
     #[test]
     fn live_storage_is_only_read_and_in_one_size() {
         let Ok(file) = read(LEE) else { panic!("it is right") };
-        let Err(Failure::InvalidContracts(findings)) = file.check_live() else { panic!("w2 writes") };
+        let Err(Failure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else {
+            panic!("w2 writes")
+        };
         let said: Vec<_> = findings.iter().map(|f| (f.line(), f.message())).collect();
         assert_eq!(
             said,
@@ -327,7 +499,7 @@ read = 0.5
             ]
         );
         let plain = LEE.replace("deviation = \"1KiB\"", "").replace("read = 0.5", "");
-        assert!(read(&plain).is_ok_and(|file| file.check_live().is_ok()));
+        assert!(read(&plain).is_ok_and(|file| file.check_live(&file.sets[0]).is_ok()));
     }
 
     #[test]
@@ -335,9 +507,10 @@ read = 0.5
         let Ok(file) = read(LEE) else { panic!("it is right") };
         let name = ConsumerName::new("w2").unwrap();
         let (asked, alone) = (Latency::from_millis(38), Latency::from_millis(40));
-        let finding = file.impossible(&DemandError::BelowService { name, asked, alone });
+        let finding = file.impossible(&DemandError::BelowService { name, asked, alone }, file.sets.first());
         assert_eq!((finding.line(), finding.column()), (16, 17));
-        let finding = file.impossible(&DemandError::AboveCapacity { asked: 60.5, capacity: 60.0 });
+        let finding =
+            file.impossible(&DemandError::AboveCapacity { asked: 60.5, capacity: 60.0 }, file.sets.first());
         assert_eq!(finding.line(), 6);
     }
 }

@@ -8,15 +8,17 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use tidegate_agent::admission::Answer;
+use serde::Serialize;
+use tidegate_agent::admission::{Answer, Day};
 use tidegate_load::Target;
-use tidegate_place::{AdmissionRule, DemandError, WrongCount, decide};
+use tidegate_place::{AdmissionRule, Decided, DemandError, WrongCount, decide};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
+use tidegate_units::{Iops, Period};
 
 use crate::failure::Failure;
 use crate::live::{LiveError, Loading, Tenant};
-use file::File;
+use file::{File, Set};
 use measuring::Measuring;
 use output::Said;
 
@@ -24,7 +26,7 @@ use output::Said;
 ///
 /// Offers the load of all of them together to a model of the storage, and compares: each tenant is promised 1.2 times the
 /// 95th percentile of its response times, and all are admitted when no contract asks for less. When one does, it says what
-/// could be admitted instead.
+/// could be admitted instead. Where requirements change over the day, everything that holds together at some time is judged.
 ///
 /// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it takes to send
 /// --requests of them: once, and after a refusal a few times more slowly. It sends nothing when somebody else uses the pool, stops
@@ -116,13 +118,8 @@ pub(crate) enum AdmitError {
     #[error("{0}")]
     Impossible(String),
     /// The verdict, which was printed.
-    #[error("refused: {} not be kept, of {all}", counted(*.broken))]
-    Refused {
-        /// How many contracts cannot be kept.
-        broken: usize,
-        /// How many there are.
-        all: usize,
-    },
+    #[error("refused: {0}")]
+    Refused(String),
 }
 
 fn counted(contracts: usize) -> String {
@@ -131,20 +128,72 @@ fn counted(contracts: usize) -> String {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let file = File::read(&args.config)?;
-    let Some(contracts) = &file.contracts else {
-        let finding = file.impossible(&DemandError::Nobody);
+    if file.sets.is_empty() {
+        let finding = file.impossible(&DemandError::Nobody, None);
         return Err(Failure::InvalidContracts(vec![finding]));
-    };
+    }
     let rule = AdmissionRule::default();
+    let arrivals = args.effort.arrivals_name();
+    let mut all: Vec<(&Set, Found)> = Vec::new();
+    for set in &file.sets {
+        // The same requirements at another time of day are the same question.
+        let known =
+            all.iter().find(|(other, _)| other.contracts == set.contracts && other.loads == set.loads);
+        let found = match known {
+            Some((_, found)) => found.clone(),
+            None => find(args, &file, set, &rule)?,
+        };
+        all.push((set, found));
+    }
+    let answers = all.iter().map(|(set, found)| {
+        let Found { capacity, decided, seeds, .. } = found;
+        let (contracts, capacity, arrivals) = (&set.contracts, *capacity, arrivals.as_str());
+        (set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, seeds })
+    });
+    let answers: Vec<_> = answers.collect();
+    let mut out = io::stdout();
+    match &answers[..] {
+        [(period, answer)] if period.is_whole() => {
+            if args.json {
+                print_json(&answer.document())?;
+            } else {
+                let Found { how, nothing, .. } = &all[0].1;
+                write!(out, "{}", Said { answer: *answer, how: how.clone(), nothing })?;
+            }
+        }
+        _ if args.json => print_json(&Day::of(&answers))?,
+        _ => {
+            for ((period, answer), (_, Found { how, nothing, .. })) in answers.iter().zip(&all) {
+                writeln!(out, "{period} (UTC): {}", Said { answer: *answer, how: how.clone(), nothing })?;
+            }
+        }
+    }
+    let broken = answers.iter().filter_map(|(period, answer)| refusal(*period, answer));
+    let broken: Vec<_> = broken.collect();
+    if broken.is_empty() { Ok(()) } else { Err(AdmitError::Refused(broken.join("; ")).into()) }
+}
+
+/// What was found of requirements that hold together, and how.
+#[derive(Clone)]
+struct Found {
+    capacity: Option<Iops>,
+    decided: Decided,
+    seeds: Vec<u64>,
+    how: String,
+    nothing: &'static str,
+}
+
+fn find(args: &Args, file: &File, set: &Set, rule: &AdmissionRule) -> Result<Found, Failure> {
+    let contracts = &set.contracts;
     let mut measuring = match &args.live {
         None => {
-            let mut offer = file.offer()?;
+            let mut offer = file.offer(set.loads.clone())?;
             offer.quantile = rule.quantile();
             args.effort.apply(&mut offer);
             Measuring::Model(Box::new(offer))
         }
         Some(target) => {
-            file.check_live()?;
+            file.check_live(set)?;
             let tenants = contracts.as_slice().iter().map(|contract| Tenant {
                 name: contract.name.clone(),
                 rate: contract.iops,
@@ -156,30 +205,36 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let ability = measuring.ability()?;
-    contracts.check(&ability).map_err(|error| AdmitError::Impossible(file.impossible(&error).to_string()))?;
-    let decided = decide(contracts, &rule, &mut measuring)?;
-    let arrivals = args.effort.arrivals_name();
+    contracts
+        .check(&ability)
+        .map_err(|error| AdmitError::Impossible(file.impossible(&error, Some(set)).to_string()))?;
+    let decided = decide(contracts, rule, &mut measuring)?;
     let (seeds, how, nothing) = match &measuring {
         Measuring::Model(_) => (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates"),
         Measuring::Live(live) => {
             let nothing = "none of the rates that there was time to measure";
-            (vec![args.effort.seed], format!("{}, arrivals {arrivals}", live.said()), nothing)
+            (
+                vec![args.effort.seed],
+                format!("{}, arrivals {}", live.said(), args.effort.arrivals_name()),
+                nothing,
+            )
         }
     };
-    let (verdict, capacity) = (&decided.verdict, ability.capacity);
-    let answer =
-        Answer { contracts, rule: &rule, capacity, decided: &decided, arrivals: &arrivals, seeds: &seeds };
-    if args.json {
-        let mut out = io::stdout();
-        serde_json::to_writer_pretty(&mut out, &answer.document()).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        write!(io::stdout(), "{}", Said { answer, how, nothing })?;
-    }
-    match verdict.tenants().iter().filter(|tenant| !tenant.is_kept()).count() {
-        0 => Ok(()),
-        broken => Err(AdmitError::Refused { broken, all: contracts.as_slice().len() }.into()),
-    }
+    Ok(Found { capacity: ability.capacity, decided, seeds, how, nothing })
+}
+
+fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+/// What is refused of contracts that hold together; `None` where they are admitted.
+fn refusal(period: Period, answer: &Answer<'_>) -> Option<String> {
+    let broken = answer.tenants().filter(|(_, judged)| !judged.is_kept()).count();
+    let all = answer.contracts.as_slice().len();
+    let when = if period.is_whole() { String::new() } else { format!("{period} ") };
+    (broken > 0).then(|| format!("{when}{} not be kept, of {all}", counted(broken)))
 }
 
 impl From<Unmeasured> for AdmitError {

@@ -13,7 +13,7 @@ use tidegate_sim::offer::{Load, Offer};
 use tidegate_units::{Bytes, ConsumerName, Iops};
 
 use super::{Args, page, show};
-use crate::admit::file::File;
+use crate::admit::file::{File, Set};
 use crate::columns::{heading, write_rows};
 use crate::failure::Failure;
 use crate::live::{LiveError, Tenant};
@@ -125,15 +125,15 @@ pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<I
                 return Err(Failure::Usage(format!("{unknown}; and no file `{model}`")));
             }
             let file = File::read(path)?;
-            if let Some(contracts) = &file.contracts {
+            if let Some(Set { contracts, loads, .. }) = file.only_set()? {
                 if size.is_some() {
                     return Err(Failure::Usage(
                         "the contracts of the file say the sizes: leave out --size".to_owned(),
                     ));
                 }
-                return Ok((file.offer()?, Some(contracts.total())));
+                return Ok((file.offer(loads.clone())?, Some(contracts.total())));
             }
-            file.offer()?
+            file.offer(Vec::new())?
         }
     };
     // Any rate: what is measured are parts of the capacity.

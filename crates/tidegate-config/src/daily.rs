@@ -1,0 +1,72 @@
+//! When something holds, where several hold one after the other: the keys `from` and `until` of the tables in a list.
+
+use tidegate_units::{Daily, DailyError, TimeOfDay};
+
+use crate::finding::Report;
+use crate::section::{Given, Section};
+
+/// The keys of each.
+pub const KEYS: &[&str] = &["from", "until"];
+
+/// More changes a day than one in a quarter of an hour are not what somebody agreed on.
+const MOST: usize = 96;
+
+/// When a table of a list holds: `from` a time, and `until` another, where it does not last until the next one begins. `None` where it is
+/// wrong or missing, which is then reported.
+fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Option<TimeOfDay>)> {
+    if !table.has("from") {
+        table.missing("from", "\"08:00\"", report);
+    }
+    let from = table.parsed::<TimeOfDay>("from", report);
+    let until = table.parsed::<TimeOfDay>("until", report);
+    if table.has("until") && until.is_none() {
+        return None;
+    }
+    Some((from?.value, until.map(|given| given.value)))
+}
+
+/// What holds when, of the tables in a list and what was read of each. `None` when a time is wrong or missing, two tables hold at once, or
+/// something was not read: all of which is then reported.
+pub fn read<T>(
+    list: Given<&str>,
+    tables: Vec<(&Section<'_>, Option<T>)>,
+    report: &mut Report<'_>,
+) -> Option<Daily<T>> {
+    if tables.len() > MOST {
+        report
+            .error(&list.span, format!("`{}` has {} entries, and at most {MOST}", list.value, tables.len()));
+        return None;
+    }
+    let whole = tables.len();
+    let mut places = Vec::new();
+    let mut parts = Vec::new();
+    for (table, value) in tables {
+        let times = times(table, report);
+        if let (Some((from, until)), Some(value)) = (times, value) {
+            places.push(table);
+            parts.push((from, until, value));
+        }
+    }
+    // Of those that are right, whatever is wrong with others.
+    let complete = parts.len() == whole;
+    if !complete && parts.len() < 2 {
+        return None;
+    }
+    match Daily::new(parts) {
+        Ok(daily) => Some(daily).filter(|_| complete),
+        Err(error) => {
+            let table = places.get(error.part());
+            let key = match error {
+                DailyError::Empty { .. } | DailyError::Overlap { .. } => "until",
+                DailyError::Never | DailyError::Twice { .. } | DailyError::Alone => "from",
+            };
+            let place = table.map_or(list.span, |table| match table.value(key) {
+                Some(value) => value.span(),
+                None => table.span().clone(),
+            });
+            let what = table.map_or_else(|| format!("`{}`", list.value), |table| table.what().to_owned());
+            report.error(&place, format!("{what}: {error}"));
+            None
+        }
+    }
+}
