@@ -229,8 +229,11 @@ impl Mover {
                     return Ok((tries.carried(granted.node, seconds, &meter), digest));
                 }
                 Err(attempt) => {
+                    // The broker first: others need not try there now.
+                    let failed =
+                        tries.failed(self, attempt, &reservation.id, granted.node.clone(), watch).await;
                     self.clean_up(&granted).await;
-                    tries.failed(self, attempt, &reservation.id, granted.node, watch).await?;
+                    failed?;
                 }
             }
         }
