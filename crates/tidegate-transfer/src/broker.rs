@@ -52,7 +52,9 @@ pub enum BrokerError {
     #[error("an object `{0}` is being written: choose another name, or wait until that has ended")]
     BeingWritten(ObjectName),
     /// It has ended, or was never known.
-    #[error("no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew")]
+    #[error(
+        "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
+    )]
     Gone,
     /// Something else was written than was asked for.
     #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
@@ -136,7 +138,11 @@ impl Broker {
     ///
     /// # Errors
     /// When the configuration contradicts itself.
-    pub fn new(config: &BrokerConfig, catalogue: Catalogue, now: Instant) -> Result<Self, PlacementConfigError> {
+    pub fn new(
+        config: &BrokerConfig,
+        catalogue: Catalogue,
+        now: Instant,
+    ) -> Result<Self, PlacementConfigError> {
         let plans: BTreeMap<_, _> =
             config.nodes.iter().map(|plan| (plan.config.name.clone(), plan.clone())).collect();
         let nodes = config.nodes.iter().map(|plan| {
@@ -245,9 +251,8 @@ impl Broker {
 
     /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be written to.
     fn check(&self, wish: &Wish) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
-        let known = |name: &ObjectName| {
-            self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()))
-        };
+        let known =
+            |name: &ObjectName| self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()));
         let holders = |object: &Object| -> Vec<ResourceName> {
             let nodes = object.replicas.iter().map(|replica| replica.node.clone());
             nodes.filter(|node| self.plans.contains_key(node)).collect()
@@ -437,9 +442,14 @@ impl Broker {
             .filter(|(_, transfer)| silent(transfer))
             .map(|(id, _)| id.clone())
             .collect();
+        // All of them first: who waits and is dead must not be granted what another leaves.
         for id in dead {
             tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");
-            self.end(now, &id, false)?;
+            let was_granted = self.under_way.get(&id).is_some_and(|transfer| transfer.granted.is_some());
+            self.forget(now, &id);
+            if was_granted {
+                self.catalogue.ended(&id)?;
+            }
         }
         self.step(now)
     }
@@ -480,7 +490,8 @@ impl Broker {
     }
 
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
-        let known = self.ids.get(&grant.ticket).and_then(|id| Some((id.clone(), self.under_way.get_mut(id)?)));
+        let known =
+            self.ids.get(&grant.ticket).and_then(|id| Some((id.clone(), self.under_way.get_mut(id)?)));
         let (Some((id, transfer)), Some(plan)) = (known, self.plans.get(&grant.node)) else {
             self.placement.ended(now, grant.ticket);
             return Ok(());

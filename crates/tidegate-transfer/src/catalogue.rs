@@ -369,7 +369,8 @@ fn read(path: &Path, journal: &mut File) -> Result<(Known, usize, u64), Catalogu
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        let length = io::Read::take(&mut input, LONGEST_LINE as u64).read_until(b'\n', &mut bytes).map_err(at)?;
+        let length =
+            io::Read::take(&mut input, LONGEST_LINE as u64).read_until(b'\n', &mut bytes).map_err(at)?;
         if length == 0 {
             return Ok((known, lines, whole));
         }
@@ -432,19 +433,24 @@ mod tests {
         let mut acknowledged = Vec::new();
         {
             let mut catalogue = Catalogue::open(folder.path()).unwrap();
-            for number in 0..5 {
+            for number in 0..3 {
                 catalogue.began(begun(&number.to_string())).unwrap();
-                catalogue.stored(New { ends: Some(number.to_string()), ..new(&format!("o{number}"), "a") }).unwrap();
+                catalogue
+                    .stored(New { ends: Some(number.to_string()), ..new(&format!("o{number}"), "a") })
+                    .unwrap();
                 acknowledged.push((fs::metadata(&path).unwrap().len(), number + 1));
             }
         }
         let whole = fs::read(&path).unwrap();
         for length in 0..=whole.len() {
-            for garbage in [&b""[..], b"\0\0\0\0", b"00000000 {}\n"] {
+            // Each opening flushes to the disk: the other ends are tried at some places only.
+            let ends = [&b""[..], b"\0\0\0\0", b"00000000 {}\n"];
+            for garbage in if length % 16 == 0 { &ends[..] } else { &ends[..1] } {
                 let mut torn = whole[..length].to_vec();
                 torn.extend_from_slice(garbage);
                 fs::write(&path, &torn).unwrap();
-                let expected = acknowledged.iter().rfind(|(end, _)| *end <= length as u64).map_or(0, |(_, n)| *n);
+                let expected =
+                    acknowledged.iter().rfind(|(end, _)| *end <= length as u64).map_or(0, |(_, n)| *n);
                 let mut catalogue = Catalogue::open(folder.path()).unwrap();
                 assert_eq!(names(&catalogue).len(), expected, "cut at {length}");
                 // And it can be gone on with.

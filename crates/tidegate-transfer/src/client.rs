@@ -233,7 +233,9 @@ impl Client {
         }
         match serde_json::from_slice(&body) {
             Ok(problem) => Err(AskError::Refused(problem)),
-            Err(_) if status == StatusCode::PAYLOAD_TOO_LARGE => Err(self.no_broker(&"the question is too large")),
+            Err(_) if status == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(self.no_broker(&"the question is too large"))
+            }
             Err(_) => Err(self.no_broker(&status)),
         }
     }

@@ -16,17 +16,8 @@ use crate::store::Place;
 
 const ROOT_KEYS: &[&str] =
     &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
-const NODE_KEYS: &[&str] = &[
-    "place",
-    "availability",
-    "cost",
-    "peak",
-    "peak_read",
-    "peak_write",
-    "latency",
-    "capacity",
-    "sense",
-];
+const NODE_KEYS: &[&str] =
+    &["place", "availability", "cost", "peak", "peak_read", "peak_write", "latency", "capacity", "sense"];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -117,12 +108,11 @@ impl BrokerConfig {
     /// When anything in the text is wrong.
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
         let mut report = Report::new(name, text);
-        let config = tidegate_config::parse(text, &mut report)
-            .and_then(|document| {
-                let what = "the configuration".to_owned();
-                let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
-                read(&root, folder, &mut report)
-            });
+        let config = tidegate_config::parse(text, &mut report).and_then(|document| {
+            let what = "the configuration".to_owned();
+            let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
+            read(&root, folder, &mut report)
+        });
         let failed = report.has_errors();
         let findings = report.into_findings();
         match config {
@@ -165,7 +155,10 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     if lease < 2 * interval
         && let Some(span) = root.key_span("lease").or_else(|| root.key_span("interval"))
     {
-        report.error(&span, "`lease` must be at least twice `interval`: transfers would be taken for dead between two looks");
+        report.error(
+            &span,
+            "`lease` must be at least twice `interval`: transfers would be taken for dead between two looks",
+        );
     }
     let queue = root.whole("queue", 1..=1_000_000, report);
     let lend = root.has("lend").then(|| root.flag("lend", report));
@@ -195,7 +188,8 @@ fn policy(root: &Section<'_>, report: &mut Report<'_>) -> Policy {
     match (named, overhead) {
         (Named::Fixed(policy), None) => policy,
         (Named::Fixed(policy), Some(given)) => {
-            report.error(&given.span, "this policy has no `overhead`: static-qos, sm-r1, sm-r2 and sm-r3 have");
+            report
+                .error(&given.span, "this policy has no `overhead`: static-qos, sm-r1, sm-r2 and sm-r3 have");
             policy
         }
         (Named::Overhead(default, policy), None) => policy(default),
@@ -242,7 +236,8 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         let both = peak(&table, "peak", report);
         let (read, write) = (peak(&table, "peak_read", report), peak(&table, "peak_write", report));
         let learnt = Peak::learnt(ByteRate::ZERO);
-        let latency = table.parsed::<Latency>("latency", report).map_or(Latency::default(), |given| given.value);
+        let latency =
+            table.parsed::<Latency>("latency", report).map_or(Latency::default(), |given| given.value);
         let capacity = table.parsed::<Bytes>("capacity", report).map(|given| given.value);
         let sense = table.text("sense", report).map(|given| folder.join(given.value));
         let (Ok(name), Some(place)) = (config_name, place) else { continue };
@@ -340,7 +335,8 @@ sense = "disk"
     fn the_document_and_the_code_know_the_same_keys() {
         let document = include_str!("../../../docs/transfers.md");
         for (heading, keys) in [("### The whole", ROOT_KEYS), ("### `[node.NAME]`", NODE_KEYS)] {
-            let section = document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
+            let section =
+                document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
             let section = section.split("\n#").next().unwrap();
             let mut documented: Vec<_> =
                 section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();

@@ -202,7 +202,12 @@ impl Mover {
         let mut known: Option<Digest> = None;
         let mut carried = Vec::new();
         for copy in 0..self.settings.copies.max(1) {
-            let wish = Wish { name: Some(name.clone()), size: Some(size), replica: copy > 0, ..self.wish(Way::Write) };
+            let wish = Wish {
+                name: Some(name.clone()),
+                size: Some(size),
+                replica: copy > 0,
+                ..self.wish(Way::Write)
+            };
             let (one, digest) = self.put_one(file, wish, known, watch).await?;
             known = Some(digest);
             carried.push(one);
@@ -288,7 +293,9 @@ impl Mover {
                 Ok::<_, StoreError>(hasher.finish())
             };
             if self.beside(id, &mut back, &|_| (), hash).await?? != digest {
-                return Err(Attempt::Node("what it holds is not what was sent: the checksum differs".to_owned()));
+                return Err(Attempt::Node(
+                    "what it holds is not what was sent: the checksum differs".to_owned(),
+                ));
             }
         }
         let Some(name) = wish.name.clone() else { return Ok(digest) };
@@ -353,7 +360,11 @@ impl Mover {
                 damaged.push(granted.node.clone());
             }
             if tries.count >= tries.most {
-                return Err(MoveError::Nodes { attempts: tries.count, node: granted.node, why: why.to_owned() });
+                return Err(MoveError::Nodes {
+                    attempts: tries.count,
+                    node: granted.node,
+                    why: why.to_owned(),
+                });
             }
         };
         let (carried, size, digest) = carried;
@@ -387,11 +398,13 @@ impl Mover {
             while let Some(piece) = pieces.next().await {
                 let piece = piece?;
                 if part.length + piece.len() as u64 > size {
-                    return Err(Attempt::Node(format!("it holds more than the {size} bytes that were stored")));
+                    return Err(Attempt::Node(format!(
+                        "it holds more than the {size} bytes that were stored"
+                    )));
                 }
-                part.add(&piece).await.map_err(|source| {
-                    Attempt::Fatal(MoveError::File { path: part.path.clone(), source })
-                })?;
+                part.add(&piece)
+                    .await
+                    .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
                 moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
             }
             match part.length {

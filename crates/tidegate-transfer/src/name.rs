@@ -30,9 +30,8 @@ impl ObjectName {
     /// When it is too long, empty, or has other characters.
     pub fn new(text: &str) -> Result<Self, ObjectNameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        let right = (1..=Self::LONGEST).contains(&text.len())
-            && !text.starts_with('.')
-            && text.bytes().all(allowed);
+        let right =
+            (1..=Self::LONGEST).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed);
         // What is said of it is bounded as well.
         let shown = || text.chars().take(Self::LONGEST).collect();
         if right { Ok(Self(text.to_owned())) } else { Err(ObjectNameError(shown())) }

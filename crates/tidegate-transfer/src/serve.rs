@@ -63,7 +63,10 @@ pub enum ServeError {
 ///
 /// # Errors
 /// When it cannot begin.
-pub fn serve(config: &BrokerConfig, sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) -> Result<(), ServeError> {
+pub fn serve(
+    config: &BrokerConfig,
+    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+) -> Result<(), ServeError> {
     let catalogue = Catalogue::open(&config.state)?;
     let broker = Broker::new(config, catalogue, Instant::ZERO)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -79,8 +82,7 @@ async fn run(
     let listen = |source| ServeError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
@@ -184,7 +186,9 @@ impl Refused {
                 BrokerError::NoSize | BrokerError::NoName | BrokerError::Place(PlaceError::NoRate) => {
                     StatusCode::BAD_REQUEST
                 }
-                BrokerError::NoObject(_) | BrokerError::Place(PlaceError::Unknown(_)) => StatusCode::NOT_FOUND,
+                BrokerError::NoObject(_) | BrokerError::Place(PlaceError::Unknown(_)) => {
+                    StatusCode::NOT_FOUND
+                }
                 BrokerError::Gone => StatusCode::GONE,
                 BrokerError::BeingWritten(_)
                 | BrokerError::Otherwise { .. }

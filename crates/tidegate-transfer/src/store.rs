@@ -182,7 +182,11 @@ impl Store {
             let body = reqwest::Body::wrap_stream(pieces);
             let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
             let answer = request.send().await?;
-            return if answer.status().is_success() { Ok(()) } else { Err(StoreError::Status(answer.status())) };
+            return if answer.status().is_success() {
+                Ok(())
+            } else {
+                Err(StoreError::Status(answer.status()))
+            };
         }
         let mut upload = self.objects.put_multipart(&Key::from(key)).await?;
         let mut written = Ok(());
@@ -259,7 +263,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
         }
-        for text in ["", "/srv/a", "file://srv/a", "ftp://a/", "http://", "http://a/?b", "http://u:p@a/", "s3://b"] {
+        for text in
+            ["", "/srv/a", "file://srv/a", "ftp://a/", "http://", "http://a/?b", "http://u:p@a/", "s3://b"]
+        {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

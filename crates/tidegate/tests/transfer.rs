@@ -97,7 +97,11 @@ impl Site {
     fn ask(&self, words: &[&str]) -> Value {
         let output = self.run(words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words:?}: {said}\n{}", fs::read_to_string(self.path("log")).unwrap());
+        assert!(
+            output.status.success(),
+            "{words:?}: {said}\n{}",
+            fs::read_to_string(self.path("log")).unwrap()
+        );
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
@@ -111,9 +115,8 @@ impl Site {
     /// Transfers on all nodes, and what is reserved for them.
     fn active(&self) -> (u64, f64) {
         let nodes = self.ask(&["transfer", "nodes", "--json"]);
-        let lanes = || {
-            nodes["nodes"].as_array().unwrap().iter().flat_map(|node| [&node["read"], &node["write"]])
-        };
+        let lanes =
+            || nodes["nodes"].as_array().unwrap().iter().flat_map(|node| [&node["read"], &node["write"]]);
         let active = lanes().map(|lane| lane["active"].as_u64().unwrap()).sum();
         (active, lanes().map(|lane| lane["reserved_bps"].as_f64().unwrap()).sum())
     }
@@ -208,7 +211,11 @@ fn what_is_put_is_got_and_is_where_the_rules_say() {
     let got = site.ask(&["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"]);
     assert_eq!(got["transfers"][0]["nodes"][0], "a");
     assert!(same(&file, &site.path("back.bin")));
-    site.refused(&["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"], 1, "is there already");
+    site.refused(
+        &["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"],
+        1,
+        "is there already",
+    );
     assert_eq!(site.active().0, 0, "nothing is reserved any more");
 
     // Nothing is as good a file as any.
@@ -240,9 +247,17 @@ fn what_cannot_be_is_said() {
         (&["transfer", "put", "absent", "--rate", "1MB/s"], 1, "No such file"),
         (&["transfer", "put", "a", "--rate", "1MB/s"], 1, "only regular files"),
         (&["transfer", "get", "absent", "--rate", "1MB/s"], 1, "there is no object `absent`"),
-        (&["transfer", "put", "data.bin", "--name", "a/b", "--rate", "1MB/s"], 2, "cannot be the name of an object"),
+        (
+            &["transfer", "put", "data.bin", "--name", "a/b", "--rate", "1MB/s"],
+            2,
+            "cannot be the name of an object",
+        ),
         (&["transfer", "remove", "absent"], 1, "there is no object `absent`"),
-        (&["place", "--write", "1MB", "--rate", "1MB/s", "--except", "tape"], 1, "there is no storage node `tape`"),
+        (
+            &["place", "--write", "1MB", "--rate", "1MB/s", "--except", "tape"],
+            1,
+            "there is no storage node `tape`",
+        ),
         (&["place", "--write", "1MB", "--rate", "400MB/s"], 1, "it would wait for ever"),
         (&["place", "--write", "1MB", "--rate", "1MB/s", "--availability", "3"], 1, "availability 3 or more"),
         (
@@ -313,10 +328,8 @@ fn a_restart_of_the_broker_loses_nothing_that_it_acknowledged() {
          [node.b]\nplace = \"http://127.0.0.1:{two}/\"\npeak = \"20MB/s\""
     );
     let mut site = Site::new("policy = \"sm-r1\"\nlease = \"5s\"\ninterval = \"200ms\"", &nodes);
-    let _nginx = [
-        Nginx::start(site.folder.path(), "a", one, "4m"),
-        Nginx::start(site.folder.path(), "b", two, "4m"),
-    ];
+    let _nginx =
+        [Nginx::start(site.folder.path(), "a", one, "4m"), Nginx::start(site.folder.path(), "b", two, "4m")];
     let file = site.file("data.bin", 12_000_000);
     site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--json"]);
     // Three seconds, as fast as nginx gives it. The broker is killed in the middle, and comes back.
@@ -344,7 +357,8 @@ fn a_node_that_dies_is_left_for_another_from_where_it_stopped() {
     let mut a = Nginx::start(site.folder.path(), "a", one, "4m");
     let _b = Nginx::start(site.folder.path(), "b", two, "16m");
     let file = site.file("data.bin", 12_000_000);
-    let put = site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--copies", "2", "--verify", "--json"]);
+    let put =
+        site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--copies", "2", "--verify", "--json"]);
     assert_eq!(put["transfers"][0]["nodes"], serde_json::json!(["a", "b"]));
     let words = ["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"];
     let getting = site.command(&words).stdout(Stdio::piped()).spawn().unwrap();

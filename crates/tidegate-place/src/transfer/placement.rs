@@ -117,7 +117,9 @@ pub enum PlaceError {
     #[error("no storage node holds a replica: nothing can be read")]
     NoReplica,
     /// Those that could are excluded.
-    #[error("every storage node that could carry it is excluded: it failed there, or holds a replica already")]
+    #[error(
+        "every storage node that could carry it is excluded: it failed there, or holds a replica already"
+    )]
     Excluded,
     /// No node is of these classes.
     #[error(
@@ -518,7 +520,9 @@ impl Placement {
         if !matches!(ask.requirement, Requirement::Latency(_)) && ask.requirement.rate() == ByteRate::ZERO {
             return Err(PlaceError::NoRate);
         }
-        if let Some(unknown) = ask.replicas.iter().chain(&ask.except).find(|name| !self.nodes.contains_key(*name)) {
+        if let Some(unknown) =
+            ask.replicas.iter().chain(&ask.except).find(|name| !self.nodes.contains_key(*name))
+        {
             return Err(UnknownNode(unknown.clone()).into());
         }
         let candidates = || self.nodes.values().filter(|node| may_use(ask, node));

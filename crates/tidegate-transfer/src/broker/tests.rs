@@ -131,7 +131,11 @@ fn rates_are_what_transfers_moved_between_two_looks() {
     assert_eq!(lane(&broker).current_bps, Some(ByteRate::ZERO));
     assert_eq!(lane(&broker).moving_average_bps, Some(ByteRate::new(400_000.0)));
     let report = &broker.nodes().nodes[0];
-    assert_eq!(report.free, Some(Bytes::new(998_000_000)), "of 1 GB one object is there, and one is promised");
+    assert_eq!(
+        report.free,
+        Some(Bytes::new(998_000_000)),
+        "of 1 GB one object is there, and one is promised"
+    );
     assert_eq!((report.write.active, report.write.reserved_bps), (1, ByteRate::new(10e6)));
     // A device of which something is known is believed.
     let device = DeviceSample {
@@ -183,7 +187,10 @@ fn after_a_restart_everybody_goes_on() {
     broker.stored(at(1.0), "1", stored("x")).unwrap();
     assert_eq!(broker.object(&name("x")).unwrap().replicas[0].key, "x.1");
     broker.look(at(20.0), &BTreeMap::new()).unwrap();
-    assert!(broker.nodes().nodes.iter().all(|node| node.read.active + node.write.active == 0), "leases go on, too");
+    assert!(
+        broker.nodes().nodes.iter().all(|node| node.read.active + node.write.active == 0),
+        "leases go on, too"
+    );
 }
 
 #[derive(Debug, Clone)]

@@ -72,7 +72,8 @@ fn the_description_has_the_fields_that_there_are() {
         size,
         sha256: Some(sha256),
     };
-    let replica = wire::Replica { node: node.clone(), key: "x.1".to_owned(), place: Some("file:///".to_owned()) };
+    let replica =
+        wire::Replica { node: node.clone(), key: "x.1".to_owned(), place: Some("file:///".to_owned()) };
     let object = wire::Object { name: name.clone(), size, sha256, replicas: vec![replica.clone()] };
     let lane = wire::Lane {
         peak_bps: ByteRate::ZERO,
@@ -122,7 +123,8 @@ fn the_description_has_the_fields_that_there_are() {
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
         assert_eq!(keys(&schemas[schema]["properties"]), keys(document), "{schema}");
     }
-    let described = schemas.as_object().unwrap().keys().filter(|key| !["ObjectName", "Needs"].contains(&key.as_str()));
+    let described =
+        schemas.as_object().unwrap().keys().filter(|key| !["ObjectName", "Needs"].contains(&key.as_str()));
     assert_eq!(described.count(), documents.as_object().unwrap().len());
     for kind in schemas["Needs"]["oneOf"].as_array().unwrap() {
         let key = kind["required"][0].as_str().unwrap();
@@ -134,7 +136,8 @@ fn the_description_has_the_fields_that_there_are() {
 fn what_is_not_understood_is_said_with_its_status() {
     run(async |url| {
         let http = crate::store::http_client().unwrap();
-        let wish = |needs: Value| json!({ "way": "write", "name": "x", "size": 1, "needs": needs }).to_string();
+        let wish =
+            |needs: Value| json!({ "way": "write", "name": "x", "size": 1, "needs": needs }).to_string();
         for (page, body, status, code) in [
             ("place", "{".to_owned(), 400, "not-understood"),
             ("place", wish(json!({ "fast": 1 })), 400, "not-understood"),

@@ -64,7 +64,9 @@ impl Device {
                 stats.get(number).is_some().then_some((number, stats))
             });
         match &stats {
-            Some((number, _)) => tracing::info!("{}: on device {number}, whose rates are measured", path.display()),
+            Some((number, _)) => {
+                tracing::info!("{}: on device {number}, whose rates are measured", path.display())
+            }
             None => tracing::warn!(
                 "{}: no block device is known under this path; what its transfers say of themselves is taken for its rates",
                 path.display()

@@ -254,7 +254,9 @@ async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
     }
     let mut seen = HashSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
-        return Err(Failure::Usage(format!("two files are called `{twice}`: store them one by one, with `--name`")));
+        return Err(Failure::Usage(format!(
+            "two files are called `{twice}`: store them one by one, with `--name`"
+        )));
     }
     let mover = Mover::new(args.whom.client()?, settings);
     let mut said = Said::new(args.json);
@@ -277,13 +279,17 @@ async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
     let mover = Mover::new(args.whom.client()?, get.how.settings()?);
     let is_folder = get.to.is_dir();
     if get.names.len() > 1 && !is_folder {
-        return Err(Failure::Usage(format!("{}: several objects need a folder that is there", get.to.display())));
+        return Err(Failure::Usage(format!(
+            "{}: several objects need a folder that is there",
+            get.to.display()
+        )));
     }
     let mut said = Said::new(args.json);
     for name in &get.names {
         let file = if is_folder { get.to.join(name.as_str()) } else { get.to.clone() };
         if !get.force && file.symlink_metadata().is_ok() {
-            let source = io::Error::new(io::ErrorKind::AlreadyExists, "it is there already: `--force` replaces it");
+            let source =
+                io::Error::new(io::ErrorKind::AlreadyExists, "it is there already: `--force` replaces it");
             said.say(name, Err(MoveError::File { path: file, source }), Way::From)?;
             continue;
         }
@@ -313,7 +319,12 @@ impl Said {
         Self { json, documents: Vec::new(), failed: 0 }
     }
 
-    fn say(&mut self, name: &ObjectName, outcome: Result<Outcome, MoveError>, way: Way) -> Result<(), Failure> {
+    fn say(
+        &mut self,
+        name: &ObjectName,
+        outcome: Result<Outcome, MoveError>,
+        way: Way,
+    ) -> Result<(), Failure> {
         match outcome {
             Ok(outcome) => self.done(&outcome, way),
             Err(error) => {
@@ -376,7 +387,8 @@ async fn list(args: &Args) -> Result<(), Failure> {
     let client = args.whom.client_at_once()?;
     let mut all = Vec::new();
     loop {
-        let page = client.objects(all.last().map(|object: &tidegate_transfer::wire::Object| &object.name)).await?;
+        let page =
+            client.objects(all.last().map(|object: &tidegate_transfer::wire::Object| &object.name)).await?;
         let more = page.more && !page.objects.is_empty();
         all.extend(page.objects);
         if !more {
