@@ -65,7 +65,7 @@ impl Device {
             });
         match &stats {
             Some((number, _)) => {
-                tracing::info!("{}: on device {number}, whose rates are measured", path.display())
+                tracing::info!("{}: on device {number}, whose rates are measured", path.display());
             }
             None => tracing::warn!(
                 "{}: no block device is known under this path; what its transfers say of themselves is taken for its rates",
