@@ -261,12 +261,16 @@ impl Mover {
         let input = File::open(file).await.map_err(fatal)?;
         watch(Event::Begins(&granted.node, granted.size));
         let pieces = pieces(input, granted.size.get(), Arc::clone(&source), Arc::clone(&meter.moved));
-        let written = self.beside(id, meter, watch, store.put(key, granted.size.get(), pieces)).await;
+        let write = async {
+            store.put(key, granted.size.get(), pieces).await?;
+            store.size(key).await
+        };
+        let written = self.beside(id, meter, watch, write).await;
         let (hasher, read, error) = source.take();
         if let Some(error) = error {
             return Err(fatal(error));
         }
-        written??;
+        let there = written??;
         let digest = hasher.finish();
         // It is the file that is to be stored, and not what it was in the middle of a change.
         let length = tokio::fs::metadata(file).await.map_err(fatal)?.len();
@@ -274,7 +278,6 @@ impl Mover {
         if !is_whole || known.is_some_and(|known| known != digest) {
             return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
         }
-        let there = store.size(key).await?;
         if there != read {
             return Err(Attempt::Node(format!("{there} of {read} bytes arrived")));
         }

@@ -69,6 +69,9 @@ pub(crate) enum Failure {
     /// No node carries it now.
     #[error("no storage node can carry it now: ask again later, or with `--wait`")]
     NotNow,
+    /// A signal.
+    #[error("interrupted; what was reserved is free again after the broker's lease")]
+    Interrupted,
     /// Files that were not moved, each of which has been told of.
     #[error("{0} failed")]
     Transfers(usize),

@@ -395,9 +395,20 @@ fn a_client_that_is_killed_gives_back_what_it_reserved_and_its_name() {
     until("the transfer", || (site.active() == (1, 10e6)).then_some(()));
     killed.kill().unwrap();
     killed.wait().unwrap();
+    let parts = || {
+        let names = fs::read_dir(site.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".part")).count()
+    };
+    assert_eq!(parts(), 1, "SIGKILL leaves what there was");
     // This one waits until the lease is over, and then proceeds.
     let got = site.ask(&["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"]);
     assert!(got["transfers"][0]["waited_s"].as_f64().unwrap() > 0.0, "{got}");
     assert!(same(&file, &site.path("back.bin")));
     assert!(!site.path("never.bin").exists());
+    // Whoever is asked to end puts things in order.
+    let mut ended = site.command(&words).stderr(Stdio::piped()).spawn().unwrap();
+    until("its part", || (parts() == 2).then_some(()));
+    Command::new("kill").args(["-INT", &ended.id().to_string()]).status().unwrap();
+    assert_eq!(ended.wait().unwrap().code(), Some(1));
+    assert_eq!(parts(), 1);
 }

@@ -17,6 +17,7 @@ use tidegate_transfer::store::{Place, Store};
 use tidegate_transfer::wire::Needs;
 use tidegate_transfer::{AskError, Client, MoveError, Mover, ObjectName, Outcome, Settings};
 use tidegate_units::{ByteRate, Latency};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 use progress::Progress;
@@ -220,10 +221,19 @@ struct RemoveArgs {
     names: Vec<ObjectName>,
 }
 
-/// Runs what waits for others: sockets and files.
+/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is left behind, and what
+/// was reserved is free again after its lease.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(work))
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+        tokio::select! {
+            outcome = work => Ok(outcome),
+            _ = terminate.recv() => Err(Failure::Interrupted),
+            _ = interrupt.recv() => Err(Failure::Interrupted),
+        }
+    })
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
