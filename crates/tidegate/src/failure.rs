@@ -13,6 +13,7 @@ use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
 use tidegate_place::InvalidProfile;
 use tidegate_sim::{InvalidScenario, ScenarioError};
+use tidegate_transfer::AskError;
 
 use crate::admit::AdmitError;
 use crate::demo::DemoError;
@@ -56,6 +57,24 @@ pub(crate) enum Failure {
         /// The first error.
         first: String,
     },
+    /// A broker's configuration.
+    #[error(transparent)]
+    BrokerConfig(#[from] tidegate_transfer::ConfigError),
+    /// A broker.
+    #[error(transparent)]
+    Broker(#[from] tidegate_transfer::ServeError),
+    /// What a broker was asked for.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// No node carries it now.
+    #[error("no storage node can carry it now: ask again later, or with `--wait`")]
+    NotNow,
+    /// A signal.
+    #[error("interrupted; what was reserved is free again after the broker's lease")]
+    Interrupted,
+    /// Files that were not moved, each of which has been told of.
+    #[error("{0} failed")]
+    Transfers(usize),
     /// The password of the cluster's server.
     #[error(transparent)]
     Credential(#[from] CredentialError),
@@ -166,6 +185,7 @@ impl Failure {
             Self::ReadScenario { .. } | Self::InvalidScenario(_) => USAGE,
             Self::ReadContracts { .. } | Self::InvalidContracts(_) => USAGE,
             Self::Policy(PolicyError::Invalid(_)) => USAGE,
+            Self::BrokerConfig(_) | Self::Broker(tidegate_transfer::ServeError::Placement(_)) => USAGE,
             Self::Serve(ServeError::Config(_) | ServeError::Start(StartError::Config(_))) => USAGE,
             Self::Agent(AgentError::Config(_) | AgentError::SetUp(_)) => USAGE,
             // Whoever closed the pipe has read enough.
@@ -182,6 +202,7 @@ impl Failure {
             Self::Config(ConfigError::Invalid(_))
             | Self::InvalidScenario(_)
             | Self::InvalidContracts(_)
+            | Self::BrokerConfig(tidegate_transfer::ConfigError::Invalid(_))
             | Self::Admit(AdmitError::Impossible(_))
             | Self::Serve(ServeError::Config(ConfigError::Invalid(_)))
             | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => Some(self.to_string()),

@@ -15,6 +15,7 @@ mod policy;
 mod reproduce;
 mod serve;
 mod sim;
+mod transfer;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -47,6 +48,9 @@ enum Command {
     Check(check::Args),
     Identify(identify::Args),
     Admit(admit::Args),
+    Broker(transfer::broker::Args),
+    Place(transfer::place::Args),
+    Transfer(transfer::Args),
     Load(load::Args),
     Sim(sim::Args),
     Reproduce(reproduce::Args),
@@ -63,6 +67,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(args),
         Command::Identify(args) => identify::run(args),
         Command::Admit(args) => admit::run(args),
+        Command::Broker(args) => transfer::broker::run(args),
+        Command::Place(args) => transfer::place::run(args),
+        Command::Transfer(args) => transfer::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Reproduce(args) => reproduce::run(args).map_err(Failure::from),

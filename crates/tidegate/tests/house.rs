@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-sim", 3),
     ("tidegate-cluster", 3),
     ("tidegate-host", 3),
+    ("tidegate-transfer", 3),
     ("tidegate-agent", 4),
     ("tidegate", 5),
 ];

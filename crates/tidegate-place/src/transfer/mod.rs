@@ -15,7 +15,7 @@ mod requirement;
 
 pub use capacity::Capacity;
 pub use moving_average::{MovingAverage, SAMPLES};
-pub use node::{Direction, NodeConfig, NodeReport, NodeSample};
+pub use node::{Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
 pub use peak::Peak;
 pub use placement::{
     Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,

@@ -167,13 +167,15 @@ pub(super) struct Node {
     write: Lane,
     /// What transfers under way have been promised room for.
     pub(super) promised: u64,
+    /// Until then nobody new is placed here.
+    pub(super) rests_until: Instant,
     sampled: Instant,
 }
 
 impl Node {
     pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
         let (read, write) = (Lane::new(config.read, now), Lane::new(config.write, now));
-        Self { config, read, write, promised: 0, sampled: now }
+        Self { config, read, write, promised: 0, rests_until: now, sampled: now }
     }
 
     pub(super) const fn lane(&self, direction: Direction) -> &Lane {

@@ -69,6 +69,8 @@ pub struct Ask {
     pub cost: u8,
     /// The nodes that hold a replica. Of reads.
     pub replicas: Vec<ResourceName>,
+    /// Nodes that must not carry it: those where it failed before, and of another replica those that hold one.
+    pub except: Vec<ResourceName>,
 }
 
 /// A transfer's number, from the moment when it was asked for. None is given twice.
@@ -114,6 +116,11 @@ pub enum PlaceError {
     /// Nobody holds a replica.
     #[error("no storage node holds a replica: nothing can be read")]
     NoReplica,
+    /// Those that could are excluded.
+    #[error(
+        "every storage node that could carry it is excluded: it failed there, or holds a replica already"
+    )]
+    Excluded,
     /// No node is of these classes.
     #[error(
         "no storage node has availability {availability} or more and cost {cost} or less: ask for less, or add a node"
@@ -199,6 +206,11 @@ impl Placement {
     /// A transfer that uses less than this part of its reservation over ten samples has some to lend.
     const USES: f64 = 0.8;
 
+    /// So long nobody new is placed on a node where a transfer [failed](Self::failed). A node that is down would be the first choice
+    /// again and again: it is idle. Five seconds: a service that is restarted is back by then, and a node that is not costs one
+    /// attempt in this time.
+    pub const REST: Duration = Duration::from_secs(5);
+
     /// What it keeps beyond what it uses, so that it can grow.
     const KEEPS: f64 = 1.25;
 
@@ -246,7 +258,7 @@ impl Placement {
             }
             awaited.0.extend(self.could_have(earlier));
         }
-        if let Some(grant) = self.choose(&ask, &awaited, ticket) {
+        if let Some(grant) = self.choose(now, &ask, &awaited, ticket) {
             self.next += 1;
             self.begin(now, &ask, &grant);
             return Ok(Answer::Granted(grant));
@@ -268,7 +280,7 @@ impl Placement {
         while let Some((ticket, ask)) = self.waiting.get(place)
             && !awaited.is_all(&self.nodes)
         {
-            match self.choose(ask, &awaited, *ticket) {
+            match self.choose(now, ask, &awaited, *ticket) {
                 Some(grant) => {
                     if let Some((_, ask)) = self.waiting.remove(place) {
                         self.begin(now, &ask, &grant);
@@ -282,6 +294,29 @@ impl Placement {
             }
         }
         granted
+    }
+
+    /// A transfer that was placed before whoever keeps this was started again: it goes on where it is, and keeps its number.
+    ///
+    /// # Errors
+    /// When its node is no more.
+    pub fn resume(&mut self, now: Instant, ask: &Ask, grant: &Grant) -> Result<(), UnknownNode> {
+        if !self.nodes.contains_key(&grant.node) {
+            return Err(UnknownNode(grant.node.clone()));
+        }
+        self.next = self.next.max(grant.ticket.0.saturating_add(1));
+        self.begin(now, ask, grant);
+        Ok(())
+    }
+
+    /// A transfer failed by what happened at its node: nobody new is placed there for [`REST`](Self::REST). Call
+    /// [`ended`](Self::ended) besides.
+    pub fn failed(&mut self, now: Instant, ticket: Ticket) {
+        if let Some(active) = self.active.get(&ticket)
+            && let Some(node) = self.nodes.get_mut(&active.node)
+        {
+            node.rests_until = now + Self::REST;
+        }
     }
 
     /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
@@ -415,9 +450,9 @@ impl Placement {
     }
 
     /// The node that carries it best of those that can, and that nobody before it could use.
-    fn choose(&self, ask: &Ask, awaited: &Awaited, ticket: Ticket) -> Option<Grant> {
+    fn choose(&self, now: Instant, ask: &Ask, awaited: &Awaited, ticket: Ticket) -> Option<Grant> {
         let policy = self.config.policy;
-        let free = |node: &&Node| !awaited.0.contains(&node.config.name);
+        let free = |node: &&Node| !awaited.0.contains(&node.config.name) && node.rests_until <= now;
         let can = |node: &&Node| {
             let has_room = ask.direction == Direction::Read || node.has_room(ask.size);
             let view = node.lane(ask.direction).view();
@@ -485,12 +520,16 @@ impl Placement {
         if !matches!(ask.requirement, Requirement::Latency(_)) && ask.requirement.rate() == ByteRate::ZERO {
             return Err(PlaceError::NoRate);
         }
-        if let Some(unknown) = ask.replicas.iter().find(|name| !self.nodes.contains_key(*name)) {
+        if let Some(unknown) =
+            ask.replicas.iter().chain(&ask.except).find(|name| !self.nodes.contains_key(*name))
+        {
             return Err(UnknownNode(unknown.clone()).into());
         }
         let candidates = || self.nodes.values().filter(|node| may_use(ask, node));
         if candidates().next().is_none() {
+            let anybody = Ask { except: Vec::new(), ..ask.clone() };
             return Err(match ask.direction {
+                _ if self.nodes.values().any(|node| may_use(&anybody, node)) => PlaceError::Excluded,
                 Direction::Read => PlaceError::NoReplica,
                 Direction::Write => PlaceError::NoClass { availability: ask.availability, cost: ask.cost },
             });
@@ -529,8 +568,11 @@ impl Awaited {
     }
 }
 
-/// Whether a node is of the right classes, or holds a replica.
+/// Whether a node is of the right classes, or holds a replica, and is not excluded.
 fn may_use(ask: &Ask, node: &Node) -> bool {
+    if ask.except.contains(&node.config.name) {
+        return false;
+    }
     match ask.direction {
         Direction::Read => ask.replicas.contains(&node.config.name),
         Direction::Write => node.config.availability >= ask.availability && node.config.cost <= ask.cost,

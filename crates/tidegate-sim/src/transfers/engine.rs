@@ -160,6 +160,7 @@ impl<'a> Engine<'a> {
             availability: 0,
             cost: 0,
             replicas: Vec::new(),
+            except: Vec::new(),
         };
         self.waits_since = Some(now);
         match self.placement.ask(now, ask)? {

@@ -46,6 +46,7 @@ fn write(rate: f64) -> Ask {
         availability: 0,
         cost: 9,
         replicas: Vec::new(),
+        except: Vec::new(),
     }
 }
 
@@ -392,4 +393,44 @@ proptest! {
             prop_assert_eq!(node.directions.map(|one| (one.active, one.reserved)), [(0, ByteRate::ZERO); 2]);
         }
     }
+}
+
+#[test]
+fn a_node_that_failed_rests_and_is_not_the_first_choice_for_being_idle() {
+    let mut placement = three(R1);
+    let first = granted(placement.ask(at(0.0), write(10.0)));
+    assert_eq!(first.node, name("array"));
+    placement.failed(at(1.0), first.ticket);
+    assert!(placement.ended(at(1.0), first.ticket));
+    assert_eq!(granted(placement.ask(at(1.0), write(10.0))).node, name("disk"));
+    // Nobody else could carry that: it waits, and is not lost.
+    let fast = waits(placement.ask(at(2.0), write(100.0)));
+    assert!(placement.step(at(5.9)).is_empty());
+    let now = placement.step(at(6.0));
+    assert_eq!((now[0].ticket, &now[0].node), (fast, &name("array")));
+}
+
+#[test]
+fn who_is_excluded_carries_nothing() {
+    let mut placement = three(R1);
+    let ask = Ask { except: vec![name("array")], ..write(10.0) };
+    assert_eq!(granted(placement.ask(at(0.0), ask.clone())).node, name("disk"));
+    let all = ["array", "disk", "lustre"].map(name).to_vec();
+    assert_eq!(placement.ask(at(0.0), Ask { except: all, ..ask.clone() }), Err(PlaceError::Excluded));
+    let unknown = Ask { except: vec![name("tape")], ..ask };
+    assert_eq!(placement.ask(at(0.0), unknown), Err(UnknownNode(name("tape")).into()));
+}
+
+#[test]
+fn a_transfer_that_goes_on_keeps_its_number_and_what_it_reserved() {
+    let mut placement = one(R1, 25.0);
+    let grant = Grant { ticket: Ticket(7), node: name("disk"), expected: mb(25.0) };
+    placement.resume(at(0.0), &write(20.0), &grant).unwrap();
+    assert_eq!(placement.nodes().next().unwrap().directions[1].reserved, mb(20.0));
+    let next = waits(placement.ask(at(1.0), write(10.0)));
+    assert!(next > grant.ticket, "no number is given twice");
+    assert!(placement.ended(at(2.0), grant.ticket));
+    assert_eq!(placement.step(at(2.0))[0].ticket, next);
+    let gone = Grant { node: name("tape"), ..grant };
+    assert_eq!(placement.resume(at(3.0), &write(1.0), &gone), Err(UnknownNode(name("tape"))));
 }

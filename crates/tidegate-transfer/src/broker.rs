@@ -1,0 +1,593 @@
+//! Where transfers are placed, for many clients, and what they have done.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_place::transfer::{
+    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfigError,
+    Progress, Ticket,
+};
+use tidegate_units::{ByteRate, Bytes, Instant, ResourceName};
+
+use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
+use crate::config::{BrokerConfig, NodePlan};
+use crate::name::ObjectName;
+use crate::wire::{Granted, Lane, Moved, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish};
+
+/// What a node's device did since it was last looked at, whoever made it do so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceSample {
+    /// What was read from it, and what was written to it; nothing where nobody knows.
+    pub rates: Option<(ByteRate, ByteRate)>,
+    /// What is free.
+    pub free: Option<Bytes>,
+}
+
+/// Measures the device of a node.
+pub trait Sensor: Send + std::fmt::Debug {
+    /// What it did in the time since this was last asked, which is `elapsed`.
+    fn sample(&mut self, elapsed: Duration) -> DeviceSample;
+}
+
+/// Why the broker does not do what it is asked for.
+#[derive(Debug, Error)]
+pub enum BrokerError {
+    /// By the rules of placement.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// A write that does not say how much.
+    #[error("a write needs `size`: how much there is to be stored")]
+    NoSize,
+    /// A read, or a further replica, of nothing.
+    #[error("reading, and writing a further replica, need the `name` of an object")]
+    NoName,
+    /// No such object.
+    #[error("there is no object `{0}`")]
+    NoObject(ObjectName),
+    /// Somebody writes an object of this name.
+    #[error("an object `{0}` is being written: choose another name, or wait until that has ended")]
+    BeingWritten(ObjectName),
+    /// It has ended, or was never known.
+    #[error(
+        "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
+    )]
+    Gone,
+    /// Something else was written than was asked for.
+    #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
+    Otherwise {
+        /// What was asked for.
+        name: Option<ObjectName>,
+        /// How much of it.
+        asked: Bytes,
+        /// What is said now.
+        stored: Bytes,
+    },
+    /// Too many transfers.
+    #[error("{0} transfers are under way, which is as many as may be: come back later")]
+    TooMany(usize),
+}
+
+impl BrokerError {
+    /// For programs: a word that does not change.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Place(PlaceError::NoRate) => "no-rate",
+            Self::Place(PlaceError::Unknown(_)) => "unknown-node",
+            Self::Place(PlaceError::NoReplica) => "no-replica",
+            Self::Place(PlaceError::Excluded) => "excluded",
+            Self::Place(PlaceError::NoClass { .. }) => "no-class",
+            Self::Place(PlaceError::TooLarge { .. }) => "too-large",
+            Self::Place(PlaceError::TooFast { .. }) => "too-fast",
+            Self::Place(PlaceError::TooSoon { .. }) => "too-soon",
+            Self::Place(PlaceError::QueueFull(_)) | Self::TooMany(_) => "busy",
+            Self::Catalogue(CatalogueError::Duplicate(_)) | Self::BeingWritten(_) => "duplicate",
+            Self::Catalogue(CatalogueError::Full(_)) => "full",
+            Self::Catalogue(_) => "catalogue",
+            Self::NoSize => "no-size",
+            Self::NoName => "no-name",
+            Self::NoObject(_) => "unknown-object",
+            Self::Gone => "gone",
+            Self::Otherwise { .. } => "otherwise",
+        }
+    }
+}
+
+/// A transfer that somebody asked for.
+#[derive(Debug)]
+struct UnderWay {
+    ticket: Ticket,
+    way: Way,
+    name: Option<ObjectName>,
+    size: Bytes,
+    replica: bool,
+    wish: Wish,
+    /// Where it may begin, once it may.
+    granted: Option<Granted>,
+    heard: Instant,
+    /// Whether anything was heard since the last look.
+    fresh: bool,
+    moved: u64,
+    /// What of it was there at the last look.
+    counted: u64,
+}
+
+/// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an interval.
+#[derive(Debug)]
+pub struct Broker {
+    lease: Duration,
+    plans: BTreeMap<ResourceName, NodePlan>,
+    placement: Placement,
+    catalogue: Catalogue,
+    under_way: BTreeMap<String, UnderWay>,
+    ids: BTreeMap<Ticket, String>,
+    /// What was moved, since the last look, by transfers that have ended; reads first.
+    ended: BTreeMap<ResourceName, [u64; 2]>,
+    looked: Instant,
+}
+
+impl Broker {
+    /// The most transfers that wait or are under way.
+    const MOST: usize = 100_000;
+
+    /// With what the catalogue knows: transfers that were under way when it was last kept go on.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(
+        config: &BrokerConfig,
+        catalogue: Catalogue,
+        now: Instant,
+    ) -> Result<Self, PlacementConfigError> {
+        let plans: BTreeMap<_, _> =
+            config.nodes.iter().map(|plan| (plan.config.name.clone(), plan.clone())).collect();
+        let nodes = config.nodes.iter().map(|plan| {
+            let mut node = plan.config.clone();
+            node.free = plan.capacity.map(|capacity| left(capacity, catalogue.held(&node.name)));
+            node
+        });
+        let placement = Placement::new(config.placement, nodes.collect(), now)?;
+        let mut broker = Self {
+            lease: config.placement.lease,
+            plans,
+            placement,
+            catalogue,
+            under_way: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            looked: now,
+        };
+        broker.resume(now);
+        Ok(broker)
+    }
+
+    fn resume(&mut self, now: Instant) {
+        let begun: Vec<Begun> = self.catalogue.under_way().cloned().collect();
+        for (number, begun) in (0..).zip(begun) {
+            let wish = Wish {
+                way: begun.way,
+                name: begun.name.clone(),
+                size: Some(begun.size),
+                needs: begun.needs,
+                availability: 0,
+                cost: u8::MAX,
+                except: Vec::new(),
+                replica: begun.replica,
+            };
+            let ticket = Ticket(number);
+            let grant = Grant { ticket, node: begun.node.clone(), expected: ByteRate::ZERO };
+            let resumed = self.placement.resume(now, &ask(&wish, begun.size, Vec::new(), Vec::new()), &grant);
+            let (Ok(()), Some(plan)) = (resumed, self.plans.get(&begun.node)) else {
+                tracing::warn!("a transfer was under way to or from node `{}`, which is no more", begun.node);
+                // Of no use, and gone with the next start if it cannot be written now.
+                let _ = self.catalogue.ended(&begun.id);
+                continue;
+            };
+            let granted = Granted {
+                node: begun.node,
+                place: plan.place.to_string(),
+                key: begun.key,
+                expected_bps: ByteRate::ZERO,
+                size: begun.size,
+                sha256: None,
+            };
+            let transfer = UnderWay {
+                ticket,
+                way: begun.way,
+                name: begun.name,
+                size: begun.size,
+                replica: begun.replica,
+                wish,
+                granted: Some(granted),
+                heard: now,
+                fresh: false,
+                moved: 0,
+                counted: 0,
+            };
+            self.ids.insert(ticket, begun.id.clone());
+            self.under_way.insert(begun.id, transfer);
+        }
+    }
+
+    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before.
+    ///
+    /// # Errors
+    /// When it can never be carried, contradicts the catalogue, or there are too many.
+    pub fn place(&mut self, now: Instant, id: &str, wish: Wish) -> Result<Reservation, BrokerError> {
+        if self.under_way.len() >= Self::MOST {
+            return Err(BrokerError::TooMany(self.under_way.len()));
+        }
+        let (size, replicas, mut except) = self.check(&wish)?;
+        except.extend(wish.except.iter().cloned());
+        let answer = self.placement.ask(now, ask(&wish, size, replicas, except))?;
+        let ticket = match &answer {
+            Answer::Granted(grant) => grant.ticket,
+            Answer::Waiting(ticket) => *ticket,
+        };
+        let transfer = UnderWay {
+            ticket,
+            way: wish.way,
+            name: wish.name.clone(),
+            size,
+            replica: wish.replica,
+            wish,
+            granted: None,
+            heard: now,
+            fresh: true,
+            moved: 0,
+            counted: 0,
+        };
+        self.ids.insert(ticket, id.to_owned());
+        self.under_way.insert(id.to_owned(), transfer);
+        if let Answer::Granted(grant) = answer {
+            self.grant(now, &grant)?;
+        }
+        self.reservation(now, id)
+    }
+
+    /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be written to.
+    fn check(&self, wish: &Wish) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
+        let known =
+            |name: &ObjectName| self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()));
+        let holders = |object: &Object| -> Vec<ResourceName> {
+            let nodes = object.replicas.iter().map(|replica| replica.node.clone());
+            nodes.filter(|node| self.plans.contains_key(node)).collect()
+        };
+        let writers = |name: &ObjectName| {
+            let name = name.clone();
+            self.under_way
+                .values()
+                .filter(move |transfer| transfer.way == Way::Write && transfer.name.as_ref() == Some(&name))
+        };
+        match (wish.way, &wish.name) {
+            (Way::Read, None) => Err(BrokerError::NoName),
+            (Way::Write, None) if wish.replica => Err(BrokerError::NoName),
+            (Way::Read, Some(name)) => {
+                let object = known(name)?;
+                Ok((object.size, holders(object), Vec::new()))
+            }
+            (Way::Write, Some(name)) if wish.replica => {
+                let object = known(name)?;
+                let mut except = holders(object);
+                let to = writers(name).filter_map(|transfer| Some(transfer.granted.as_ref()?.node.clone()));
+                except.extend(to);
+                Ok((object.size, Vec::new(), except))
+            }
+            (Way::Write, name) => {
+                if let Some(name) = name {
+                    if self.catalogue.get(name).is_some() {
+                        return Err(CatalogueError::Duplicate(name.clone()).into());
+                    }
+                    if writers(name).next().is_some() {
+                        return Err(BrokerError::BeingWritten(name.clone()));
+                    }
+                }
+                Ok((wish.size.ok_or(BrokerError::NoSize)?, Vec::new(), Vec::new()))
+            }
+        }
+    }
+
+    /// What is known of a transfer; whoever asks for it is alive.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn reservation(&mut self, now: Instant, id: &str) -> Result<Reservation, BrokerError> {
+        let lease_s = self.lease.as_secs_f64();
+        let transfer = self.hear(now, id)?;
+        Ok(Reservation { id: id.to_owned(), lease_s, granted: transfer.granted.clone() })
+    }
+
+    /// A transfer has come so far.
+    ///
+    /// # Errors
+    /// When it is not known, or was not granted.
+    pub fn progress(&mut self, now: Instant, id: &str, moved: Moved) -> Result<(), BrokerError> {
+        let transfer = self.hear(now, id)?;
+        if transfer.granted.is_none() {
+            return Err(BrokerError::Gone);
+        }
+        // Reports may overtake each other.
+        transfer.moved = transfer.moved.max(moved.bytes.get());
+        Ok(())
+    }
+
+    /// A write has come to its end. When this returns, no crash makes the catalogue forget it. Told again it changes nothing.
+    ///
+    /// # Errors
+    /// When it is not known, was to write something else, or the catalogue cannot keep it.
+    pub fn stored(&mut self, now: Instant, id: &str, stored: Stored) -> Result<(), BrokerError> {
+        let key = key(&stored.name, id);
+        let Some(transfer) = self.under_way.get_mut(id) else {
+            // It may be that only the answer was lost.
+            let object = self.catalogue.get(&stored.name);
+            let known = object.is_some_and(|object| object.replicas.iter().any(|replica| replica.key == key));
+            return if known { Ok(()) } else { Err(BrokerError::Gone) };
+        };
+        let Some(granted) = &transfer.granted else { return Err(BrokerError::Gone) };
+        let is_it = transfer.way == Way::Write
+            && transfer.name.as_ref() == Some(&stored.name)
+            && transfer.size == stored.size;
+        if !is_it {
+            let (name, asked) = (transfer.name.clone(), transfer.size);
+            return Err(BrokerError::Otherwise { name, asked, stored: stored.size });
+        }
+        if transfer.replica && self.catalogue.get(&stored.name).is_none() {
+            return Err(BrokerError::NoObject(stored.name));
+        }
+        transfer.moved = stored.size.get();
+        let node = granted.node.clone();
+        let Stored { name, size, sha256 } = stored;
+        self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
+        self.forget(now, id);
+        self.step(now)
+    }
+
+    /// A transfer is over, or no longer wanted; `failed` when its node is to blame.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn end(&mut self, now: Instant, id: &str, failed: bool) -> Result<(), BrokerError> {
+        let transfer = self.under_way.get(id).ok_or(BrokerError::Gone)?;
+        if failed {
+            if let Some(granted) = &transfer.granted {
+                tracing::warn!("a transfer failed at node `{}`, which is given a rest", granted.node);
+            }
+            self.placement.failed(now, transfer.ticket);
+        }
+        let was_granted = transfer.granted.is_some();
+        self.forget(now, id);
+        if was_granted {
+            self.catalogue.ended(id)?;
+        }
+        self.step(now)
+    }
+
+    /// An object.
+    ///
+    /// # Errors
+    /// When there is none of the name.
+    pub fn object(&self, name: &ObjectName) -> Result<Object, BrokerError> {
+        let object = self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()))?;
+        Ok(self.with_places(object))
+    }
+
+    /// At most `most` objects, after one of them.
+    #[must_use]
+    pub fn objects(&self, after: Option<&ObjectName>, most: usize) -> Objects {
+        let mut objects = self.catalogue.after(after);
+        let some = objects.by_ref().take(most).map(|object| self.with_places(object)).collect();
+        Objects { objects: some, more: objects.next().is_some() }
+    }
+
+    /// Forgets an object, and says where it was: what is there is for the caller to remove. When this returns, no crash
+    /// brings it back.
+    ///
+    /// # Errors
+    /// When there is none, or the catalogue cannot be written.
+    pub fn remove(&mut self, name: &ObjectName) -> Result<Object, BrokerError> {
+        let removed = self.catalogue.removed(name)?;
+        removed.map(|object| self.with_places(&object)).ok_or_else(|| BrokerError::NoObject(name.clone()))
+    }
+
+    /// What is known of the nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Nodes {
+        let lane = |report: &DirectionReport| Lane {
+            peak_bps: report.peak,
+            current_bps: report.current,
+            moving_average_bps: report.moving_average,
+            active: report.active,
+            reserved_bps: report.reserved,
+        };
+        let nodes = self.placement.nodes().filter_map(|report| {
+            let plan = self.plans.get(&report.name)?;
+            let [read, write] = &report.directions;
+            Some(Node {
+                place: plan.place.to_string(),
+                availability: plan.config.availability,
+                cost: plan.config.cost,
+                free: report.free,
+                latency_s: report.latency.as_secs_f64(),
+                read: lane(read),
+                write: lane(write),
+                name: report.name,
+            })
+        });
+        Nodes { nodes: nodes.collect(), waiting: self.placement.waiting() }
+    }
+
+    /// What was moved since the last look goes to the rules, whoever was not heard of is taken for dead, and whoever waited and may
+    /// begin now, may.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be written.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        devices: &BTreeMap<ResourceName, DeviceSample>,
+    ) -> Result<(), BrokerError> {
+        let elapsed = now.saturating_since(self.looked).as_secs_f64();
+        self.looked = now;
+        if elapsed > 0.0 {
+            self.measure(now, elapsed, devices);
+        }
+        let silent = |transfer: &UnderWay| now.saturating_since(transfer.heard) > self.lease;
+        let dead: Vec<String> = self
+            .under_way
+            .iter()
+            .filter(|(_, transfer)| silent(transfer))
+            .map(|(id, _)| id.clone())
+            .collect();
+        // All of them first: who waits and is dead must not be granted what another leaves.
+        for id in dead {
+            tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");
+            let was_granted = self.under_way.get(&id).is_some_and(|transfer| transfer.granted.is_some());
+            self.forget(now, &id);
+            if was_granted {
+                self.catalogue.ended(&id)?;
+            }
+        }
+        self.step(now)
+    }
+
+    fn measure(&mut self, now: Instant, elapsed: f64, devices: &BTreeMap<ResourceName, DeviceSample>) {
+        let mut moved = std::mem::take(&mut self.ended);
+        for transfer in self.under_way.values_mut() {
+            let Some(granted) = &transfer.granted else { continue };
+            let bytes = transfer.moved - transfer.counted;
+            transfer.counted = transfer.moved;
+            let lane = &mut moved.entry(granted.node.clone()).or_default()[lane(transfer.way)];
+            *lane = lane.saturating_add(bytes);
+            if std::mem::take(&mut transfer.fresh) {
+                let rate = ByteRate::new(bytes as f64 / elapsed);
+                self.placement.progress(now, transfer.ticket, Progress { rate });
+            }
+        }
+        for (name, plan) in &self.plans {
+            let device = devices.get(name);
+            let own = moved.get(name).copied().unwrap_or_default();
+            let own = own.map(|bytes| ByteRate::new(bytes as f64 / elapsed));
+            let (read, write) = device.and_then(|device| device.rates).unwrap_or(own.into());
+            let may_fill = plan.capacity.map(|capacity| left(capacity, self.catalogue.held(name)));
+            let has = device.and_then(|device| device.free);
+            let free = [may_fill, has].into_iter().flatten().min();
+            let sample = NodeSample { read, write, free, latency: None };
+            // All of them are nodes of the configuration, of which the placement was made.
+            let _ = self.placement.observe(now, name, &sample);
+        }
+    }
+
+    /// Whoever waited and may begin now, may.
+    fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
+        for grant in self.placement.step(now) {
+            self.grant(now, &grant)?;
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
+        let known =
+            self.ids.get(&grant.ticket).and_then(|id| Some((id.clone(), self.under_way.get_mut(id)?)));
+        let (Some((id, transfer)), Some(plan)) = (known, self.plans.get(&grant.node)) else {
+            self.placement.ended(now, grant.ticket);
+            return Ok(());
+        };
+        let object = transfer.name.as_ref().and_then(|name| self.catalogue.get(name));
+        let key = match transfer.way {
+            Way::Write => transfer.name.as_ref().map(|name| key(name, &id)),
+            Way::Read => object
+                .and_then(|object| object.replicas.iter().find(|replica| replica.node == grant.node))
+                .map(|replica| replica.key.clone()),
+        };
+        let sha256 = object.filter(|_| transfer.way == Way::Read).map(|object| object.sha256);
+        if transfer.way == Way::Read && key.is_none() {
+            // It was removed while this waited.
+            self.forget(now, &id);
+            return Ok(());
+        }
+        transfer.granted = Some(Granted {
+            node: grant.node.clone(),
+            place: plan.place.to_string(),
+            key: key.clone(),
+            expected_bps: grant.expected,
+            size: transfer.size,
+            sha256,
+        });
+        let begun = Begun {
+            id: id.clone(),
+            way: transfer.way,
+            name: transfer.name.clone(),
+            size: transfer.size,
+            needs: transfer.wish.needs,
+            node: grant.node.clone(),
+            key,
+            replica: transfer.replica,
+        };
+        if let Err(error) = self.catalogue.began(begun) {
+            self.forget(now, &id);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, now: Instant, id: &str) -> Result<&mut UnderWay, BrokerError> {
+        let transfer = self.under_way.get_mut(id).ok_or(BrokerError::Gone)?;
+        transfer.heard = now;
+        transfer.fresh = true;
+        Ok(transfer)
+    }
+
+    /// What was reserved is free again.
+    fn forget(&mut self, now: Instant, id: &str) {
+        let Some(transfer) = self.under_way.remove(id) else { return };
+        self.ids.remove(&transfer.ticket);
+        self.placement.ended(now, transfer.ticket);
+        if let Some(granted) = transfer.granted {
+            let lane = &mut self.ended.entry(granted.node).or_default()[lane(transfer.way)];
+            *lane = lane.saturating_add(transfer.moved - transfer.counted);
+        }
+    }
+
+    fn with_places(&self, object: &Object) -> Object {
+        let mut object = object.clone();
+        for replica in &mut object.replicas {
+            replica.place = self.plans.get(&replica.node).map(|plan| plan.place.to_string());
+        }
+        object
+    }
+}
+
+/// Under which key an object is on its node: used once, so that nothing that a dead client left behind is taken for it, or overwrites it.
+fn key(name: &ObjectName, id: &str) -> String {
+    format!("{name}.{id}")
+}
+
+fn ask(wish: &Wish, size: Bytes, replicas: Vec<ResourceName>, except: Vec<ResourceName>) -> Ask {
+    Ask {
+        direction: Direction::from(wish.way),
+        requirement: wish.needs.into(),
+        size,
+        availability: wish.availability,
+        cost: wish.cost,
+        replicas,
+        except,
+    }
+}
+
+const fn lane(way: Way) -> usize {
+    match way {
+        Way::Read => 0,
+        Way::Write => 1,
+    }
+}
+
+fn left(capacity: Bytes, held: Bytes) -> Bytes {
+    Bytes::new(capacity.get().saturating_sub(held.get()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+use tidegate_units::Latency;
+
+use super::*;
+use crate::digest::{Digest, Hasher};
+use crate::wire::Needs;
+
+const TWO: &str = r#"
+listen = "127.0.0.1:0"
+state = "unused"
+policy = "sm-r1"
+lease = "10s"
+[node.a]
+place = "file:///srv/a"
+peak = "30MB/s"
+capacity = "1GB"
+[node.b]
+place = "http://127.0.0.1:8080/b"
+peak = "15MB/s"
+"#;
+
+fn config() -> BrokerConfig {
+    BrokerConfig::parse("broker.toml", TWO, Path::new("")).unwrap()
+}
+
+fn broker(folder: &Path, now: f64) -> Broker {
+    Broker::new(&config(), Catalogue::open(folder).unwrap(), at(now)).unwrap()
+}
+
+fn at(seconds: f64) -> Instant {
+    Instant::ZERO + Latency::from_secs_f64(seconds)
+}
+
+fn name(text: &str) -> ObjectName {
+    ObjectName::new(text).unwrap()
+}
+
+fn digest() -> Digest {
+    Hasher::default().finish()
+}
+
+fn write(object: &str) -> Wish {
+    Wish {
+        way: Way::Write,
+        name: Some(name(object)),
+        size: Some(Bytes::new(1_000_000)),
+        needs: Needs::Average(10e6),
+        availability: 0,
+        cost: u8::MAX,
+        except: Vec::new(),
+        replica: false,
+    }
+}
+
+fn read(object: &str) -> Wish {
+    Wish { way: Way::Read, size: None, ..write(object) }
+}
+
+fn stored(object: &str) -> Stored {
+    Stored { name: name(object), size: Bytes::new(1_000_000), sha256: digest() }
+}
+
+fn node(reservation: &Reservation) -> Option<&str> {
+    reservation.granted.as_ref().map(|granted| granted.node.as_str())
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T, BrokerError>, code: &str) {
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+}
+
+#[test]
+fn an_object_goes_where_it_can_be_carried_and_comes_back_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    let put = broker.place(at(0.0), "1", write("x")).unwrap();
+    let granted = put.granted.unwrap();
+    assert_eq!((granted.node.as_str(), granted.place.as_str()), ("a", "file:///srv/a"));
+    assert_eq!(granted.key.as_deref(), Some("x.1"));
+    refused(broker.place(at(0.0), "2", write("x")), "duplicate");
+    refused(broker.place(at(0.0), "2", read("x")), "unknown-object");
+    broker.stored(at(1.0), "1", stored("x")).unwrap();
+    broker.stored(at(1.0), "1", stored("x")).unwrap();
+    refused(broker.stored(at(1.0), "2", stored("x")), "gone");
+    refused(broker.place(at(1.0), "2", write("x")), "duplicate");
+
+    let copy = broker.place(at(1.0), "3", Wish { replica: true, ..write("x") }).unwrap();
+    assert_eq!(node(&copy), Some("b"), "the other one holds it already");
+    refused(broker.place(at(1.0), "4", Wish { replica: true, ..write("x") }), "excluded");
+    refused(broker.stored(at(2.0), "3", Stored { size: Bytes::new(1), ..stored("x") }), "otherwise");
+    let other: Digest = "00".repeat(32).parse().unwrap();
+    refused(broker.stored(at(2.0), "3", Stored { sha256: other, ..stored("x") }), "duplicate");
+    broker.stored(at(2.0), "3", stored("x")).unwrap();
+
+    let get = broker.place(at(3.0), "5", read("x")).unwrap().granted.unwrap();
+    assert_eq!((get.node.as_str(), get.key.as_deref(), get.sha256), ("a", Some("x.1"), Some(digest())));
+    assert_eq!(broker.remove(&name("x")).unwrap().replicas.len(), 2);
+    refused(broker.object(&name("x")), "unknown-object");
+}
+
+#[test]
+fn a_removed_object_does_not_rise_again_by_a_replica_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    broker.stored(at(0.0), "1", stored("x")).unwrap();
+    broker.place(at(0.0), "2", Wish { replica: true, ..write("x") }).unwrap();
+    broker.remove(&name("x")).unwrap();
+    refused(broker.stored(at(1.0), "2", stored("x")), "unknown-object");
+}
+
+#[test]
+fn rates_are_what_transfers_moved_between_two_looks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    broker.place(at(0.0), "2", write("y")).unwrap();
+    let none = BTreeMap::new();
+    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(400_000) }).unwrap();
+    broker.progress(at(0.9), "1", Moved { bytes: Bytes::new(600_000) }).unwrap();
+    // One that came too late says nothing, and one that has ended counts as well.
+    broker.progress(at(0.9), "1", Moved { bytes: Bytes::new(500_000) }).unwrap();
+    broker.stored(at(0.95), "2", stored("y")).unwrap();
+    broker.look(at(2.0), &none).unwrap();
+    let lane = |broker: &Broker| broker.nodes().nodes[0].write;
+    assert_eq!(lane(&broker).current_bps, Some(ByteRate::new(800_000.0)));
+    broker.look(at(3.0), &none).unwrap();
+    assert_eq!(lane(&broker).current_bps, Some(ByteRate::ZERO));
+    assert_eq!(lane(&broker).moving_average_bps, Some(ByteRate::new(400_000.0)));
+    let report = &broker.nodes().nodes[0];
+    assert_eq!(
+        report.free,
+        Some(Bytes::new(998_000_000)),
+        "of 1 GB one object is there, and one is promised"
+    );
+    assert_eq!((report.write.active, report.write.reserved_bps), (1, ByteRate::new(10e6)));
+    // A device of which something is known is believed.
+    let device = DeviceSample {
+        rates: Some((ByteRate::new(1.0), ByteRate::new(2.0))),
+        free: Some(Bytes::new(5_000_000)),
+    };
+    broker.look(at(4.0), &BTreeMap::from([(ResourceName::new("a").unwrap(), device)])).unwrap();
+    let report = &broker.nodes().nodes[0];
+    assert_eq!(report.read.current_bps, Some(ByteRate::new(1.0)));
+    assert_eq!(report.free, Some(Bytes::new(4_000_000)), "as much is promised");
+}
+
+#[test]
+fn who_is_silent_is_dead_whether_he_waited_or_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    let none = BTreeMap::new();
+    for (id, expected) in [("1", Some("a")), ("2", Some("a")), ("3", Some("b")), ("4", None), ("5", None)] {
+        assert_eq!(node(&broker.place(at(0.0), id, write(id)).unwrap()), expected, "{id}");
+    }
+    broker.progress(at(6.0), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.reservation(at(6.0), "5").unwrap();
+    broker.look(at(10.5), &none).unwrap();
+    for id in ["2", "3", "4"] {
+        refused(broker.reservation(at(10.6), id), "gone");
+    }
+    assert_eq!(node(&broker.reservation(at(10.6), "5").unwrap()), Some("a"), "it was its turn");
+    assert_eq!(broker.nodes().waiting, 0);
+}
+
+#[test]
+fn after_a_restart_everybody_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let mut broker = broker(folder.path(), 0.0);
+        broker.place(at(0.0), "0", write("before")).unwrap();
+        broker.stored(at(0.0), "0", stored("before")).unwrap();
+        broker.place(at(0.0), "1", write("x")).unwrap();
+        broker.place(at(0.0), "2", read("before")).unwrap();
+        broker.place(at(0.0), "3", Wish { name: None, ..write("y") }).unwrap();
+        broker.end(at(0.0), "3", false).unwrap();
+    }
+    let mut broker = broker(folder.path(), 0.0);
+    let report = &broker.nodes().nodes[0];
+    assert_eq!((report.read.active, report.write.active), (1, 1));
+    assert_eq!(report.write.reserved_bps, ByteRate::new(10e6));
+    refused(broker.place(at(0.0), "4", write("x")), "duplicate");
+    broker.progress(at(1.0), "2", Moved { bytes: Bytes::new(9) }).unwrap();
+    broker.stored(at(1.0), "1", stored("x")).unwrap();
+    assert_eq!(broker.object(&name("x")).unwrap().replicas[0].key, "x.1");
+    broker.look(at(20.0), &BTreeMap::new()).unwrap();
+    assert!(
+        broker.nodes().nodes.iter().all(|node| node.read.active + node.write.active == 0),
+        "leases go on, too"
+    );
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u8),
+    Read(u8),
+    Copy(u8),
+    Tell(u8),
+    Store(u8),
+    End(u8, bool),
+    Remove(u8),
+    Look(u8),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..6u8).prop_map(Step::Write),
+        2 => (0..6u8).prop_map(Step::Read),
+        1 => (0..6u8).prop_map(Step::Copy),
+        3 => any::<u8>().prop_map(Step::Tell),
+        3 => any::<u8>().prop_map(Step::Store),
+        2 => any::<(u8, bool)>().prop_map(|(which, failed)| Step::End(which, failed)),
+        1 => (0..6u8).prop_map(Step::Remove),
+        3 => (1..8u8).prop_map(Step::Look),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever happens in whatever order: what was acknowledged is there, and nothing stays reserved once everybody is silent.
+    #[test]
+    fn nothing_acknowledged_is_lost_and_nothing_stays_reserved(steps in proptest::collection::vec(step(), 1..80)) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut broker = broker(folder.path(), 0.0);
+        let mut now = 0.0;
+        let mut ids: Vec<(String, ObjectName)> = Vec::new();
+        let mut there: BTreeMap<ObjectName, usize> = BTreeMap::new();
+        let none = BTreeMap::new();
+        for step in steps {
+            let pick = |which: u8| ids.get(usize::from(which) % ids.len().max(1)).cloned();
+            match step {
+                Step::Write(object) | Step::Read(object) | Step::Copy(object) => {
+                    let object = format!("o{object}");
+                    let id = ids.len().to_string();
+                    let wish = match step {
+                        Step::Write(_) => write(&object),
+                        Step::Read(_) => read(&object),
+                        _ => Wish { replica: true, ..write(&object) },
+                    };
+                    if broker.place(at(now), &id, wish).is_ok() {
+                        ids.push((id, name(&object)));
+                    }
+                }
+                Step::Tell(which) => if let Some((id, _)) = pick(which) {
+                    let _ = broker.progress(at(now), &id, Moved { bytes: Bytes::new(u64::from(which) * 1000) });
+                },
+                Step::Store(which) => if let Some((id, object)) = pick(which) {
+                    let known = broker.object(&object).map_or(0, |object| object.replicas.len());
+                    if broker.stored(at(now), &id, stored(object.as_str())).is_ok() {
+                        let holders = broker.object(&object).unwrap().replicas.len();
+                        prop_assert!(holders == known || holders == known + 1);
+                        there.insert(object, holders);
+                    }
+                },
+                Step::End(which, failed) => if let Some((id, _)) = pick(which) {
+                    let _ = broker.end(at(now), &id, failed);
+                },
+                Step::Remove(object) => {
+                    let object = name(&format!("o{object}"));
+                    prop_assert_eq!(broker.remove(&object).is_ok(), there.remove(&object).is_some());
+                }
+                Step::Look(seconds) => {
+                    now += f64::from(seconds);
+                    broker.look(at(now), &none).unwrap();
+                }
+                Step::Restart => {
+                    drop(broker);
+                    broker = self::broker(folder.path(), now);
+                }
+            }
+            let found: BTreeMap<_, _> =
+                broker.objects(None, 100).objects.into_iter().map(|object| (object.name, object.replicas.len())).collect();
+            prop_assert_eq!(&found, &there);
+        }
+        for _ in 0..3 {
+            now += 11.0;
+            broker.look(at(now), &none).unwrap();
+        }
+        let nodes = broker.nodes();
+        prop_assert_eq!(nodes.waiting, 0);
+        for node in nodes.nodes {
+            for lane in [node.read, node.write] {
+                prop_assert_eq!((lane.active, lane.reserved_bps), (0, ByteRate::ZERO));
+            }
+        }
+        prop_assert!(broker.under_way.is_empty() && broker.ids.is_empty() && broker.catalogue.under_way().count() == 0);
+    }
+}

@@ -1,0 +1,523 @@
+//! Who holds what: a journal on disk, and what it comes to in memory.
+//!
+//! One file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space, JSON. What is acknowledged was flushed
+//! to the disk before. After a crash the end of the file may be torn: what follows the last line that is whole was never acknowledged,
+//! and is cut off. A damaged line *before* a whole one is no crash but a broken disk or an editor, and is refused: nobody can say what
+//! is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
+//! own place by a rename.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tidegate_units::{Bytes, ResourceName};
+
+use crate::digest::Digest;
+use crate::name::ObjectName;
+use crate::wire::{Needs, Object, Replica, Way};
+
+const JOURNAL: &str = "catalogue";
+const REWRITTEN: &str = "catalogue.new";
+const LOCK: &str = "lock";
+const VERSION: u32 = 1;
+
+/// A longer line is damaged: a record has two names, a key and a few numbers.
+const LONGEST_LINE: usize = 8 * 1024;
+
+/// A journal shorter than this is not worth to be written anew.
+const SHORT: usize = 4_096;
+
+/// Why the catalogue cannot be read or written.
+#[derive(Debug, Error)]
+pub enum CatalogueError {
+    /// The system says no.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another broker uses it.
+    #[error("{}: another broker keeps its catalogue there", .0.display())]
+    InUse(PathBuf),
+    /// A line is damaged, and others after it are not.
+    #[error(
+        "{}:{line}: this line is damaged, and those after it are not: no crash does that. Restore the file from a copy, or remove the \
+         line and what you know to be missing will be missing",
+        path.display()
+    )]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+    },
+    /// It was written by another version.
+    #[error("{}: written in format {found}, this version reads {VERSION}", path.display())]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// What it says.
+        found: u32,
+    },
+    /// It could not be written before, so that nobody knows what its end is.
+    #[error("{}: could not be written before: restart the broker once there is room", .0.display())]
+    Broken(PathBuf),
+    /// As many objects as there may be.
+    #[error("the catalogue holds {0} objects, which is as many as it may")]
+    Full(usize),
+    /// Another object has the name.
+    #[error("there is an object `{0}` already: choose another name, or remove it first")]
+    Duplicate(ObjectName),
+}
+
+/// A transfer that was placed, as much as is needed to let it go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    pub(crate) id: String,
+    pub(crate) way: Way,
+    pub(crate) name: Option<ObjectName>,
+    pub(crate) size: Bytes,
+    pub(crate) needs: Needs,
+    pub(crate) node: ResourceName,
+    pub(crate) key: Option<String>,
+    /// A further replica of an object that is there.
+    pub(crate) replica: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Record {
+    Version(u32),
+    Began(Begun),
+    Ended(String),
+    Stored(New),
+    Removed(ObjectName),
+}
+
+/// A replica that was written to its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct New {
+    pub(crate) name: ObjectName,
+    pub(crate) size: Bytes,
+    pub(crate) sha256: Digest,
+    pub(crate) node: ResourceName,
+    pub(crate) key: String,
+    /// The transfer that is over by this.
+    pub(crate) ends: Option<String>,
+}
+
+/// What the records come to.
+#[derive(Debug, Default, PartialEq)]
+struct Known {
+    objects: BTreeMap<ObjectName, Object>,
+    under_way: BTreeMap<String, Begun>,
+    /// Bytes of objects on each node.
+    held: BTreeMap<ResourceName, u64>,
+}
+
+impl Known {
+    /// Whether the record may be kept.
+    fn check(&self, new: &New) -> Result<(), CatalogueError> {
+        match self.objects.get(&new.name) {
+            Some(there) if there.size != new.size || there.sha256 != new.sha256 => {
+                Err(CatalogueError::Duplicate(new.name.clone()))
+            }
+            None if self.objects.len() >= Catalogue::MOST => Err(CatalogueError::Full(self.objects.len())),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, record: Record) {
+        match record {
+            Record::Version(_) => {}
+            Record::Began(begun) => {
+                self.under_way.insert(begun.id.clone(), begun);
+            }
+            Record::Ended(id) => {
+                self.under_way.remove(&id);
+            }
+            Record::Stored(new) => {
+                if let Some(id) = &new.ends {
+                    self.under_way.remove(id);
+                }
+                let New { name, size, sha256, node, key, .. } = new;
+                let object = self.objects.entry(name.clone());
+                let object = object.or_insert(Object { name, size, sha256, replicas: Vec::new() });
+                if object.replicas.iter().all(|replica| replica.key != key) {
+                    let held = self.held.entry(node.clone()).or_default();
+                    *held = held.saturating_add(object.size.get());
+                    object.replicas.push(Replica { node, key, place: None });
+                }
+            }
+            Record::Removed(name) => {
+                let Some(object) = self.objects.remove(&name) else { return };
+                for replica in &object.replicas {
+                    if let Some(held) = self.held.get_mut(&replica.node) {
+                        *held = held.saturating_sub(object.size.get());
+                    }
+                }
+            }
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = Record> {
+        let stored = self.objects.values().flat_map(|object| {
+            object.replicas.iter().map(|replica| {
+                Record::Stored(New {
+                    name: object.name.clone(),
+                    size: object.size,
+                    sha256: object.sha256,
+                    node: replica.node.clone(),
+                    key: replica.key.clone(),
+                    ends: None,
+                })
+            })
+        });
+        let begun = self.under_way.values().cloned().map(Record::Began);
+        std::iter::once(Record::Version(VERSION)).chain(stored).chain(begun)
+    }
+
+    fn lines(&self) -> usize {
+        1 + self.under_way.len() + self.objects.values().map(|object| object.replicas.len()).sum::<usize>()
+    }
+}
+
+/// Who holds what, and which transfers are under way. One process at a time has it.
+#[derive(Debug)]
+pub struct Catalogue {
+    folder: PathBuf,
+    journal: File,
+    known: Known,
+    /// Lines of the journal.
+    lines: usize,
+    broken: bool,
+    /// Held as long as this lives.
+    _lock: File,
+}
+
+impl Catalogue {
+    /// The most objects.
+    pub const MOST: usize = 1_000_000;
+
+    /// Reads what is in a folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or is another broker's.
+    pub fn open(folder: &Path) -> Result<Self, CatalogueError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| CatalogueError::Io { path, source }
+        };
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        let path = folder.join(LOCK);
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
+        // Of a crash in the middle of rewriting; the journal itself is whole then.
+        match fs::remove_file(folder.join(REWRITTEN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at(&folder.join(REWRITTEN))(error));
+            }
+            _ => {}
+        }
+        let path = folder.join(JOURNAL);
+        let journal = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut journal = journal.map_err(at(&path))?;
+        let (known, lines, whole) = read(&path, &mut journal)?;
+        let length = journal.metadata().map_err(at(&path))?.len();
+        if whole < length {
+            tracing::warn!(
+                "{}: the last {} bytes were torn by a crash, and are cut off; nothing of them was acknowledged",
+                path.display(),
+                length - whole
+            );
+            journal.set_len(whole).map_err(at(&path))?;
+        }
+        journal.seek(SeekFrom::End(0)).map_err(at(&path))?;
+        let folder = folder.to_owned();
+        let mut catalogue = Self { folder, journal, known, lines, broken: false, _lock: lock };
+        if catalogue.lines == 0 {
+            catalogue.append(Record::Version(VERSION), true)?;
+            catalogue.sync_folder()?;
+        }
+        Ok(catalogue)
+    }
+
+    /// An object.
+    #[must_use]
+    pub fn get(&self, name: &ObjectName) -> Option<&Object> {
+        self.known.objects.get(name)
+    }
+
+    /// All objects, by their names; those after one of them.
+    pub fn after(&self, name: Option<&ObjectName>) -> impl Iterator<Item = &Object> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = name.map_or(Unbounded, Excluded);
+        self.known.objects.range::<ObjectName, _>((from, Unbounded)).map(|(_, object)| object)
+    }
+
+    /// How much of all objects a node holds.
+    #[must_use]
+    pub fn held(&self, node: &ResourceName) -> Bytes {
+        Bytes::new(self.known.held.get(node).copied().unwrap_or_default())
+    }
+
+    /// Transfers that were placed and have not ended, as far as is known.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Begun> {
+        self.known.under_way.values()
+    }
+
+    /// A transfer was placed. Not flushed: if the machine crashes, whoever transfers asks anew.
+    pub(crate) fn began(&mut self, begun: Begun) -> Result<(), CatalogueError> {
+        self.append(Record::Began(begun), false)
+    }
+
+    /// A transfer is over. Not flushed: if the machine crashes, its lease ends it again.
+    pub(crate) fn ended(&mut self, id: &str) -> Result<(), CatalogueError> {
+        self.append(Record::Ended(id.to_owned()), false)
+    }
+
+    /// A replica was written. When this returns, no crash undoes it.
+    pub(crate) fn stored(&mut self, new: New) -> Result<(), CatalogueError> {
+        self.known.check(&new)?;
+        self.append(Record::Stored(new), true)
+    }
+
+    /// An object is to be forgotten. When this returns, no crash undoes it.
+    pub(crate) fn removed(&mut self, name: &ObjectName) -> Result<Option<Object>, CatalogueError> {
+        let Some(object) = self.get(name).cloned() else { return Ok(None) };
+        self.append(Record::Removed(name.clone()), true)?;
+        Ok(Some(object))
+    }
+
+    fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
+        let path = self.folder.join(JOURNAL);
+        if self.broken {
+            return Err(CatalogueError::Broken(path));
+        }
+        let written = line(&record).and_then(|line| self.journal.write_all(line.as_bytes()));
+        let written = written.and_then(|()| if flush { self.journal.sync_data() } else { Ok(()) });
+        if let Err(source) = written {
+            // Part of it may be there, and after a flush that failed nobody knows what is.
+            self.broken = true;
+            return Err(CatalogueError::Io { path, source });
+        }
+        self.known.apply(record);
+        self.lines += 1;
+        if self.lines > SHORT + 4 * self.known.lines() {
+            self.rewrite()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the journal anew, as short as it can be.
+    fn rewrite(&mut self) -> Result<(), CatalogueError> {
+        let path = self.folder.join(REWRITTEN);
+        let write = || {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
+            let mut out = io::BufWriter::new(&mut file);
+            for record in self.known.records() {
+                out.write_all(line(&record)?.as_bytes())?;
+            }
+            out.flush()?;
+            drop(out);
+            file.sync_all()?;
+            fs::rename(&path, self.folder.join(JOURNAL))?;
+            Ok(file)
+        };
+        // The old one is whole, and stays in use.
+        let file = write().map_err(|source| CatalogueError::Io { path: path.clone(), source })?;
+        self.journal = file;
+        self.lines = self.known.lines();
+        self.sync_folder()
+    }
+
+    fn sync_folder(&self) -> Result<(), CatalogueError> {
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| CatalogueError::Io { path: self.folder.clone(), source })
+    }
+}
+
+fn line(record: &Record) -> io::Result<String> {
+    let json = serde_json::to_string(record)?;
+    Ok(format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes())))
+}
+
+fn parsed(line: &[u8]) -> Option<Record> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (sum, json) = line.split_at_checked(8)?;
+    let json = json.strip_prefix(' ')?;
+    let sum = u32::from_str_radix(sum, 16).ok()?;
+    (sum == crc32c::crc32c(json.as_bytes())).then(|| serde_json::from_str(json).ok())?
+}
+
+/// What the journal says, its lines, and the bytes of what is whole of it.
+fn read(path: &Path, journal: &mut File) -> Result<(Known, usize, u64), CatalogueError> {
+    let at = |source| CatalogueError::Io { path: path.to_owned(), source };
+    let mut input = BufReader::new(journal);
+    let mut known = Known::default();
+    let (mut lines, mut whole, mut number) = (0, 0, 0);
+    let mut damaged = None;
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        let length =
+            io::Read::take(&mut input, LONGEST_LINE as u64).read_until(b'\n', &mut bytes).map_err(at)?;
+        if length == 0 {
+            return Ok((known, lines, whole));
+        }
+        number += 1;
+        let Some(record) = parsed(&bytes) else {
+            damaged = damaged.or(Some(number));
+            continue;
+        };
+        if let Some(line) = damaged {
+            return Err(CatalogueError::Damaged { path: path.to_owned(), line });
+        }
+        if let Record::Version(found) = record
+            && found != VERSION
+        {
+            return Err(CatalogueError::Version { path: path.to_owned(), found });
+        }
+        known.apply(record);
+        lines += 1;
+        whole += length as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Hasher;
+
+    fn new(name: &str, node: &str) -> New {
+        New {
+            name: ObjectName::new(name).unwrap(),
+            size: Bytes::new(3),
+            sha256: Hasher::default().finish(),
+            node: ResourceName::new(node).unwrap(),
+            key: format!("{name}.{node}"),
+            ends: None,
+        }
+    }
+
+    fn begun(id: &str) -> Begun {
+        Begun {
+            id: id.to_owned(),
+            way: Way::Write,
+            name: None,
+            size: Bytes::new(1),
+            needs: Needs::Average(1.0),
+            node: ResourceName::new("a").unwrap(),
+            key: None,
+            replica: false,
+        }
+    }
+
+    fn names(catalogue: &Catalogue) -> Vec<&str> {
+        catalogue.after(None).map(|object| object.name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_there_after_a_crash_at_any_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOURNAL);
+        let mut acknowledged = Vec::new();
+        {
+            let mut catalogue = Catalogue::open(folder.path()).unwrap();
+            for number in 0..3 {
+                catalogue.began(begun(&number.to_string())).unwrap();
+                catalogue
+                    .stored(New { ends: Some(number.to_string()), ..new(&format!("o{number}"), "a") })
+                    .unwrap();
+                acknowledged.push((fs::metadata(&path).unwrap().len(), number + 1));
+            }
+        }
+        let whole = fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            // Each opening flushes to the disk: the other ends are tried at some places only.
+            let ends = [&b""[..], b"\0\0\0\0", b"00000000 {}\n"];
+            for garbage in if length % 16 == 0 { &ends[..] } else { &ends[..1] } {
+                let mut torn = whole[..length].to_vec();
+                torn.extend_from_slice(garbage);
+                fs::write(&path, &torn).unwrap();
+                let expected =
+                    acknowledged.iter().rfind(|(end, _)| *end <= length as u64).map_or(0, |(_, n)| *n);
+                let mut catalogue = Catalogue::open(folder.path()).unwrap();
+                assert_eq!(names(&catalogue).len(), expected, "cut at {length}");
+                // And it can be gone on with.
+                catalogue.stored(new("more", "a")).unwrap();
+                drop(catalogue);
+                assert_eq!(names(&Catalogue::open(folder.path()).unwrap()).len(), expected + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn damage_before_what_is_whole_is_refused_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOURNAL);
+        {
+            let mut catalogue = Catalogue::open(folder.path()).unwrap();
+            catalogue.stored(new("a", "n")).unwrap();
+            catalogue.stored(new("b", "n")).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap().replace("\"a\"", "\"c\"");
+        fs::write(&path, text).unwrap();
+        let error = Catalogue::open(folder.path()).unwrap_err();
+        assert!(matches!(error, CatalogueError::Damaged { line: 2, .. }), "{error}");
+    }
+
+    #[test]
+    fn it_is_written_anew_before_it_grows_without_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        catalogue.stored(new("kept", "n")).unwrap();
+        catalogue.began(begun("under-way")).unwrap();
+        for number in 0..3 * SHORT {
+            catalogue.began(begun(&number.to_string())).unwrap();
+            catalogue.ended(&number.to_string()).unwrap();
+        }
+        let lines = fs::read_to_string(folder.path().join(JOURNAL)).unwrap().lines().count();
+        assert_eq!(lines, catalogue.lines);
+        assert!(lines < 2 * SHORT, "{lines} lines");
+        drop(catalogue);
+        let catalogue = Catalogue::open(folder.path()).unwrap();
+        assert_eq!(names(&catalogue), ["kept"]);
+        assert_eq!(catalogue.under_way().map(|begun| begun.id.as_str()).collect::<Vec<_>>(), ["under-way"]);
+    }
+
+    #[test]
+    fn a_name_is_one_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        catalogue.stored(new("a", "n")).unwrap();
+        catalogue.stored(new("a", "m")).unwrap();
+        let other = New { size: Bytes::new(4), ..new("a", "o") };
+        assert!(matches!(catalogue.stored(other), Err(CatalogueError::Duplicate(_))));
+        assert_eq!(catalogue.after(None).next().unwrap().replicas.len(), 2);
+        let (n, m) = (ResourceName::new("n").unwrap(), ResourceName::new("m").unwrap());
+        assert_eq!([&n, &m].map(|node| catalogue.held(node).get()), [3, 3]);
+        let gone = catalogue.removed(&ObjectName::new("a").unwrap()).unwrap();
+        assert_eq!(gone.unwrap().replicas.len(), 2);
+        assert!(names(&catalogue).is_empty());
+        assert_eq!([&n, &m].map(|node| catalogue.held(node).get()), [0, 0]);
+    }
+
+    #[test]
+    fn two_brokers_cannot_have_one_catalogue() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Catalogue::open(folder.path()).unwrap();
+        assert!(matches!(Catalogue::open(folder.path()), Err(CatalogueError::InUse(_))));
+        drop(first);
+        Catalogue::open(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,349 @@
+//! What a broker is told: TOML, read key by key. `docs/transfers.md` explains the keys; a test compares it with the lists here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_config::{Finding, Report, Section};
+use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
+use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
+
+use crate::store::Place;
+
+const ROOT_KEYS: &[&str] =
+    &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
+const NODE_KEYS: &[&str] =
+    &["place", "availability", "cost", "peak", "peak_read", "peak_write", "latency", "capacity", "sense"];
+
+/// A larger file is not a configuration: a thousand nodes need a tenth of this.
+const LARGEST_FILE: u64 = 4 * 1024 * 1024;
+
+/// Everything that a broker is told.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// Where it answers.
+    pub listen: SocketAddr,
+    /// The folder of its catalogue.
+    pub state: PathBuf,
+    /// How transfers are placed.
+    pub placement: PlacementConfig,
+    /// How often nodes are measured.
+    pub interval: Duration,
+    /// The nodes.
+    pub nodes: Vec<NodePlan>,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// A storage node.
+#[derive(Debug, Clone)]
+pub struct NodePlan {
+    /// What placement knows of it.
+    pub config: NodeConfig,
+    /// Where it is.
+    pub place: Place,
+    /// What Tidegate may fill of it.
+    pub capacity: Option<Bytes>,
+    /// The path on this machine whose device is measured.
+    pub sense: Option<PathBuf>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The text is wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<Finding>),
+}
+
+/// A policy's name, until its coefficient is known.
+#[derive(Clone, Copy)]
+enum Named {
+    Fixed(Policy),
+    Overhead(f64, fn(f64) -> Policy),
+}
+
+const POLICIES: &[(&str, Named)] = &[
+    ("rr", Named::Fixed(Policy::RoundRobin)),
+    ("static-qos", Named::Overhead(1.25, |overhead| Policy::StaticQos { overhead })),
+    ("sm-r1", Named::Overhead(1.0, |overhead| Policy::SmR1 { overhead })),
+    ("sm-r2", Named::Overhead(1.0, |overhead| Policy::SmR2 { overhead })),
+    ("sm-r3", Named::Overhead(1.0, |overhead| Policy::SmR3 { overhead })),
+    ("learnt", Named::Fixed(Policy::Learnt)),
+];
+
+impl BrokerConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read = || {
+            let mut text = String::new();
+            fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+            if text.len() as u64 > LARGEST_FILE {
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
+            }
+            Ok(text)
+        };
+        let text = read().map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Reads a configuration text. `name` is what findings call it; relative paths in it start at `folder`.
+    ///
+    /// # Errors
+    /// When anything in the text is wrong.
+    pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        let mut report = Report::new(name, text);
+        let config = tidegate_config::parse(text, &mut report).and_then(|document| {
+            let what = "the configuration".to_owned();
+            let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
+            read(&root, folder, &mut report)
+        });
+        let failed = report.has_errors();
+        let findings = report.into_findings();
+        match config {
+            Some(config) if !failed => Ok(Self { warnings: findings, ..config }),
+            _ => Err(ConfigError::Invalid(findings)),
+        }
+    }
+}
+
+/// A size or a time that must be above zero.
+fn above_zero(root: &Section<'_>, key: &str, default: Duration, report: &mut Report<'_>) -> Duration {
+    let Some(given) = root.parsed::<Latency>(key, report) else { return default };
+    if given.value.to_duration() < Duration::from_millis(10) {
+        report.error(&given.span, format!("`{key}` is at least 10ms"));
+    }
+    given.value.to_duration()
+}
+
+fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<BrokerConfig> {
+    let listen = root.parsed::<SocketAddr>("listen", report);
+    if !root.has("listen") {
+        root.missing("listen", "\"127.0.0.1:7311\"", report);
+    }
+    if let Some(given) = &listen
+        && !given.value.ip().is_loopback()
+    {
+        report.warning(
+            &given.span,
+            "whoever reaches this address may place transfers and remove objects from the catalogue",
+            "nobody is asked who they are: keep it within a network that you trust",
+        );
+    }
+    let state = root.text("state", report);
+    if !root.has("state") {
+        root.missing("state", "\"/var/lib/tidegate/broker\"", report);
+    }
+    let policy = policy(root, report);
+    let interval = above_zero(root, "interval", Duration::from_secs(1), report);
+    let lease = above_zero(root, "lease", Duration::from_secs(10), report);
+    if lease < 2 * interval
+        && let Some(span) = root.key_span("lease").or_else(|| root.key_span("interval"))
+    {
+        report.error(
+            &span,
+            "`lease` must be at least twice `interval`: transfers would be taken for dead between two looks",
+        );
+    }
+    let queue = root.whole("queue", 1..=1_000_000, report);
+    let lend = root.has("lend").then(|| root.flag("lend", report));
+    let nodes = nodes(root, folder, report);
+    let mut placement = PlacementConfig::new(policy);
+    placement.lease = lease;
+    if let Some(queue) = queue {
+        placement.greatest_queue = usize::try_from(queue.value).unwrap_or(usize::MAX);
+    }
+    if let Some(lend) = lend {
+        placement.lend = lend;
+    }
+    Some(BrokerConfig {
+        listen: listen?.value,
+        state: folder.join(state?.value),
+        placement,
+        interval,
+        nodes,
+        warnings: Vec::new(),
+    })
+}
+
+fn policy(root: &Section<'_>, report: &mut Report<'_>) -> Policy {
+    let named = root.choice("policy", POLICIES, report);
+    let overhead = root.number("overhead", report);
+    let named = named.map_or(Named::Fixed(Policy::Learnt), |given| given.value);
+    match (named, overhead) {
+        (Named::Fixed(policy), None) => policy,
+        (Named::Fixed(policy), Some(given)) => {
+            report
+                .error(&given.span, "this policy has no `overhead`: static-qos, sm-r1, sm-r2 and sm-r3 have");
+            policy
+        }
+        (Named::Overhead(default, policy), None) => policy(default),
+        (Named::Overhead(_, policy), Some(given)) => {
+            let policy = policy(given.value);
+            if let Err(error) = policy.validate() {
+                report.error(&given.span, error.to_string());
+            }
+            policy
+        }
+    }
+}
+
+fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<NodePlan> {
+    let tables = root.named_tables("node", NODE_KEYS, report).unwrap_or_default();
+    if tables.is_empty() {
+        report.error_with_help(
+            root.span(),
+            "the configuration has no storage nodes",
+            "add a table `[node.NAME]` with its `place`",
+        );
+    }
+    let mut places = BTreeSet::new();
+    let mut nodes = Vec::new();
+    for (name, table) in tables {
+        let config_name = ResourceName::new(name.value);
+        if let Err(error) = &config_name {
+            report.error(&name.span, error.to_string());
+        }
+        let place = table.parsed::<Place>("place", report);
+        if !table.has("place") {
+            table.missing("place", "\"file:///srv/store\"", report);
+        }
+        if let Some(place) = &place
+            && !places.insert(place.value.to_string())
+        {
+            report.error(&place.span, "another node is at this place: what is free there would count twice");
+        }
+        let class = |key, report: &mut Report<'_>| {
+            let given = table.whole(key, 0..=u64::from(u8::MAX), report);
+            given.map_or(0, |given| u8::try_from(given.value).unwrap_or(u8::MAX))
+        };
+        let (availability, cost) = (class("availability", report), class("cost", report));
+        let both = peak(&table, "peak", report);
+        let (read, write) = (peak(&table, "peak_read", report), peak(&table, "peak_write", report));
+        let learnt = Peak::learnt(ByteRate::ZERO);
+        let latency =
+            table.parsed::<Latency>("latency", report).map_or(Latency::default(), |given| given.value);
+        let capacity = table.parsed::<Bytes>("capacity", report).map(|given| given.value);
+        let sense = table.text("sense", report).map(|given| folder.join(given.value));
+        let (Ok(name), Some(place)) = (config_name, place) else { continue };
+        let config = NodeConfig {
+            name,
+            read: read.or(both).unwrap_or(learnt),
+            write: write.or(both).unwrap_or(learnt),
+            availability,
+            cost,
+            latency,
+            free: capacity,
+        };
+        nodes.push(NodePlan { config, place: place.value, capacity, sense });
+    }
+    nodes
+}
+
+fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
+    let given = table.parsed::<ByteRate>(key, report)?;
+    if given.value == ByteRate::ZERO {
+        report.error(&given.span, format!("`{key}` of nothing: leave it out where it is to be learnt"));
+    }
+    Some(Peak::pinned(given.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHT: &str = r#"
+listen = "127.0.0.1:0"
+state = "state"
+policy = "sm-r1"
+overhead = 1.5
+[node.array]
+place = "http://127.0.0.1:8080/store/"
+peak = "300MB/s"
+peak_read = "200MB/s"
+capacity = "2TB"
+[node.disk]
+place = "file:///srv/disk"
+sense = "disk"
+"#;
+
+    fn messages(text: &str) -> Vec<String> {
+        match BrokerConfig::parse("broker.toml", text, Path::new("/etc")) {
+            Ok(_) => Vec::new(),
+            Err(ConfigError::Invalid(findings)) => findings.iter().map(ToString::to_string).collect(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn reads_what_is_there_and_learns_what_is_not() {
+        let config = BrokerConfig::parse("broker.toml", RIGHT, Path::new("/etc")).unwrap();
+        assert_eq!(config.placement.policy, Policy::SmR1 { overhead: 1.5 });
+        assert_eq!(config.state, Path::new("/etc/state"));
+        let [array, disk] = &config.nodes[..] else { panic!("two nodes") };
+        assert_eq!(array.config.read, Peak::pinned(ByteRate::new(200e6)));
+        assert_eq!(array.config.write, Peak::pinned(ByteRate::new(300e6)));
+        assert!(!disk.config.write.is_pinned());
+        assert_eq!(disk.sense.as_deref(), Some(Path::new("/etc/disk")));
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn every_mistake_is_reported_with_its_place() {
+        for (from, to, expected) in [
+            ("listen = \"127.0.0.1:0\"", "", "needs `listen`"),
+            ("state = \"state\"", "", "needs `state`"),
+            ("sm-r1", "sm-r4", "`policy` cannot be `sm-r4`"),
+            ("1.5", "0", "the overhead k of a policy is above 0"),
+            ("sm-r1", "rr", "this policy has no `overhead`"),
+            ("peak = \"300MB/s\"", "peak = \"0MB/s\"", "`peak` of nothing"),
+            ("file:///srv/disk", "ftp://srv", "`place`"),
+            ("file:///srv/disk", "http://127.0.0.1:8080/store", "another node is at this place"),
+            ("state = \"state\"", "state = \"state\"\nlease = \"1s\"", "`lease` must be at least twice"),
+            ("capacity", "capcity", "unknown key `capcity`"),
+        ] {
+            let found = messages(&RIGHT.replacen(from, to, 1));
+            assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");
+            assert!(found.iter().all(|message| message.starts_with("broker.toml:")));
+        }
+        assert!(messages("listen = \"127.0.0.1:0\"\nstate = \"s\"").join("").contains("no storage nodes"));
+    }
+
+    #[test]
+    fn an_address_for_everybody_is_warned_of() {
+        let text = RIGHT.replace("127.0.0.1:0", "0.0.0.0:7311");
+        let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
+        assert!(config.warnings[0].to_string().contains("whoever reaches this address"));
+    }
+
+    #[test]
+    fn the_document_and_the_code_know_the_same_keys() {
+        let document = include_str!("../../../docs/transfers.md");
+        for (heading, keys) in [("### The whole", ROOT_KEYS), ("### `[node.NAME]`", NODE_KEYS)] {
+            let section =
+                document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
+            let section = section.split("\n#").next().unwrap();
+            let mut documented: Vec<_> =
+                section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let mut known = keys.to_vec();
+            documented.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(documented, known, "under `{heading}`");
+        }
+    }
+}

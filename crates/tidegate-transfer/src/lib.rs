@@ -1,0 +1,32 @@
+//! Transfers of whole files to and from storage nodes, each on a node that can carry it now.
+//!
+//! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING 2010. The rules are
+//! [`tidegate_place::transfer`]; here is what moves the data, and what keeps the books:
+//!
+//! - a [`Broker`] places transfers, knows who holds what, and forgets nothing that it acknowledged ([`Catalogue`]);
+//! - [`serve`] answers for it over HTTP, and measures once a second;
+//! - a [`Client`] asks it, and [`Mover`] moves files between this machine and the nodes ([`store`]).
+//!
+//! The broker never touches the data, so that it is no bottleneck: clients speak to the nodes themselves.
+
+#![forbid(unsafe_code)]
+
+mod broker;
+mod catalogue;
+mod client;
+pub mod config;
+mod digest;
+mod mover;
+mod name;
+mod serve;
+pub mod store;
+pub mod wire;
+
+pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
+pub use catalogue::{Catalogue, CatalogueError};
+pub use client::{AskError, Client};
+pub use config::{BrokerConfig, ConfigError};
+pub use digest::{Digest, Hasher};
+pub use mover::{Event, MoveError, Mover, Outcome, Settings};
+pub use name::{ObjectName, ObjectNameError};
+pub use serve::{ServeError, serve};

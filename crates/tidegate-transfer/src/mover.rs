@@ -1,0 +1,714 @@
+//! Moves files between this machine and storage nodes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes as Piece, BytesMut};
+use futures_util::stream::{self, StreamExt};
+use serde::Serialize;
+use thiserror::Error;
+use tidegate_place::transfer::Kept;
+use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep};
+
+use crate::client::{AskError, Client};
+use crate::digest::{Digest, Hasher};
+use crate::name::ObjectName;
+use crate::store::{PIECE, Pieces, Place, Store, StoreError};
+use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
+
+/// How often a transfer tells the broker how far it has come: a few times in every look of the broker at its nodes.
+const TELL: Duration = Duration::from_millis(250);
+
+/// How often a transfer's rate is measured, for whether it gets what it needs.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// How files are moved.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// What each transfer needs.
+    pub needs: Needs,
+    /// The least class of availability of what is written to.
+    pub availability: u8,
+    /// The greatest class of cost of what is written to.
+    pub cost: u8,
+    /// How many replicas are written, each on a node of its own.
+    pub copies: u8,
+    /// Read back what was written, and compare.
+    pub verify: bool,
+    /// A node that moves nothing for so long has failed.
+    pub stall: Duration,
+    /// After so many attempts a transfer is given up.
+    pub attempts: u32,
+}
+
+impl Settings {
+    /// Every default.
+    #[must_use]
+    pub const fn new(needs: Needs) -> Self {
+        let stall = Duration::from_secs(60);
+        Self { needs, availability: 0, cost: u8::MAX, copies: 1, verify: false, stall, attempts: 5 }
+    }
+}
+
+/// What happens to a transfer, for whoever watches.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// No node can carry it now.
+    Waits,
+    /// It begins on a node, and is to move so much.
+    Begins(&'a ResourceName, Bytes),
+    /// So much was moved in this attempt, or is there from the one before.
+    Moved(Bytes),
+    /// It failed on a node, and will be tried on another.
+    Failed(&'a ResourceName, &'a str),
+}
+
+/// A transfer that came to its end.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The object.
+    pub name: ObjectName,
+    /// The file.
+    pub file: PathBuf,
+    /// Who holds it now, or whom it was read from.
+    pub nodes: Vec<ResourceName>,
+    /// Its size.
+    pub bytes: Bytes,
+    /// How long it was under way, on its last node, without waiting; of several replicas together.
+    pub seconds: f64,
+    /// Bytes over seconds, of the slowest replica.
+    pub rate_bps: ByteRate,
+    /// How long it waited for a node.
+    pub waited_s: f64,
+    /// Whether it got what it needed; of several replicas, each.
+    pub kept: bool,
+    /// Attempts that failed.
+    pub failed: u32,
+    /// The checksum.
+    pub sha256: Digest,
+}
+
+/// Why a file was not moved.
+#[derive(Debug, Error)]
+pub enum MoveError {
+    /// The file on this machine.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It is none.
+    #[error("{}: only regular files can be stored", .0.display())]
+    NotAFile(PathBuf),
+    /// It was written to meanwhile.
+    #[error("{}: it was changed while it was stored; nothing of it is kept", .0.display())]
+    Changed(PathBuf),
+    /// The broker.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// Nodes failed again and again.
+    #[error("given up after {attempts} attempts, the last on node `{node}`: {why}")]
+    Nodes {
+        /// How many.
+        attempts: u32,
+        /// The last one.
+        node: ResourceName,
+        /// Why it failed there.
+        why: String,
+    },
+    /// What was read is not what was stored.
+    #[error("`{name}` has the wrong checksum on every node that holds it ({}): it is damaged there", names(.nodes))]
+    Checksum {
+        /// Which object.
+        name: ObjectName,
+        /// Whom it was read from.
+        nodes: Vec<ResourceName>,
+    },
+}
+
+fn names(nodes: &[ResourceName]) -> String {
+    nodes.iter().map(ResourceName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Why one attempt ended.
+enum Attempt {
+    /// The node is to blame.
+    Node(String),
+    /// The broker has forgotten about it, and it has to be asked for anew.
+    Lost,
+    /// Nobody need try again.
+    Fatal(MoveError),
+}
+
+impl From<StoreError> for Attempt {
+    fn from(error: StoreError) -> Self {
+        Self::Node(error.to_string())
+    }
+}
+
+/// What an attempt measures of itself, and tells the broker.
+struct Meter {
+    moved: Arc<AtomicU64>,
+    kept: Kept,
+}
+
+/// Moves files by what a broker says.
+#[derive(Debug, Clone)]
+pub struct Mover {
+    client: Client,
+    settings: Settings,
+}
+
+/// A replica that was written, or an object that was read.
+struct Carried {
+    node: ResourceName,
+    seconds: f64,
+    waited: f64,
+    kept: bool,
+    failed: u32,
+}
+
+impl Mover {
+    /// Of a broker.
+    #[must_use]
+    pub const fn new(client: Client, settings: Settings) -> Self {
+        Self { client, settings }
+    }
+
+    /// Stores a file as an object. When this returns the catalogue has it, and no crash makes it forget.
+    ///
+    /// # Errors
+    /// When it could not be stored. Replicas that were acknowledged before stay.
+    pub async fn put(
+        &self,
+        file: &Path,
+        name: &ObjectName,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Outcome, MoveError> {
+        let at = |source| MoveError::File { path: file.to_owned(), source };
+        let about = tokio::fs::metadata(file).await.map_err(at)?;
+        if !about.is_file() {
+            return Err(MoveError::NotAFile(file.to_owned()));
+        }
+        let size = Bytes::new(about.len());
+        let mut known: Option<Digest> = None;
+        let mut carried = Vec::new();
+        for copy in 0..self.settings.copies.max(1) {
+            let wish = Wish {
+                name: Some(name.clone()),
+                size: Some(size),
+                replica: copy > 0,
+                ..self.wish(Way::Write)
+            };
+            let (one, digest) = self.put_one(file, wish, known, watch).await?;
+            known = Some(digest);
+            carried.push(one);
+        }
+        let sha256 = known.unwrap_or_else(|| Hasher::default().finish());
+        Ok(outcome(name, file, size, sha256, carried))
+    }
+
+    async fn put_one(
+        &self,
+        file: &Path,
+        mut wish: Wish,
+        known: Option<Digest>,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<(Carried, Digest), MoveError> {
+        let mut tries = Tries::new(self.settings.attempts);
+        loop {
+            let (reservation, granted) = self.grant(&mut wish, &mut tries, &[], watch).await?;
+            let began = Instant::now();
+            let mut meter = Meter::new(self.settings.needs);
+            match self.put_once(file, &wish, known, &reservation.id, &granted, &mut meter, watch).await {
+                Ok(digest) => {
+                    let seconds = began.elapsed().as_secs_f64();
+                    return Ok((tries.carried(granted.node, seconds, &meter), digest));
+                }
+                Err(attempt) => {
+                    // The broker first: others need not try there now.
+                    let failed =
+                        tries.failed(self, attempt, &reservation.id, granted.node.clone(), watch).await;
+                    self.clean_up(&granted).await;
+                    failed?;
+                }
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what one attempt is made of")]
+    async fn put_once(
+        &self,
+        file: &Path,
+        wish: &Wish,
+        known: Option<Digest>,
+        id: &str,
+        granted: &Granted,
+        meter: &mut Meter,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Digest, Attempt> {
+        let fatal = |source| Attempt::Fatal(MoveError::File { path: file.to_owned(), source });
+        let (store, key) = open(granted)?;
+        let source = Arc::new(Source::default());
+        let input = File::open(file).await.map_err(fatal)?;
+        watch(Event::Begins(&granted.node, granted.size));
+        let pieces = pieces(input, granted.size.get(), Arc::clone(&source), Arc::clone(&meter.moved));
+        let write = async {
+            store.put(key, granted.size.get(), pieces).await?;
+            store.size(key).await
+        };
+        let written = self.beside(id, meter, watch, write).await;
+        let (hasher, read, error) = source.take();
+        if let Some(error) = error {
+            return Err(fatal(error));
+        }
+        let there = written??;
+        let digest = hasher.finish();
+        // It is the file that is to be stored, and not what it was in the middle of a change.
+        let length = tokio::fs::metadata(file).await.map_err(fatal)?.len();
+        let is_whole = read == granted.size.get() && length == read;
+        if !is_whole || known.is_some_and(|known| known != digest) {
+            return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
+        }
+        if there != read {
+            return Err(Attempt::Node(format!("{there} of {read} bytes arrived")));
+        }
+        if self.settings.verify {
+            let mut back = Meter::new(self.settings.needs);
+            let moved = Arc::clone(&back.moved);
+            // How far this has come is nothing that was stored: the broker is told only that we are alive.
+            let hash = async {
+                let mut hasher = Hasher::default();
+                let mut pieces = store.get(key, 0).await?;
+                while let Some(piece) = pieces.next().await {
+                    let piece = piece?;
+                    hasher.add(&piece);
+                    moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                }
+                Ok::<_, StoreError>(hasher.finish())
+            };
+            if self.beside(id, &mut back, &|_| (), hash).await?? != digest {
+                return Err(Attempt::Node(
+                    "what it holds is not what was sent: the checksum differs".to_owned(),
+                ));
+            }
+        }
+        let Some(name) = wish.name.clone() else { return Ok(digest) };
+        let stored = Stored { name, size: granted.size, sha256: digest };
+        match self.client.stored(id, &stored).await {
+            Ok(()) => Ok(digest),
+            Err(error) if error.is("gone") => Err(Attempt::Lost),
+            Err(error) => Err(Attempt::Fatal(error.into())),
+        }
+    }
+
+    /// Fetches an object into a file, which is there as a whole or not at all, and replaces one that was there.
+    ///
+    /// # Errors
+    /// When it could not be fetched.
+    pub async fn get(
+        &self,
+        name: &ObjectName,
+        file: &Path,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Outcome, MoveError> {
+        let at = |source| MoveError::File { path: file.to_owned(), source };
+        let mut wish = Wish { name: Some(name.clone()), ..self.wish(Way::Read) };
+        let mut tries = Tries::new(self.settings.attempts);
+        // What was read so far, from whom. On another node it goes on where the one before stopped.
+        let mut part: Option<Part> = None;
+        let mut damaged: Vec<ResourceName> = Vec::new();
+        let carried = loop {
+            let granted = self.grant(&mut wish, &mut tries, &damaged, watch).await;
+            let (reservation, granted) = match granted {
+                Err(MoveError::Ask(error)) if error.is("excluded") && !damaged.is_empty() => {
+                    return Err(MoveError::Checksum { name: name.clone(), nodes: damaged });
+                }
+                granted => granted?,
+            };
+            let part = match &mut part {
+                Some(part) => part,
+                None => part.insert(Part::new(file, &reservation.id).await.map_err(at)?),
+            };
+            part.from.push(granted.node.clone());
+            let began = Instant::now();
+            let mut meter = Meter::new(self.settings.needs);
+            let outcome = self.get_once(part, &reservation.id, &granted, &mut meter, watch).await;
+            let seconds = began.elapsed().as_secs_f64();
+            if let Err(attempt) = outcome {
+                tries.failed(self, attempt, &reservation.id, granted.node, watch).await?;
+                continue;
+            }
+            // It is over for the broker, whatever we make of it; if this is lost, its lease ends it.
+            let _ = self.client.end(&reservation.id, End::default()).await;
+            let digest = part.hasher.clone().finish();
+            if granted.sha256.is_some_and(|expected| expected == digest) {
+                break (tries.carried(granted.node, seconds, &meter), granted.size, digest);
+            }
+            let why = "what it holds is not what was stored: the checksum differs";
+            watch(Event::Failed(&granted.node, why));
+            tries.count += 1;
+            // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
+            let nodes = std::mem::take(&mut part.from);
+            part.restart().await.map_err(at)?;
+            if nodes.iter().all(|node| *node == granted.node) {
+                damaged.push(granted.node.clone());
+            }
+            if tries.count >= tries.most {
+                return Err(MoveError::Nodes {
+                    attempts: tries.count,
+                    node: granted.node,
+                    why: why.to_owned(),
+                });
+            }
+        };
+        let (carried, size, digest) = carried;
+        if let Some(part) = part {
+            let nodes = part.from.clone();
+            part.finish(file).await.map_err(at)?;
+            let mut outcome = outcome(name, file, size, digest, vec![carried]);
+            outcome.nodes = nodes;
+            return Ok(outcome);
+        }
+        Ok(outcome(name, file, size, digest, vec![carried]))
+    }
+
+    async fn get_once(
+        &self,
+        part: &mut Part,
+        id: &str,
+        granted: &Granted,
+        meter: &mut Meter,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<(), Attempt> {
+        let (store, key) = open(granted)?;
+        watch(Event::Begins(&granted.node, granted.size));
+        let (size, from) = (granted.size.get(), part.length);
+        let moved = Arc::clone(&meter.moved);
+        let fetch = async {
+            if part.length == size {
+                return Ok(());
+            }
+            let mut pieces = store.get(key, part.length).await?;
+            while let Some(piece) = pieces.next().await {
+                let piece = piece?;
+                if part.length + piece.len() as u64 > size {
+                    return Err(Attempt::Node(format!(
+                        "it holds more than the {size} bytes that were stored"
+                    )));
+                }
+                part.add(&piece)
+                    .await
+                    .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
+                moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            }
+            match part.length {
+                length if length == size => Ok(()),
+                length => Err(Attempt::Node(format!("it ended after {length} of {size} bytes"))),
+            }
+        };
+        let shift = |event: Event<'_>| match event {
+            Event::Moved(bytes) => watch(Event::Moved(Bytes::new(from + bytes.get()))),
+            other => watch(other),
+        };
+        self.beside(id, meter, &shift, fetch).await?
+    }
+
+    /// Does something and tells the broker meanwhile how far it has come, until it is done, stalls, or the broker has forgotten it.
+    async fn beside<T>(
+        &self,
+        id: &str,
+        meter: &mut Meter,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+        work: impl Future<Output = T>,
+    ) -> Result<T, Attempt> {
+        let moved = Arc::clone(&meter.moved);
+        let began = Instant::now();
+        let (mut last, mut since) = (0, began);
+        let (mut sampled, mut sampled_at) = (0, began);
+        let mut tell = Box::pin(async {
+            loop {
+                sleep(TELL).await;
+                let bytes = moved.load(Ordering::Relaxed);
+                watch(Event::Moved(Bytes::new(bytes)));
+                if last == 0 && bytes > 0 {
+                    meter.kept.began(Latency::from(began.elapsed()));
+                }
+                if bytes > last {
+                    (last, since) = (bytes, Instant::now());
+                } else if since.elapsed() > self.settings.stall {
+                    let stall = self.settings.stall.as_secs_f64();
+                    return Attempt::Node(format!("it has moved nothing for {stall} s"));
+                }
+                let elapsed = sampled_at.elapsed();
+                if elapsed >= SAMPLE {
+                    meter.kept.add((bytes - sampled) as f64, elapsed.as_secs_f64());
+                    (sampled, sampled_at) = (bytes, Instant::now());
+                }
+                // A broker that is away for a moment does not stop a transfer: it may know it again when it is back.
+                if let Err(error) = self.client.progress(id, Moved { bytes: Bytes::new(bytes) }).await
+                    && error.is("gone")
+                {
+                    return Attempt::Lost;
+                }
+            }
+        });
+        let outcome = tokio::select! {
+            outcome = work => Ok(outcome),
+            attempt = &mut tell => Err(attempt),
+        };
+        drop(tell);
+        let bytes = moved.load(Ordering::Relaxed);
+        if last == 0 {
+            // Sooner than anybody looked; later than the truth.
+            meter.kept.began(Latency::from(began.elapsed()));
+        }
+        meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
+        watch(Event::Moved(Bytes::new(bytes)));
+        outcome
+    }
+
+    fn wish(&self, way: Way) -> Wish {
+        let Settings { needs, availability, cost, .. } = self.settings;
+        Wish { way, name: None, size: None, needs, availability, cost, except: Vec::new(), replica: false }
+    }
+
+    /// A node to carry it, for which it may have to wait: none of those that are excluded, and one where it failed before only when
+    /// there is no other.
+    async fn grant(
+        &self,
+        wish: &mut Wish,
+        tries: &mut Tries,
+        excluded: &[ResourceName],
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<(Reservation, Granted), MoveError> {
+        let began = Instant::now();
+        loop {
+            wish.except = excluded.iter().chain(&tries.failed_at).cloned().collect();
+            let reservation = match self.client.place_and_wait(wish, || watch(Event::Waits)).await {
+                // Each was given a rest.
+                Err(error) if error.is("excluded") && !tries.failed_at.is_empty() => {
+                    tries.failed_at.clear();
+                    continue;
+                }
+                reservation => reservation?,
+            };
+            if let Some(granted) = reservation.granted.clone() {
+                tries.waited += began.elapsed().as_secs_f64();
+                return Ok((reservation, granted));
+            }
+        }
+    }
+
+    /// What an attempt may have left on a node that is still there.
+    async fn clean_up(&self, granted: &Granted) {
+        if let Ok((store, key)) = open(granted) {
+            // Nobody refers to it: it costs room, and no more.
+            let _ = store.remove(key).await;
+        }
+    }
+}
+
+/// Attempts at one transfer.
+struct Tries {
+    count: u32,
+    most: u32,
+    waited: f64,
+    failed_at: Vec<ResourceName>,
+}
+
+impl Tries {
+    const fn new(most: u32) -> Self {
+        Self { count: 0, most, waited: 0.0, failed_at: Vec::new() }
+    }
+
+    /// Gives up, or arranges that the next attempt is made elsewhere.
+    async fn failed(
+        &mut self,
+        mover: &Mover,
+        attempt: Attempt,
+        id: &str,
+        node: ResourceName,
+        watch: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<(), MoveError> {
+        let (why, to_blame) = match attempt {
+            Attempt::Node(why) => (why, true),
+            Attempt::Lost => ("the broker has forgotten about it".to_owned(), false),
+            Attempt::Fatal(error) => {
+                let _ = mover.client.end(id, End::default()).await;
+                return Err(error);
+            }
+        };
+        // If it cannot be told, the lease ends it.
+        let _ = mover.client.end(id, End { failed: to_blame }).await;
+        watch(Event::Failed(&node, &why));
+        self.count += 1;
+        if self.count >= self.most {
+            return Err(MoveError::Nodes { attempts: self.count, node, why });
+        }
+        if to_blame {
+            self.failed_at.push(node);
+        }
+        Ok(())
+    }
+
+    fn carried(&self, node: ResourceName, seconds: f64, meter: &Meter) -> Carried {
+        let kept = meter.kept.is_kept().unwrap_or(true);
+        Carried { node, seconds, waited: self.waited, kept, failed: self.count }
+    }
+}
+
+fn outcome(name: &ObjectName, file: &Path, size: Bytes, sha256: Digest, carried: Vec<Carried>) -> Outcome {
+    let slowest = carried.iter().map(|one| one.seconds).fold(0.0, f64::max);
+    Outcome {
+        name: name.clone(),
+        file: file.to_owned(),
+        bytes: size,
+        seconds: carried.iter().map(|one| one.seconds).sum(),
+        rate_bps: ByteRate::new(if slowest > 0.0 { size.get() as f64 / slowest } else { 0.0 }),
+        waited_s: carried.iter().map(|one| one.waited).sum(),
+        kept: carried.iter().all(|one| one.kept),
+        failed: carried.iter().map(|one| one.failed).sum(),
+        nodes: carried.into_iter().map(|one| one.node).collect(),
+        sha256,
+    }
+}
+
+impl Meter {
+    fn new(needs: Needs) -> Self {
+        Self { moved: Arc::default(), kept: Kept::new(needs.into()) }
+    }
+}
+
+/// The node, and the key there.
+fn open(granted: &Granted) -> Result<(Store, &str), Attempt> {
+    let place: Place = granted.place.parse().map_err(|error| Attempt::Node(format!("{error}")))?;
+    let key = granted.key.as_deref().ok_or_else(|| Attempt::Node("the broker names no key".to_owned()))?;
+    Ok((Store::open(&place)?, key))
+}
+
+/// What was read of a file while it was sent.
+#[derive(Default)]
+struct Source(Mutex<(Hasher, u64, Option<io::Error>)>);
+
+impl Source {
+    fn take(&self) -> (Hasher, u64, Option<io::Error>) {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, piece: &[u8]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.add(piece);
+        state.1 += piece.len() as u64;
+    }
+
+    /// Keeps the reason, and gives one to whoever sends.
+    fn fail(&self, error: io::Error) -> io::Error {
+        let copy = io::Error::new(error.kind(), error.to_string());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).2 = Some(error);
+        copy
+    }
+}
+
+/// The first `size` bytes of a file, piece by piece as they are asked for.
+fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<AtomicU64>) -> Pieces {
+    let start = (file, size, 0u64);
+    let next = move |(mut file, left, taken): (File, u64, u64)| {
+        let (source, moved) = (Arc::clone(&source), Arc::clone(&moved));
+        async move {
+            // When the next piece is asked for, the one before is on its way.
+            moved.fetch_add(taken, Ordering::Relaxed);
+            if left == 0 {
+                return None;
+            }
+            let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+            let mut piece = BytesMut::zeroed(want);
+            let filled = fill(&mut file, &mut piece).await;
+            match filled {
+                Ok(filled) => {
+                    piece.truncate(filled);
+                    source.add(&piece);
+                    // A file that has become shorter ends here, and whoever sends it sees that there is less than was said.
+                    let left = if filled < want { 0 } else { left - filled as u64 };
+                    if filled == 0 {
+                        return None;
+                    }
+                    Some((Ok(piece.freeze()), (file, left, filled as u64)))
+                }
+                Err(error) => Some((Err(source.fail(error)), (file, 0, 0))),
+            }
+        }
+    };
+    stream::unfold(start, next).boxed()
+}
+
+async fn fill(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < piece.len() {
+        match file.read(&mut piece[filled..]).await? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(filled)
+}
+
+/// A file in the making, beside where it will be. Removed when it does not come to its end.
+struct Part {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    hasher: Hasher,
+    from: Vec<ResourceName>,
+    finished: bool,
+}
+
+impl Part {
+    async fn new(target: &Path, id: &str) -> io::Result<Self> {
+        let name = target.file_name().ok_or_else(|| io::Error::other("this is no name of a file"))?;
+        let path = target.with_file_name(format!(".{}.{id}.part", name.to_string_lossy()));
+        let file = File::options().create_new(true).write(true).open(&path).await?;
+        Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
+    }
+
+    async fn add(&mut self, piece: &Piece) -> io::Result<()> {
+        self.file.write_all(piece).await?;
+        // The file's own buffer is written in the background, and its errors come with what follows.
+        self.file.flush().await?;
+        self.hasher.add(piece);
+        self.length += piece.len() as u64;
+        Ok(())
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        use tokio::io::AsyncSeekExt;
+        self.file.set_len(0).await?;
+        self.file.rewind().await?;
+        (self.length, self.hasher) = (0, Hasher::default());
+        Ok(())
+    }
+
+    async fn finish(mut self, target: &Path) -> io::Result<()> {
+        self.file.sync_all().await?;
+        tokio::fs::rename(&self.path, target).await?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Left behind it would be in nobody's way.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

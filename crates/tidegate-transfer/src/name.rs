@@ -1,0 +1,88 @@
+//! Names of objects.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What an object is called in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not beginning with a dot.
+///
+/// It is part of a path on every kind of node: nothing in it has to be escaped anywhere, or means another folder.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ObjectName(String);
+
+/// Why a text names no object.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{}` cannot be the name of an object: it has 1 to 200 of the letters, digits, `.`, `_` and `-`, and does not begin with a dot",
+    .0.escape_debug()
+)]
+pub struct ObjectNameError(String);
+
+impl ObjectName {
+    const LONGEST: usize = 200;
+
+    /// Checks and takes a name.
+    ///
+    /// # Errors
+    /// When it is too long, empty, or has other characters.
+    pub fn new(text: &str) -> Result<Self, ObjectNameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let right =
+            (1..=Self::LONGEST).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed);
+        // What is said of it is bounded as well.
+        let shown = || text.chars().take(Self::LONGEST).collect();
+        if right { Ok(Self(text.to_owned())) } else { Err(ObjectNameError(shown())) }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = ObjectNameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for ObjectName {
+    type Error = ObjectNameError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(&text)
+    }
+}
+
+impl From<ObjectName> for String {
+    fn from(name: ObjectName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_the_same_everywhere() {
+        for right in ["a", "run7.h5", "-", "A_b-c.tar.gz", &"x".repeat(200)] {
+            assert_eq!(ObjectName::new(right).unwrap().as_str(), right);
+        }
+        for wrong in ["", ".", "..", ".hidden", "a/b", "a b", "ä", "a%20", "a\n", &"x".repeat(201)] {
+            assert!(ObjectName::new(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

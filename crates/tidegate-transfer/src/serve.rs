@@ -1,0 +1,323 @@
+//! The broker over HTTP.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant as Clock;
+
+use axum::Router;
+use axum::body::Bytes as Body;
+use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tidegate_place::transfer::{PlaceError, PlacementConfigError};
+use tidegate_units::{Instant, ResourceName};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use crate::broker::{Broker, BrokerError, Sensor};
+use crate::catalogue::{Catalogue, CatalogueError};
+use crate::config::BrokerConfig;
+use crate::name::{ObjectName, ObjectNameError};
+use crate::wire::{End, Problem};
+
+/// The largest question: a wish with a thousand nodes that must not carry it.
+const LARGEST: usize = 64 * 1024;
+
+/// Objects in one answer, at the most.
+const PAGE: usize = 1_000;
+
+/// The description of all this for other programs.
+const OPENAPI: &str = include_str!("../../../docs/transfers.openapi.json");
+
+/// Why a broker ends.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Its catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// Its configuration.
+    #[error(transparent)]
+    Placement(#[from] PlacementConfigError),
+    /// Its address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The system.
+    #[error("the broker cannot go on: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Runs a broker until SIGTERM or SIGINT, with what measures the devices of its nodes.
+///
+/// # Errors
+/// When it cannot begin.
+pub fn serve(
+    config: &BrokerConfig,
+    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+) -> Result<(), ServeError> {
+    let catalogue = Catalogue::open(&config.state)?;
+    let broker = Broker::new(config, catalogue, Instant::ZERO)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(config, broker, sensors))
+}
+
+async fn run(
+    config: &BrokerConfig,
+    broker: Broker,
+    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+) -> Result<(), ServeError> {
+    let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
+    let listen = |source| ServeError::Listen { address: config.listen, source };
+    let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    };
+    let looking = tokio::spawn(look(api.clone(), config.interval, sensors));
+    tracing::info!("broker of {} storage nodes on http://{address} ready", config.nodes.len());
+    axum::serve(listener, router(api)).with_graceful_shutdown(stop).await?;
+    looking.abort();
+    tracing::info!("stopped; transfers under way go on, and are known again after the next start");
+    Ok(())
+}
+
+async fn look(api: Api, interval: std::time::Duration, mut sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
+    let mut ticks = tokio::time::interval(interval);
+    // Two looks at once say nothing: what is late counts from when it is.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = Clock::now();
+    loop {
+        ticks.tick().await;
+        let looked = api.with(move |broker, now| {
+            let elapsed = before.elapsed();
+            let samples =
+                sensors.iter_mut().map(|(name, sensor)| (name.clone(), sensor.sample(elapsed))).collect();
+            (broker.look(now, &samples), sensors)
+        });
+        before = Clock::now();
+        match looked.await {
+            Ok((outcome, back)) => {
+                sensors = back;
+                if let Err(error) = outcome {
+                    tracing::error!("{error}");
+                }
+            }
+            Err(refused) => {
+                tracing::error!("{}", refused.text());
+                return;
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Api {
+    broker: Arc<Mutex<Broker>>,
+    origin: Clock,
+}
+
+impl Api {
+    /// Asks the broker. It may write to its catalogue, which is nothing for the thread that all connections share.
+    async fn with<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut Broker, Instant) -> T + Send + 'static,
+    ) -> Result<T, Refused> {
+        let api = self.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            // Where a question ended in the middle of a change, nothing can be relied on any more.
+            let mut broker = api.broker.lock().map_err(|_| Refused::Broken)?;
+            let now = Instant::ZERO + api.origin.elapsed();
+            Ok(ask(&mut broker, now))
+        });
+        asked.await.map_err(|_| Refused::Broken)?
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error("this is not understood: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Name(#[from] ObjectNameError),
+    #[error("`{0}` is not understood here: write `?after=NAME&limit=NUMBER`")]
+    Query(String),
+    #[error("there is no such page: /v1/openapi.json describes those that there are")]
+    NoPage,
+    #[error("the broker is broken: restart it")]
+    Broken,
+}
+
+impl Refused {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    const fn code(&self) -> &'static str {
+        match self {
+            Self::Broker(error) => error.code(),
+            Self::Json(_) | Self::Name(_) | Self::Query(_) => "not-understood",
+            Self::NoPage => "no-page",
+            Self::Broken => "broken",
+        }
+    }
+
+    const fn status(&self) -> StatusCode {
+        match self {
+            Self::Json(_) | Self::Name(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::NoPage => StatusCode::NOT_FOUND,
+            Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Broker(error) => match error {
+                BrokerError::NoSize | BrokerError::NoName | BrokerError::Place(PlaceError::NoRate) => {
+                    StatusCode::BAD_REQUEST
+                }
+                BrokerError::NoObject(_) | BrokerError::Place(PlaceError::Unknown(_)) => {
+                    StatusCode::NOT_FOUND
+                }
+                BrokerError::Gone => StatusCode::GONE,
+                BrokerError::BeingWritten(_)
+                | BrokerError::Otherwise { .. }
+                | BrokerError::Catalogue(CatalogueError::Duplicate(_))
+                | BrokerError::Place(PlaceError::NoReplica) => StatusCode::CONFLICT,
+                BrokerError::TooMany(_) | BrokerError::Place(PlaceError::QueueFull(_)) => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+                BrokerError::Place(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                BrokerError::Catalogue(CatalogueError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+                BrokerError::Catalogue(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            },
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let problem = Problem { error: self.text(), code: self.code().to_owned() };
+        json(self.status(), &problem)
+    }
+}
+
+fn json(status: StatusCode, document: &impl Serialize) -> Response {
+    // Documents of plain fields: they can always be written.
+    let text = serde_json::to_string(document).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}
+
+type Answer = Result<Response, Refused>;
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+    Ok(serde_json::from_slice(body)?)
+}
+
+fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
+    vec![
+        ("/v1/place", post(place)),
+        ("/v1/transfers/{id}", get(reservation)),
+        ("/v1/transfers/{id}/progress", post(progress)),
+        ("/v1/transfers/{id}/stored", post(stored)),
+        ("/v1/transfers/{id}/end", post(end)),
+        ("/v1/objects", get(objects)),
+        ("/v1/objects/{name}", get(object).delete(remove)),
+        ("/v1/nodes", get(nodes)),
+        ("/v1/openapi.json", get(openapi)),
+    ]
+}
+
+fn router(api: Api) -> Router {
+    let router = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
+    router.fallback(async || Refused::NoPage).layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
+}
+
+/// A name for a transfer that nobody guesses and nobody had before.
+fn fresh_id() -> Result<String, Refused> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| Refused::Broken)?;
+    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+}
+
+async fn place(State(api): State<Api>, body: Body) -> Answer {
+    let wish = read(&body)?;
+    let id = fresh_id()?;
+    let reservation = api.with(move |broker, now| broker.place(now, &id, wish)).await??;
+    let status = if reservation.granted.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok(json(status, &reservation))
+}
+
+async fn reservation(State(api): State<Api>, Path(id): Path<String>) -> Answer {
+    let reservation = api.with(move |broker, now| broker.reservation(now, &id)).await??;
+    Ok(json(StatusCode::OK, &reservation))
+}
+
+async fn progress(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+    let moved = read(&body)?;
+    api.with(move |broker, now| broker.progress(now, &id, moved)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn stored(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+    let stored = read(&body)?;
+    api.with(move |broker, now| broker.stored(now, &id, stored)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn end(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+    let end: End = if body.is_empty() { End::default() } else { read(&body)? };
+    api.with(move |broker, now| broker.end(now, &id, end.failed)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn objects(State(api): State<Api>, RawQuery(query): RawQuery) -> Answer {
+    let (mut after, mut most) = (None, PAGE);
+    for pair in query.as_deref().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let wrong = || Refused::Query(pair.chars().take(100).collect());
+        match pair.split_once('=') {
+            Some(("after", name)) => after = Some(ObjectName::new(name)?),
+            Some(("limit", number)) => {
+                let number: usize = number.parse().map_err(|_| wrong())?;
+                most = number.clamp(1, PAGE);
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    let objects = api.with(move |broker, _| broker.objects(after.as_ref(), most)).await?;
+    Ok(json(StatusCode::OK, &objects))
+}
+
+async fn object(State(api): State<Api>, Path(name): Path<String>) -> Answer {
+    let name = ObjectName::new(&name)?;
+    let object = api.with(move |broker, _| broker.object(&name)).await??;
+    Ok(json(StatusCode::OK, &object))
+}
+
+async fn remove(State(api): State<Api>, Path(name): Path<String>) -> Answer {
+    let name = ObjectName::new(&name)?;
+    let object = api.with(move |broker, _| broker.remove(&name)).await??;
+    Ok(json(StatusCode::OK, &object))
+}
+
+async fn nodes(State(api): State<Api>) -> Answer {
+    let nodes = api.with(|broker, _| broker.nodes()).await?;
+    Ok(json(StatusCode::OK, &nodes))
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+#[cfg(test)]
+mod tests;

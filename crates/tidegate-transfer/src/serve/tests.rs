@@ -1,0 +1,196 @@
+use std::collections::BTreeSet;
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_units::{ByteRate, Bytes};
+
+use super::*;
+use crate::client::Client;
+use crate::digest::Hasher;
+use crate::wire;
+
+const ONE: &str = r#"
+listen = "127.0.0.1:0"
+state = "unused"
+policy = "sm-r1"
+[node.a]
+place = "file:///srv/a"
+peak = "15MB/s"
+"#;
+
+/// A broker behind a real socket.
+async fn start(folder: &FilePath) -> String {
+    let config = BrokerConfig::parse("broker.toml", ONE, FilePath::new("")).unwrap();
+    let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
+    let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router(api)).await });
+    format!("http://{address}")
+}
+
+fn run(test: impl AsyncFnOnce(String)) {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { test(start(folder.path()).await).await });
+}
+
+fn description() -> Value {
+    serde_json::from_str(OPENAPI).unwrap()
+}
+
+#[test]
+fn the_description_has_the_routes_that_there_are() {
+    let description = description();
+    let documented: BTreeSet<_> = description["paths"].as_object().unwrap().keys().cloned().collect();
+    let known: BTreeSet<_> = routes().into_iter().map(|(path, _)| path.to_owned()).collect();
+    assert_eq!(documented, known);
+    run(async |url| {
+        let http = crate::store::http_client().unwrap();
+        for (path, operations) in description["paths"].as_object().unwrap() {
+            for method in ["get", "post", "put", "delete"] {
+                let page = format!("{url}{}", path.replace("{id}", "x").replace("{name}", "x"));
+                let method_name = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+                let status = http.request(method_name, page).send().await.unwrap().status();
+                let is_there = status != reqwest::StatusCode::METHOD_NOT_ALLOWED;
+                assert_eq!(is_there, operations.get(method).is_some(), "{method} {path}: {status}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_description_has_the_fields_that_there_are() {
+    let (name, node) = (ObjectName::new("x").unwrap(), ResourceName::new("a").unwrap());
+    let (size, sha256) = (Bytes::new(1), Hasher::default().finish());
+    let granted = wire::Granted {
+        node: node.clone(),
+        place: "file:///".to_owned(),
+        key: Some("x.1".to_owned()),
+        expected_bps: ByteRate::ZERO,
+        size,
+        sha256: Some(sha256),
+    };
+    let replica =
+        wire::Replica { node: node.clone(), key: "x.1".to_owned(), place: Some("file:///".to_owned()) };
+    let object = wire::Object { name: name.clone(), size, sha256, replicas: vec![replica.clone()] };
+    let lane = wire::Lane {
+        peak_bps: ByteRate::ZERO,
+        current_bps: None,
+        moving_average_bps: None,
+        active: 0,
+        reserved_bps: ByteRate::ZERO,
+    };
+    let state = wire::Node {
+        name: node.clone(),
+        place: "file:///".to_owned(),
+        availability: 0,
+        cost: 0,
+        free: None,
+        latency_s: 0.0,
+        read: lane,
+        write: lane,
+    };
+    let wish = wire::Wish {
+        way: wire::Way::Write,
+        name: Some(name.clone()),
+        size: Some(size),
+        needs: wire::Needs::Average(1.0),
+        availability: 0,
+        cost: 0,
+        except: vec![node],
+        replica: true,
+    };
+    let reservation = wire::Reservation { id: "1".to_owned(), lease_s: 1.0, granted: Some(granted.clone()) };
+    let documents = json!({
+        "Wish": wish,
+        "Reservation": reservation,
+        "Granted": granted,
+        "Moved": wire::Moved { bytes: size },
+        "Stored": wire::Stored { name, size, sha256 },
+        "End": End { failed: true },
+        "Objects": wire::Objects { objects: vec![object.clone()], more: false },
+        "Object": object,
+        "Replica": replica,
+        "Nodes": wire::Nodes { nodes: vec![state.clone()], waiting: 0 },
+        "Node": state,
+        "Lane": lane,
+        "Problem": Problem { error: String::new(), code: String::new() },
+    });
+    let schemas = &description()["components"]["schemas"];
+    for (schema, document) in documents.as_object().unwrap() {
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(keys(&schemas[schema]["properties"]), keys(document), "{schema}");
+    }
+    let described =
+        schemas.as_object().unwrap().keys().filter(|key| !["ObjectName", "Needs"].contains(&key.as_str()));
+    assert_eq!(described.count(), documents.as_object().unwrap().len());
+    for kind in schemas["Needs"]["oneOf"].as_array().unwrap() {
+        let key = kind["required"][0].as_str().unwrap();
+        assert!(serde_json::from_value::<wire::Needs>(json!({ key: 1.0 })).is_ok(), "{key}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_said_with_its_status() {
+    run(async |url| {
+        let http = crate::store::http_client().unwrap();
+        let wish =
+            |needs: Value| json!({ "way": "write", "name": "x", "size": 1, "needs": needs }).to_string();
+        for (page, body, status, code) in [
+            ("place", "{".to_owned(), 400, "not-understood"),
+            ("place", wish(json!({ "fast": 1 })), 400, "not-understood"),
+            ("place", wish(json!({ "average": 1 })).replace("\"x\"", "\"../x\""), 400, "not-understood"),
+            ("place", wish(json!({ "average": 0 })), 400, "no-rate"),
+            ("place", wish(json!({ "average": -5 })), 400, "no-rate"),
+            ("place", wish(json!({ "average": 1e9 })), 422, "too-fast"),
+            ("place", wish(json!({ "average": 1 })).replace("\"size\":1,", ""), 400, "no-size"),
+            ("place", wish(json!({ "average": 1 })).replace("\"write\"", "\"read\""), 404, "unknown-object"),
+            ("transfers/nobody/progress", json!({ "bytes": 1 }).to_string(), 410, "gone"),
+            ("transfers/nobody/end", String::new(), 410, "gone"),
+            ("nothing", String::new(), 404, "no-page"),
+        ] {
+            let answer = http.post(format!("{url}/v1/{page}")).body(body.clone()).send().await.unwrap();
+            let found = answer.status().as_u16();
+            let problem: Problem = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+            assert_eq!((found, problem.code.as_str()), (status, code), "{body}: {}", problem.error);
+        }
+        let answer = http.get(format!("{url}/v1/objects?before=x")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 400);
+        let large = http.post(format!("{url}/v1/place")).body("x".repeat(LARGEST + 1)).send().await.unwrap();
+        assert_eq!(large.status().as_u16(), 413, "a question is bounded");
+    });
+}
+
+#[test]
+fn who_waits_is_answered_when_it_may_begin() {
+    run(async |url| {
+        let client = Client::new(&url, Duration::ZERO).unwrap();
+        let wish = |name: &str| wire::Wish {
+            way: wire::Way::Write,
+            name: Some(ObjectName::new(name).unwrap()),
+            size: Some(Bytes::new(1)),
+            needs: wire::Needs::Average(10e6),
+            availability: 0,
+            cost: u8::MAX,
+            except: Vec::new(),
+            replica: false,
+        };
+        let first = client.place(&wish("x")).await.unwrap();
+        assert!(first.granted.is_some());
+        let second = wish("y");
+        let (told, told_by) = tokio::sync::oneshot::channel();
+        let told = Mutex::new(Some(told));
+        let waits = || {
+            let told = told.lock().unwrap().take();
+            told.unwrap().send(()).unwrap();
+        };
+        let end = async {
+            told_by.await.unwrap();
+            client.end(&first.id, End::default()).await.unwrap();
+        };
+        let (second, ()) = tokio::join!(client.place_and_wait(&second, waits), end);
+        assert_eq!(second.unwrap().granted.unwrap().node.as_str(), "a");
+    });
+}

@@ -1,0 +1,489 @@
+//! `tidegate place` and `tidegate transfer`: transfers on the storage node that can carry them.
+
+pub(crate) mod broker;
+pub(crate) mod place;
+mod progress;
+
+use std::collections::HashSet;
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{ArgGroup, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
+use tidegate_transfer::store::{Place, Store};
+use tidegate_transfer::wire::Needs;
+use tidegate_transfer::{AskError, Client, MoveError, Mover, ObjectName, Outcome, Settings};
+use tidegate_units::{ByteRate, Latency};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+use progress::Progress;
+
+/// Where a broker is looked for where nothing is said.
+const BROKER: &str = "http://127.0.0.1:7311";
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate transfer put run7.h5 --rate 10MB/s
+  tidegate transfer put *.h5 --rate 10MB/s --copies 2
+  tidegate transfer get run7.h5 --rate 10MB/s --to /scratch/
+  tidegate transfer list";
+
+/// Which broker is asked.
+#[derive(clap::Args)]
+pub(crate) struct Whom {
+    /// The broker [default: TIDEGATE_BROKER, or http://127.0.0.1:7311]
+    #[arg(long, value_name = "URL", global = true)]
+    broker: Option<String>,
+
+    /// Wait so long for a broker that is away
+    #[arg(long, value_name = "TIME", default_value = "30s", global = true)]
+    patience: Latency,
+}
+
+impl Whom {
+    fn client(&self) -> Result<Client, Failure> {
+        self.client_with(self.patience.to_duration())
+    }
+
+    /// Of whom one question is asked, and no transfer depends.
+    fn client_at_once(&self) -> Result<Client, Failure> {
+        self.client_with(Duration::ZERO)
+    }
+
+    fn client_with(&self, patience: Duration) -> Result<Client, Failure> {
+        let from_environment = env::var("TIDEGATE_BROKER").ok();
+        let url = self.broker.as_deref().or(from_environment.as_deref()).unwrap_or(BROKER);
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(Failure::Usage(format!("`{url}` is no broker's address: write http://HOST:PORT")));
+        }
+        Ok(Client::new(url, patience)?)
+    }
+}
+
+/// By which measure of its rate a transfer is judged.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// All of it over all of its time
+    Average,
+    /// Any ten samples that follow each other
+    MovingAverage,
+    /// Every sample
+    Current,
+}
+
+/// What a transfer needs.
+#[derive(clap::Args)]
+#[command(group = ArgGroup::new("needed").required(true).args(["rate", "latency"]))]
+pub(crate) struct Need {
+    /// The rate that each transfer needs, such as 10MB/s
+    #[arg(long, value_name = "RATE")]
+    rate: Option<ByteRate>,
+
+    /// Which rate that is
+    #[arg(long, value_enum, value_name = "KIND", default_value = "average", requires = "rate")]
+    kind: Kind,
+
+    /// Instead of a rate: how soon the first byte must come
+    #[arg(long, value_name = "TIME")]
+    latency: Option<Latency>,
+}
+
+impl Need {
+    fn read(&self) -> Result<Needs, Failure> {
+        let rate = match (self.rate, self.latency) {
+            (None, Some(latency)) => return Ok(Needs::Latency(latency.as_secs_f64())),
+            (rate, _) => rate.unwrap_or_default(),
+        };
+        if rate == ByteRate::ZERO {
+            let why = "a rate of zero needs no reservation: ask for a rate above zero, or for a latency";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let rate = rate.per_second();
+        Ok(match self.kind {
+            Kind::Average => Needs::Average(rate),
+            Kind::MovingAverage => Needs::MovingAverage(rate),
+            Kind::Current => Needs::Current(rate),
+        })
+    }
+}
+
+/// Store files on storage nodes, and fetch them, at the rate that they need
+///
+/// Each file goes to a node that can carry it now, and waits while there is none. What was stored is checked by its SHA-256
+/// when it is fetched. If a node fails, the transfer goes on at another: of what is fetched, from where it stopped.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, subcommand_required = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    whom: Whom,
+
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Put(PutArgs),
+    Get(GetArgs),
+    List,
+    Remove(RemoveArgs),
+    Nodes,
+}
+
+/// How transfers are made.
+#[derive(clap::Args)]
+struct How {
+    #[command(flatten)]
+    need: Need,
+
+    /// A node that moves nothing for so long has failed
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    stall: Latency,
+
+    /// Give a transfer up after so many attempts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    attempts: u32,
+}
+
+impl How {
+    fn settings(&self) -> Result<Settings, Failure> {
+        let stall = self.stall.to_duration();
+        if stall < Duration::from_secs(1) {
+            return Err(Failure::Usage("`--stall` is at least 1s".to_owned()));
+        }
+        Ok(Settings { stall, attempts: self.attempts, ..Settings::new(self.need.read()?) })
+    }
+}
+
+/// Store files as objects
+#[derive(clap::Args)]
+struct PutArgs {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    how: How,
+
+    /// What the object is called; of one file [default: the file's own name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<ObjectName>,
+
+    /// Replicas, each on a node of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    copies: u8,
+
+    /// The least class of availability
+    #[arg(long, value_name = "CLASS", default_value_t = 0)]
+    availability: u8,
+
+    /// The greatest class of cost
+    #[arg(long, value_name = "CLASS", default_value_t = u8::MAX)]
+    cost: u8,
+
+    /// Read back what was stored, and compare its checksum
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Fetch objects into files
+#[derive(clap::Args)]
+struct GetArgs {
+    /// The objects
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<ObjectName>,
+
+    #[command(flatten)]
+    how: How,
+
+    /// The folder; of one object also a file [default: here]
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    to: PathBuf,
+
+    /// Replace files that are there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Remove objects from the catalogue, and from the nodes that hold them
+#[derive(clap::Args)]
+struct RemoveArgs {
+    /// The objects
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<ObjectName>,
+}
+
+/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is left behind, and what
+/// was reserved is free again after its lease.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+        tokio::select! {
+            outcome = work => Ok(outcome),
+            _ = terminate.recv() => Err(Failure::Interrupted),
+            _ = interrupt.recv() => Err(Failure::Interrupted),
+        }
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Put(put) => block_on(put_files(args, put))?,
+        What::Get(get) => block_on(get_objects(args, get))?,
+        What::List => block_on(list(args))?,
+        What::Remove(remove) => block_on(remove_objects(args, remove))?,
+        What::Nodes => block_on(nodes(args))?,
+    }
+}
+
+async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
+    let mut settings = put.how.settings()?;
+    settings.availability = put.availability;
+    settings.cost = put.cost;
+    settings.copies = put.copies;
+    settings.verify = put.verify;
+    if put.name.is_some() && put.files.len() > 1 {
+        return Err(Failure::Usage("`--name` is of one file: several would be one object".to_owned()));
+    }
+    let mut names = Vec::new();
+    for file in &put.files {
+        names.push(match &put.name {
+            Some(name) => name.clone(),
+            None => own_name(file)?,
+        });
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        return Err(Failure::Usage(format!(
+            "two files are called `{twice}`: store them one by one, with `--name`"
+        )));
+    }
+    let mover = Mover::new(args.whom.client()?, settings);
+    let mut said = Said::new(args.json);
+    for (file, name) in put.files.iter().zip(&names) {
+        let progress = Progress::of(name, !args.json);
+        let outcome = mover.put(file, name, &|event| progress.show(&event)).await;
+        drop(progress);
+        said.say(name, outcome, Way::To)?;
+    }
+    said.finish()
+}
+
+fn own_name(file: &Path) -> Result<ObjectName, Failure> {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    ObjectName::new(name)
+        .map_err(|error| Failure::Usage(format!("{}: {error}; give it another by `--name`", file.display())))
+}
+
+async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
+    let mover = Mover::new(args.whom.client()?, get.how.settings()?);
+    let is_folder = get.to.is_dir();
+    if get.names.len() > 1 && !is_folder {
+        return Err(Failure::Usage(format!(
+            "{}: several objects need a folder that is there",
+            get.to.display()
+        )));
+    }
+    let mut said = Said::new(args.json);
+    for name in &get.names {
+        let file = if is_folder { get.to.join(name.as_str()) } else { get.to.clone() };
+        if !get.force && file.symlink_metadata().is_ok() {
+            let source =
+                io::Error::new(io::ErrorKind::AlreadyExists, "it is there already: `--force` replaces it");
+            said.say(name, Err(MoveError::File { path: file, source }), Way::From)?;
+            continue;
+        }
+        let progress = Progress::of(name, !args.json);
+        let outcome = mover.get(name, &file, &|event| progress.show(&event)).await;
+        drop(progress);
+        said.say(name, outcome, Way::From)?;
+    }
+    said.finish()
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    To,
+    From,
+}
+
+/// What came of several transfers. One that fails does not stop the others.
+struct Said {
+    json: bool,
+    documents: Vec<serde_json::Value>,
+    failed: usize,
+}
+
+impl Said {
+    const fn new(json: bool) -> Self {
+        Self { json, documents: Vec::new(), failed: 0 }
+    }
+
+    fn say(
+        &mut self,
+        name: &ObjectName,
+        outcome: Result<Outcome, MoveError>,
+        way: Way,
+    ) -> Result<(), Failure> {
+        match outcome {
+            Ok(outcome) => self.done(&outcome, way),
+            Err(error) => {
+                self.failed += 1;
+                writeln!(io::stderr(), "tidegate: {name}: {error}")?;
+                if self.json {
+                    let code = match &error {
+                        MoveError::Ask(AskError::Refused(problem)) => problem.code.as_str(),
+                        MoveError::Ask(_) => "no-broker",
+                        MoveError::File { .. } | MoveError::NotAFile(_) => "file",
+                        MoveError::Changed(_) => "changed",
+                        MoveError::Nodes { .. } => "nodes",
+                        MoveError::Checksum { .. } => "checksum",
+                    };
+                    self.documents.push(json!({ "name": name, "error": error.to_string(), "code": code }));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn done(&mut self, outcome: &Outcome, way: Way) -> Result<(), Failure> {
+        if self.json {
+            self.documents.push(serde_json::to_value(outcome).map_err(io::Error::from)?);
+            return Ok(());
+        }
+        let Outcome { name, bytes, rate_bps, kept, failed, waited_s, .. } = outcome;
+        let nodes: Vec<_> = outcome.nodes.iter().map(ToString::to_string).collect();
+        let way = match way {
+            Way::To => "to",
+            Way::From => "from",
+        };
+        let mut line = format!("{name}: {bytes} {way} {} at {rate_bps}", nodes.join(", "));
+        line += if *kept { ", as needed" } else { ", LESS THAN NEEDED" };
+        if *waited_s >= 1.0 {
+            line += &format!(", waited {waited_s:.1} s");
+        }
+        match failed {
+            0 => {}
+            1 => line += ", 1 attempt failed",
+            _ => line += &format!(", {failed} attempts failed"),
+        }
+        Ok(writeln!(io::stdout(), "{line}")?)
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        if self.json {
+            print(&json!({ "transfers": self.documents }))?;
+        }
+        if self.failed > 0 { Err(Failure::Transfers(self.failed)) } else { Ok(()) }
+    }
+}
+
+fn print(document: &impl Serialize) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(document).map_err(io::Error::from)?;
+    Ok(writeln!(io::stdout(), "{json}")?)
+}
+
+async fn list(args: &Args) -> Result<(), Failure> {
+    let client = args.whom.client_at_once()?;
+    let mut all = Vec::new();
+    loop {
+        let page =
+            client.objects(all.last().map(|object: &tidegate_transfer::wire::Object| &object.name)).await?;
+        let more = page.more && !page.objects.is_empty();
+        all.extend(page.objects);
+        if !more {
+            break;
+        }
+    }
+    if args.json {
+        return print(&json!({ "objects": all }));
+    }
+    let rows = all.iter().map(|object| {
+        let nodes: Vec<_> = object.replicas.iter().map(|replica| replica.node.to_string()).collect();
+        vec![object.name.to_string(), object.size.to_string(), nodes.join(", "), object.sha256.to_string()]
+    });
+    show(&["object", "size", "nodes", "sha256"], rows)
+}
+
+async fn nodes(args: &Args) -> Result<(), Failure> {
+    let nodes = args.whom.client_at_once()?.nodes().await?;
+    if args.json {
+        return print(&nodes);
+    }
+    let rows = nodes.nodes.iter().map(|node| {
+        let lane = |lane: &tidegate_transfer::wire::Lane| {
+            let now = lane.moving_average_bps.map_or("?".to_owned(), |rate| rate.to_string());
+            format!("{now} of {}, {} active", lane.peak_bps, lane.active)
+        };
+        let free = node.free.map_or("?".to_owned(), |free| free.to_string());
+        vec![node.name.to_string(), lane(&node.read), lane(&node.write), free, node.place.clone()]
+    });
+    show(&["node", "reads", "writes", "free", "place"], rows)?;
+    if nodes.waiting > 0 {
+        writeln!(io::stdout(), "{} waiting", nodes.waiting)?;
+    }
+    Ok(())
+}
+
+async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure> {
+    let client = args.whom.client_at_once()?;
+    let mut removed = Vec::new();
+    let mut failed = 0;
+    for name in &remove.names {
+        let object = match client.remove(name).await {
+            Ok(object) => object,
+            Err(error @ AskError::Refused(_)) => {
+                writeln!(io::stderr(), "tidegate: {name}: {error}")?;
+                failed += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // The catalogue has forgotten it: what is left on a node that is away costs room, and is said.
+        for replica in &object.replicas {
+            let place = replica.place.as_deref().and_then(|place| place.parse::<Place>().ok());
+            let gone = match place.as_ref().map(Store::open) {
+                Some(Ok(store)) => store.remove(&replica.key).await,
+                Some(Err(error)) => Err(error),
+                None => Ok(()),
+            };
+            if let Err(error) = gone {
+                failed += 1;
+                let (node, key) = (&replica.node, &replica.key);
+                writeln!(io::stderr(), "tidegate: {name}: `{key}` is left on node `{node}`: {error}")?;
+            }
+        }
+        if !args.json {
+            writeln!(io::stdout(), "{name}: removed")?;
+        }
+        removed.push(object);
+    }
+    if args.json {
+        print(&json!({ "removed": removed }))?;
+    }
+    if failed > 0 { Err(Failure::Transfers(failed)) } else { Ok(()) }
+}
+
+/// A table, each column as wide as it must be.
+fn show(heading: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), Failure> {
+    let heading = heading.iter().map(|&name| name.to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    let width = |column| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let mut out = io::stdout().lock();
+    for row in &rows {
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! `tidegate broker`, `place` and `transfer`: the real binary, folders, and nginx as a WebDAV server (Debian: nginx-light).
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
+
+mod service;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use service::until;
+
+/// A broker, its nodes, and files to be moved.
+struct Site {
+    folder: tempfile::TempDir,
+    broker: Option<Child>,
+    port: u16,
+}
+
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Site {
+    /// `FOLDER` and `PORT` in the configuration are what they are.
+    fn new(keys: &str, nodes: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        for name in ["a", "b", "c"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let text = format!("listen = \"127.0.0.1:{port}\"\nstate = \"state\"\n{keys}\n{nodes}");
+        let text = text.replace("FOLDER", folder.path().to_str().unwrap());
+        fs::write(folder.path().join("broker.toml"), text).unwrap();
+        let mut site = Self { folder, broker: None, port };
+        site.start();
+        site
+    }
+
+    /// Three folders, of which `a` is the fastest and `c` the slowest, and each carries at least 5 MB/s.
+    fn of_folders() -> Self {
+        Self::new("policy = \"sm-r1\"\nlease = \"2s\"\ninterval = \"200ms\"", FOLDERS)
+    }
+
+    fn start(&mut self) {
+        let log = fs::File::options().append(true).create(true).open(self.path("log")).unwrap();
+        let broker = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["broker", "-c"])
+            .arg(self.path("broker.toml"))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        self.broker = Some(broker);
+        let port = self.port;
+        until("the broker", || TcpStream::connect(("127.0.0.1", port)).ok());
+    }
+
+    /// SIGKILL: nothing is put in order.
+    fn kill(&mut self) {
+        let mut broker = self.broker.take().unwrap();
+        broker.kill().unwrap();
+        broker.wait().unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn file(&self, name: &str, length: usize) -> PathBuf {
+        let path = self.path(name);
+        // Every piece of it is different.
+        let bytes: Vec<u8> = (0..length as u64 / 8 + 1)
+            .flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
+            .take(length)
+            .collect();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(words).current_dir(self.folder.path());
+        command.env("TIDEGATE_BROKER", format!("http://127.0.0.1:{}", self.port));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// The JSON document of a command that worked.
+    #[track_caller]
+    fn ask(&self, words: &[&str]) -> Value {
+        let output = self.run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success(),
+            "{words:?}: {said}\n{}",
+            fs::read_to_string(self.path("log")).unwrap()
+        );
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str], status: i32, expected: &str) {
+        let output = self.run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(status) && said.contains(expected), "{words:?}: {said}");
+    }
+
+    /// Transfers on all nodes, and what is reserved for them.
+    fn active(&self) -> (u64, f64) {
+        let nodes = self.ask(&["transfer", "nodes", "--json"]);
+        let lanes =
+            || nodes["nodes"].as_array().unwrap().iter().flat_map(|node| [&node["read"], &node["write"]]);
+        let active = lanes().map(|lane| lane["active"].as_u64().unwrap()).sum();
+        (active, lanes().map(|lane| lane["reserved_bps"].as_f64().unwrap()).sum())
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(broker) = &mut self.broker {
+            let _ = broker.kill();
+            let _ = broker.wait();
+        }
+    }
+}
+
+const FOLDERS: &str = r#"
+[node.a]
+place = "file://FOLDER/a"
+peak = "300MB/s"
+availability = 2
+[node.b]
+place = "file://FOLDER/b"
+peak = "60MB/s"
+[node.c]
+place = "file://FOLDER/c"
+peak = "20MB/s"
+capacity = "1GB"
+"#;
+
+/// nginx as a storage node that takes so many bytes per second: of a download by itself, of an upload as fast as it comes.
+struct Nginx {
+    process: Child,
+}
+
+impl Nginx {
+    fn start(site: &Path, name: &str, port: u16, limit: &str) -> Self {
+        let base = site.join(format!("nginx-{name}"));
+        fs::create_dir_all(&base).unwrap();
+        let (base, root) = (base.display(), site.join(name));
+        let root = root.display();
+        // As root its workers would be somebody else, who may not write to our folders.
+        let user = if rustix::process::getuid().is_root() { "user root;" } else { "" };
+        let text = format!(
+            "{user} daemon off; master_process off; pid {base}/pid; error_log {base}/error.log;\n\
+             events {{ worker_connections 64; }}\n\
+             http {{ access_log off; client_body_temp_path {base}/body; proxy_temp_path {base}/p; fastcgi_temp_path {base}/f;\n\
+             uwsgi_temp_path {base}/u; scgi_temp_path {base}/s; client_max_body_size 0;\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ root {root}; dav_methods PUT DELETE; limit_rate {limit}; }} }} }}\n"
+        );
+        let config = site.join(format!("nginx-{name}.conf"));
+        fs::write(&config, text).unwrap();
+        let nginx = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
+        let process = Command::new(nginx)
+            .arg("-c")
+            .arg(&config)
+            .arg("-p")
+            .arg(site)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{nginx}: {error}; lab/packages names nginx-light"));
+        until("nginx", || TcpStream::connect(("127.0.0.1", port)).ok());
+        Self { process }
+    }
+
+    fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    fs::read(one).unwrap() == fs::read(other).unwrap()
+}
+
+#[test]
+fn what_is_put_is_got_and_is_where_the_rules_say() {
+    let site = Site::of_folders();
+    let file = site.file("data.bin", 3_000_001);
+    let put = site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--verify", "--json"]);
+    let outcome = &put["transfers"][0];
+    assert_eq!(outcome["nodes"][0], "a", "where it gets most");
+    assert_eq!(outcome["bytes"], 3_000_001);
+    let sum = Command::new("sha256sum").arg(&file).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap();
+    assert!(sum.starts_with(outcome["sha256"].as_str().unwrap()), "{sum}");
+
+    let got = site.ask(&["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"]);
+    assert_eq!(got["transfers"][0]["nodes"][0], "a");
+    assert!(same(&file, &site.path("back.bin")));
+    site.refused(
+        &["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"],
+        1,
+        "is there already",
+    );
+    assert_eq!(site.active().0, 0, "nothing is reserved any more");
+
+    // Nothing is as good a file as any.
+    fs::write(site.path("empty"), "").unwrap();
+    site.ask(&["transfer", "put", "empty", "--rate", "10MB/s", "--copies", "2", "--json"]);
+    site.ask(&["transfer", "get", "empty", "--latency", "1s", "--to", "empty.back", "--json"]);
+    assert_eq!(fs::read(site.path("empty.back")).unwrap(), b"");
+
+    let list = site.ask(&["transfer", "list", "--json"]);
+    let names: Vec<_> = list["objects"].as_array().unwrap().iter().map(|object| &object["name"]).collect();
+    assert_eq!(names, ["data.bin", "empty"]);
+    assert_eq!(list["objects"][1]["replicas"].as_array().unwrap().len(), 2);
+    site.ask(&["transfer", "remove", "data.bin", "empty", "--json"]);
+    assert_eq!(site.ask(&["transfer", "list", "--json"])["objects"], Value::Array(Vec::new()));
+    for node in ["a", "b", "c"] {
+        assert_eq!(fs::read_dir(site.path(node)).unwrap().count(), 0, "something is left on {node}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let site = Site::of_folders();
+    site.file("data.bin", 1000);
+    site.ask(&["transfer", "put", "data.bin", "--rate", "1MB/s", "--json"]);
+    for (words, status, expected) in [
+        (&["transfer", "put", "data.bin", "--rate", "1MB/s"][..], 1, "there is an object `data.bin` already"),
+        (&["transfer", "put", "data.bin", "--rate", "0MB/s"], 2, "a rate of zero needs no reservation"),
+        (&["transfer", "put", "data.bin"], 2, "--rate"),
+        (&["transfer", "put", "absent", "--rate", "1MB/s"], 1, "No such file"),
+        (&["transfer", "put", "a", "--rate", "1MB/s"], 1, "only regular files"),
+        (&["transfer", "get", "absent", "--rate", "1MB/s"], 1, "there is no object `absent`"),
+        (
+            &["transfer", "put", "data.bin", "--name", "a/b", "--rate", "1MB/s"],
+            2,
+            "cannot be the name of an object",
+        ),
+        (&["transfer", "remove", "absent"], 1, "there is no object `absent`"),
+        (
+            &["place", "--write", "1MB", "--rate", "1MB/s", "--except", "tape"],
+            1,
+            "there is no storage node `tape`",
+        ),
+        (&["place", "--write", "1MB", "--rate", "400MB/s"], 1, "it would wait for ever"),
+        (&["place", "--write", "1MB", "--rate", "1MB/s", "--availability", "3"], 1, "availability 3 or more"),
+        (
+            &["place", "--write", "2GB", "--rate", "1MB/s", "--except", "a", "--except", "b"],
+            1,
+            "are more than any node that may be used has free",
+        ),
+        (&["place", "--write", "1MB"], 2, "--rate"),
+    ] {
+        site.refused(words, status, expected);
+    }
+    let away = ["place", "--write", "1MB", "--rate", "1MB/s", "--broker", "http://127.0.0.1:1"];
+    site.refused(&away, 1, "is `tidegate broker` running there?");
+    fs::write(site.path("wrong.toml"), "listen = \"127.0.0.1:0\"\nstate = \"s\"\npolcy = \"rr\"\n").unwrap();
+    site.refused(&["broker", "-c", "wrong.toml"], 2, "wrong.toml:3:1: unknown key `polcy`");
+    fs::copy(site.path("broker.toml"), site.path("other.toml")).unwrap();
+    site.refused(&["broker", "-c", "other.toml"], 1, "another broker keeps its catalogue there");
+}
+
+#[test]
+fn a_reservation_comes_back_when_nobody_speaks_for_it_and_who_waits_proceeds() {
+    let site = Site::new(
+        "policy = \"sm-r1\"\nlease = \"1s\"\ninterval = \"100ms\"",
+        "[node.a]\nplace = \"file://FOLDER/a\"\npeak = \"25MB/s\"",
+    );
+    // Both fit, and a third does not. None of them is ever heard of again: their client is dead.
+    for _ in 0..2 {
+        let placed = site.ask(&["place", "--write", "1GB", "--rate", "10MB/s", "--json"]);
+        assert_eq!(placed["granted"]["node"], "a");
+    }
+    site.refused(&["place", "--write", "1GB", "--rate", "10MB/s"], 1, "no storage node can carry it now");
+    assert_eq!(site.active(), (2, 20e6));
+    site.file("data.bin", 1000);
+    let put = site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--json"]);
+    assert!(put["transfers"][0]["waited_s"].as_f64().unwrap() > 0.0, "{put}");
+    until("the other reservation's end", || (site.active() == (0, 0.0)).then_some(()));
+}
+
+#[test]
+fn a_damaged_replica_is_told_from_a_good_one() {
+    let site = Site::of_folders();
+    let file = site.file("data.bin", 2_000_000);
+    let put = site.ask(&["transfer", "put", "data.bin", "--rate", "5MB/s", "--copies", "2", "--json"]);
+    assert_eq!(put["transfers"][0]["nodes"].as_array().unwrap().len(), 2);
+    let damage = |node: &str| {
+        let key = fs::read_dir(site.path(node)).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = fs::read(&key).unwrap();
+        bytes[1_500_000] ^= 1;
+        fs::write(&key, bytes).unwrap();
+    };
+    damage("a");
+    let got = site.ask(&["transfer", "get", "data.bin", "--rate", "5MB/s", "--to", "back.bin", "--json"]);
+    assert_eq!(got["transfers"][0]["nodes"], serde_json::json!(["b"]), "{got}");
+    assert!(same(&file, &site.path("back.bin")));
+    damage("b");
+    let words = ["transfer", "get", "data.bin", "--rate", "5MB/s", "--to", "other.bin"];
+    site.refused(&words, 1, "has the wrong checksum on every node that holds it (a, b)");
+    assert!(!site.path("other.bin").exists());
+    let left = fs::read_dir(site.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().ends_with(".part")), "a part is left behind");
+}
+
+#[test]
+fn a_restart_of_the_broker_loses_nothing_that_it_acknowledged() {
+    let (one, two) = (free_port(), free_port());
+    let nodes = format!(
+        "[node.a]\nplace = \"http://127.0.0.1:{one}/\"\npeak = \"30MB/s\"\n\
+         [node.b]\nplace = \"http://127.0.0.1:{two}/\"\npeak = \"20MB/s\""
+    );
+    let mut site = Site::new("policy = \"sm-r1\"\nlease = \"5s\"\ninterval = \"200ms\"", &nodes);
+    let _nginx =
+        [Nginx::start(site.folder.path(), "a", one, "4m"), Nginx::start(site.folder.path(), "b", two, "4m")];
+    let file = site.file("data.bin", 12_000_000);
+    site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--json"]);
+    // Three seconds, as fast as nginx gives it. The broker is killed in the middle, and comes back.
+    let words = ["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"];
+    let getting = site.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    until("the transfer", || (site.active().0 == 1).then_some(()));
+    site.kill();
+    site.start();
+    assert_eq!(site.active(), (1, 10e6), "it is known, and so is what it reserved");
+    let output = getting.wait_with_output().unwrap();
+    let got: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(got["transfers"][0]["failed"], 0, "the transfer did not notice: {got}");
+    assert!(same(&file, &site.path("back.bin")));
+    assert_eq!(site.ask(&["transfer", "list", "--json"])["objects"][0]["name"], "data.bin");
+}
+
+#[test]
+fn a_node_that_dies_is_left_for_another_from_where_it_stopped() {
+    let (one, two) = (free_port(), free_port());
+    let nodes = format!(
+        "[node.a]\nplace = \"http://127.0.0.1:{one}/\"\npeak = \"30MB/s\"\n\
+         [node.b]\nplace = \"http://127.0.0.1:{two}/\"\npeak = \"20MB/s\""
+    );
+    let site = Site::new("policy = \"sm-r1\"\nlease = \"5s\"\ninterval = \"200ms\"", &nodes);
+    let mut a = Nginx::start(site.folder.path(), "a", one, "4m");
+    let _b = Nginx::start(site.folder.path(), "b", two, "16m");
+    let file = site.file("data.bin", 12_000_000);
+    let put =
+        site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--copies", "2", "--verify", "--json"]);
+    assert_eq!(put["transfers"][0]["nodes"], serde_json::json!(["a", "b"]));
+    let words = ["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"];
+    let getting = site.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let part = || {
+        let entries = fs::read_dir(site.folder.path()).unwrap().map(|entry| entry.unwrap());
+        let mut parts = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".part"));
+        parts.find_map(|entry| entry.metadata().ok()).map(|about| about.len())
+    };
+    until("something to have come", || part().filter(|length| *length > 2_000_000));
+    a.kill();
+    let output = getting.wait_with_output().unwrap();
+    let got: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(got["transfers"][0]["nodes"], serde_json::json!(["a", "b"]), "{got}");
+    assert_eq!(got["transfers"][0]["failed"], 1);
+    assert!(same(&file, &site.path("back.bin")));
+
+    // And what is written goes where somebody is.
+    site.file("more.bin", 1_000_000);
+    let put = site.ask(&["transfer", "put", "more.bin", "--rate", "10MB/s", "--json"]);
+    assert_eq!(put["transfers"][0]["nodes"], serde_json::json!(["b"]));
+    assert_eq!(site.active().0, 0);
+}
+
+#[test]
+fn a_client_that_is_killed_gives_back_what_it_reserved_and_its_name() {
+    let port = free_port();
+    let nodes = format!("[node.a]\nplace = \"http://127.0.0.1:{port}/\"\npeak = \"15MB/s\"");
+    let site = Site::new("policy = \"sm-r1\"\nlease = \"1s\"\ninterval = \"200ms\"", &nodes);
+    let _nginx = Nginx::start(site.folder.path(), "a", port, "4m");
+    let file = site.file("data.bin", 12_000_000);
+    site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--json"]);
+    let words = ["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "never.bin"];
+    let mut killed = site.command(&words).spawn().unwrap();
+    until("the transfer", || (site.active() == (1, 10e6)).then_some(()));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let parts = || {
+        let names = fs::read_dir(site.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".part")).count()
+    };
+    assert_eq!(parts(), 1, "SIGKILL leaves what there was");
+    // This one waits until the lease is over, and then proceeds.
+    let got = site.ask(&["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"]);
+    assert!(got["transfers"][0]["waited_s"].as_f64().unwrap() > 0.0, "{got}");
+    assert!(same(&file, &site.path("back.bin")));
+    assert!(!site.path("never.bin").exists());
+    // Whoever is asked to end puts things in order.
+    let mut ended = site.command(&words).stderr(Stdio::piped()).spawn().unwrap();
+    until("its part", || (parts() == 2).then_some(()));
+    Command::new("kill").args(["-INT", &ended.id().to_string()]).status().unwrap();
+    assert_eq!(ended.wait().unwrap().code(), Some(1));
+    assert_eq!(parts(), 1);
+}
