@@ -1,8 +1,13 @@
 //! Figures 5, 7 and 8: one workload, fixed and adaptive controllers.
 
+use std::time::Duration;
+
+use tidegate_sched::{Beyond, Limit};
+use tidegate_units::Iops;
+
 use super::{CACHE, DISK, Law, deviation, least, met, run};
 use crate::experiments::measure::{of, ratio};
-use crate::experiments::{Accepts, Experiment, Line, Plot, Quantity, Run, Span, Trial};
+use crate::experiments::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, Span, Trial};
 
 /// A storage, its goal in ms, and the gain that the paper calls good for it.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +32,19 @@ fn under(name: &str, case: Case, law: Law) -> Run {
     let storage = format!("rate = \"{} IO/s\"", case.rate);
     let host = format!("target = \"{}ms\"\nlaw_from = \"{ENABLED}s\"", case.goal);
     run(name, END as u32, &storage, law, &host, "[vm.clients]\nworkload = \"eight\"")
+}
+
+/// The same clients, held to one rate from the beginning to the end: what is left of noise where nothing has to be found out.
+fn held(name: &str, case: Case, rate: f64) -> Run {
+    under(name, case, Law::Improved).but(|scenario| {
+        scenario.hosts[0].law = None;
+        scenario.vms[0].limit = Some(Limit {
+            iops: Some(Iops::new(rate)),
+            bytes_per_s: None,
+            burst: Duration::from_millis(100),
+            beyond: Beyond::Wait,
+        });
+    })
 }
 
 fn response_times(title: impl Into<String>, runs: Vec<String>, marks: Vec<(&'static str, f64)>) -> Plot {
@@ -127,7 +145,32 @@ pub(super) fn fig7() -> Experiment {
     let mut runs = Vec::new();
     let mut quantities = Vec::new();
     let mut plots = Vec::new();
+    let mut figures = Vec::new();
+    // Rates that lead to about the goals, tried without any law.
+    for (name, case, rate) in [("cache, static", ON_CACHE, 740.0), ("disk, static", ON_DISK, 124.0)] {
+        runs.push(held(name, case, rate));
+        figures.push(Figure::new(
+            format!("{name}: settling time"),
+            "s",
+            None,
+            settling(name, case.goal, ENABLED, END),
+        ));
+        figures.push(Figure::new(
+            format!("{name}: mean response time : goal, from 15 s on"),
+            "",
+            None,
+            of(name, move |run| Some(run.latency(SETTLED)? / case.goal)),
+        ));
+    }
     for case in [ON_CACHE, ON_DISK] {
+        for name in ["fixed", "adaptive", "improved", "static"].map(|law| format!("{}, {law}", case.name)) {
+            figures.push(Figure::new(
+                format!("{name}: deviation of 1 s means from the goal"),
+                "",
+                None,
+                of(name, move |run| deviation(run, case.goal, SETTLED)),
+            ));
+        }
         let names = names(case);
         let laws = [Law::Fixed(case.gain), Law::Literal(case.rate), Law::Improved];
         for (name, law) in names.into_iter().zip(laws) {
@@ -180,10 +223,11 @@ pub(super) fn fig7() -> Experiment {
         title: "The adaptive controller beside the fixed one that is right for the storage",
         paper: "The two are indistinguishable in practice; settling time and overshoot of approximately 2 to 3 s. Both oscillate more with \
                 the workload on disk.",
-        setup: "Goals of 15 ms on the disk and 2.5 ms on the cache, enabled at 10 s; K_I = 7.2 and 213.",
+        setup: "Goals of 15 ms on the disk and 2.5 ms on the cache, enabled at 10 s; K_I = 7.2 and 213. Beside them a static throttle at the rate \
+                that comes to about the goal, whose deviation is the noise of the storage.",
         runs,
         quantities,
-        figures: Vec::new(),
+        figures,
         plots,
     }
 }
