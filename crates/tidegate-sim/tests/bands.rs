@@ -67,3 +67,78 @@ fn bands_name_virtual_machines_of_the_host() {
     let error = Scenario::parse("bands.toml", &text).unwrap_err().to_string();
     assert!(error.contains("refers to the unprotected virtual machine `mining`"), "{error}");
 }
+
+/// Data move from a disk to a cache while the goal becomes another one; nobody is held in the first ten seconds.
+const MOVES: &str = r#"
+name = "moves"
+duration = "60s"
+
+[array.storage]
+preset = "dnes-309170w"
+changes = [{ at = "30s", rate = "1000 IO/s" }]
+
+[host.gateway]
+law = "self-tuning"
+target = "25ms"
+set_point = 1.0
+law_from = "10s"
+
+[vm.one]
+workload = "busy"
+size = "4GiB"
+goal_changes = [{ at = "30s", goal = "2.5ms" }]
+
+[workload.busy]
+outstanding = 16
+size = "4KiB"
+"#;
+
+/// Goals by the law's decisions.
+#[derive(Default)]
+struct Goals(Vec<(f64, f64)>);
+
+impl tidegate_sim::Recorder for Goals {
+    fn decision(
+        &mut self,
+        _: &tidegate_units::HostName,
+        _: Option<&tidegate_units::ConsumerName>,
+        decision: &tidegate_control::Decision,
+    ) {
+        let regulator = &decision.point.as_ref().unwrap().regulators[0];
+        self.0.push((decision.at.as_nanos() as f64 / 1e9, regulator.goal.as_millis_f64()));
+    }
+}
+
+#[test]
+fn data_move_goals_change_and_the_law_begins_when_they_are_said_to() {
+    let scenario = Scenario::parse("moves.toml", MOVES).unwrap();
+    let mut goals = Goals::default();
+    simulate(&scenario, 1, &mut goals).unwrap();
+    let expected: Vec<_> =
+        (10..=60).map(|second| (f64::from(second), if second < 30 { 25.0 } else { 2.5 })).collect();
+    assert_eq!(goals.0, expected);
+
+    let mut series = tidegate_sim::Series::default();
+    simulate(&scenario, 1, &mut series).unwrap();
+    let of = |second: f64| *series.of_consumer("one").find(|(end, _)| *end >= second).unwrap().1;
+    // Sixteen always outstanding on a disk of some 90 reads per second, and none of them held.
+    assert!((80.0..120.0).contains(&of(9.0).iops) && of(9.0).rate.is_none());
+    assert!(of(20.0).rate.is_some());
+    // More than any disk does, at less than its arm takes.
+    assert!(of(55.0).iops > 200.0 && of(55.0).device_latency_ms.unwrap() < 8.0, "{:?}", of(55.0));
+}
+
+#[test]
+fn what_an_array_becomes_holds_what_lies_on_it() {
+    let becomes = |change: &str| {
+        let changed = MOVES.replace("rate = \"1000 IO/s\"", change);
+        assert_ne!(changed, MOVES);
+        Scenario::parse("moves.toml", &changed).err().map(|error| error.to_string())
+    };
+    assert_eq!(becomes("preset = \"sata-stripe\""), None);
+    assert_eq!(becomes("rate = \"1000 IO/s\", capacity = \"4GiB\""), None);
+    let error = becomes("rate = \"1000 IO/s\", capacity = \"3GiB\"").unwrap();
+    assert!(error.contains("which has 3 GiB"), "{error}");
+    let error = becomes("rate = \"1000 IO/s\", preset = \"sata-stripe\"").unwrap();
+    assert!(error.contains("exclude each other"), "{error}");
+}

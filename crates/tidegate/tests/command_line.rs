@@ -206,7 +206,7 @@ fn reproduce_lists_what_there_is_and_runs_nothing() {
     ] {
         assert!(said.contains(id), "{id} is missing: {said}");
     }
-    let output = tidegate(&["reproduce", "--list", "--json", "fig8", "table7"], folder.path());
+    let output = tidegate(&["reproduce", "--list", "--json", "parda.fig8", "table7"], folder.path());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let ids: Vec<_> = document["experiments"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
     assert_eq!(ids, ["parda.fig8", "parda.table7"]);

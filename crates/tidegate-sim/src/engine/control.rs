@@ -23,6 +23,9 @@ impl Simulation<'_> {
             let stage = self.groups[group as usize].stages[at];
             if self.hosts[self.stages[stage as usize].host as usize].up {
                 let observation = self.observe(stage);
+                if !self.is_regulated(stage) {
+                    continue;
+                }
                 self.report(stage, &observation);
                 observations.push((stage, observation));
             }
@@ -37,10 +40,16 @@ impl Simulation<'_> {
 
     /// Steps one loop between its times: rates are divided anew as soon as somebody comes back, not up to an interval later.
     pub(super) fn step_out_of_turn(&mut self, stage: u32, recorder: &mut dyn Recorder) {
-        if self.hosts[self.stages[stage as usize].host as usize].up {
+        if self.hosts[self.stages[stage as usize].host as usize].up && self.is_regulated(stage) {
             let mut observation = self.observe(stage);
             self.decide(stage, &mut observation, recorder);
         }
+    }
+
+    /// Whether its law decides yet. Before that what is observed is thrown away, so that the first decision is about one interval.
+    fn is_regulated(&self, stage: u32) -> bool {
+        let host = &self.scenario.hosts[self.stages[stage as usize].host as usize];
+        host.law_from <= instant(self.now)
     }
 
     fn observe(&mut self, stage: u32) -> Observation {
@@ -69,7 +78,8 @@ impl Simulation<'_> {
                     ..ConsumerObservation::idle(vm.name.clone(), vm.shares, vm.protected)
                 };
                 if let Some(tenant) = &mut port.tenant {
-                    tenant.observe(&mut consumer, stage.scheduler.status(port.flow, instant(self.now)));
+                    let now = instant(self.now);
+                    tenant.observe(&mut consumer, stage.scheduler.status(port.flow, now), now);
                 }
                 consumer
             })

@@ -25,8 +25,8 @@ impl Simulation<'_> {
             }
         }
         for (array, spec) in (0u32..).zip(&scenario.arrays) {
-            for (change, rate) in (0u32..).zip(&spec.changes) {
-                self.queue.push(rate.at.as_nanos(), Event::Rate { array, change });
+            for (change, at) in (0u32..).zip(spec.changes.iter().map(|change| change.at)) {
+                self.queue.push(at.as_nanos(), Event::Becomes { array, change });
             }
         }
         let mut stream = 0u32;

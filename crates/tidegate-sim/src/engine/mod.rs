@@ -29,7 +29,7 @@ use crate::outcome::{Outcome, Work};
 use crate::queue::Queue;
 use crate::random::Random;
 use crate::recorder::{Recorder, Silent};
-use crate::scenario::{Host, Scenario};
+use crate::scenario::{Becomes, Host, Scenario};
 use crate::table::Table;
 use cluster::Cluster;
 use load::{Operation, Stream};
@@ -116,8 +116,8 @@ enum Event {
     Life { change: u32 },
     /// A workload's cycle turns.
     Cycle { stream: u32 },
-    /// An array changes its speed.
-    Rate { array: u32, change: u32 },
+    /// An array becomes another one.
+    Becomes { array: u32, change: u32 },
     /// The statistics begin.
     Measure,
     /// An interval of the time series ends.
@@ -162,6 +162,8 @@ const _: () = assert!(size_of::<Option<Request>>() == 64);
 
 struct ArrayState {
     device: Device,
+    /// What it was before it became another one, as long as something is under way there.
+    former: Vec<Device>,
     /// When it has something to say; `u64::MAX`: not until it is asked.
     next: u64,
     latency: Distribution,
@@ -307,8 +309,9 @@ impl<'a> Simulation<'a> {
             completed: Vec::new(),
             steps: control::Scratch::default(),
         };
-        simulation.arrays.extend(plan.devices.into_iter().map(|device| ArrayState {
-            device,
+        simulation.arrays.extend(plan.devices.into_iter().map(|installed| ArrayState {
+            device: installed.device,
+            former: Vec::new(),
             next: u64::MAX,
             latency: Distribution::default(),
             count: 0,
@@ -397,7 +400,8 @@ impl<'a> Simulation<'a> {
         let law = law.as_ref()?;
         let first = law.config.law.first_rate()?;
         let (vm, host) = (&self.scenario.vms[vm as usize], &self.scenario.hosts[*host as usize]);
-        Some(Box::new(Tenant::new(vm, host, first, !law.config.dry_run)))
+        let held = !law.config.dry_run && host.law_from == Instant::ZERO;
+        Some(Box::new(Tenant::new(vm, host, first, held)))
     }
 
     fn flow_config(&self, vm: u32, tenant: Option<&Tenant>) -> FlowConfig {
@@ -464,17 +468,26 @@ impl<'a> Simulation<'a> {
             Event::Message { message } => self.cluster.deliver(message, self.now, &self.hosts),
             Event::Life { change } => self.change(change),
             Event::Cycle { stream } => self.turn(stream),
-            Event::Rate { array, change } => self.set_rate(array, change),
+            Event::Becomes { array, change } => self.becomes(array, change),
             Event::Measure => self.measure(),
             Event::Sample => self.sample(recorder),
         }
     }
 
-    fn set_rate(&mut self, array: u32, change: u32) {
-        let rate = self.scenario.arrays[array as usize].changes[change as usize].rate;
+    fn becomes(&mut self, array: u32, change: u32) {
+        let spec = &self.scenario.arrays[array as usize];
         let state = &mut self.arrays[array as usize];
-        let set = state.device.set_rate(instant(self.now), rate);
-        debug_assert!(set.is_ok(), "the plan lets only rates change that can");
+        match &spec.changes[change as usize].to {
+            Becomes::Rate(rate) => {
+                let set = state.device.set_rate(instant(self.now), *rate);
+                debug_assert!(set.is_ok(), "the plan lets only rates change that can");
+            }
+            Becomes::Device(config) => {
+                let seed = Random::of(self.seed, &["array", spec.name.as_str(), &change.to_string()]).seed();
+                let device = Device::new(config, seed).expect("the plan made one of it");
+                state.former.push(std::mem::replace(&mut state.device, device));
+            }
+        }
         state.look();
     }
 
@@ -482,6 +495,10 @@ impl<'a> Simulation<'a> {
     fn advance_array(&mut self, array: u32) {
         let mut completed = std::mem::take(&mut self.completed);
         let state = &mut self.arrays[array as usize];
+        for former in &mut state.former {
+            former.advance(instant(self.now), &mut completed);
+        }
+        state.former.retain(|former| former.in_flight() > 0);
         state.device.advance(instant(self.now), &mut completed);
         state.look();
         for completion in completed.drain(..) {
@@ -686,7 +703,8 @@ fn instant(nanos: u64) -> Instant {
 impl ArrayState {
     /// Looks when there is something to do next.
     fn look(&mut self) {
-        self.next = self.device.next_event().map_or(u64::MAX, Instant::as_nanos);
+        let next = self.former.iter().chain([&self.device]).filter_map(Device::next_event).min();
+        self.next = next.map_or(u64::MAX, Instant::as_nanos);
     }
 }
 

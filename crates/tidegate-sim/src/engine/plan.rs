@@ -8,8 +8,8 @@ use tidegate_units::{Bytes, ConsumerName, Instant, Window};
 
 use crate::error::ScenarioError;
 use crate::scenario::{
-    Array, Arrivals, Disk, Durability, Host, Place, Scenario, Scope, SignalSource, Spacing, Step, Vm,
-    Workload,
+    Array, Arrivals, Becomes, Disk, Durability, Host, Place, Scenario, Scope, SignalSource, Spacing, Step,
+    Vm, Workload,
 };
 
 /// What the engine holds in arrays with an index of 32 bits, and in memory that a machine has.
@@ -29,7 +29,7 @@ pub(crate) const GREATEST_DEPTH: u32 = 1_024;
 
 /// What the engine runs.
 pub(super) struct Plan {
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Vec<Installed>,
     /// One per host and array, or per virtual machine and main array.
     pub(super) stages: Vec<StagePlan>,
     /// For each virtual machine, its way to each array that it uses.
@@ -39,6 +39,13 @@ pub(super) struct Plan {
     pub(super) hosts: Vec<u32>,
     /// Stages that step at the same times.
     pub(super) groups: Vec<GroupPlan>,
+}
+
+/// An array's device, and what is on it.
+pub(super) struct Installed {
+    pub(super) device: Device,
+    /// What it holds at all times, whatever it becomes.
+    capacity: Bytes,
 }
 
 pub(super) struct StagePlan {
@@ -392,15 +399,30 @@ fn check_workload(workload: &Workload) -> Result<(), String> {
     if work == 0 { Err("its operations do nothing".to_owned()) } else { Ok(()) }
 }
 
-fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Device>, ScenarioError> {
+fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installed>, ScenarioError> {
     arrays
         .iter()
         .map(|array| {
             let fail = |reason: String| ScenarioError::Device { array: array.name.clone(), reason };
-            if !array.changes.is_empty() && !matches!(array.device, DeviceConfig::Exponential(_)) {
-                return Err(fail("only an exponential server's rate can change".to_owned()));
+            let made = |config, seed| Device::new(config, seed).map_err(|error| fail(error.to_string()));
+            let device = made(&array.device, seeds(array.name.as_str()))?;
+            let mut capacity = device.capacity();
+            let mut changes: Vec<_> = array.changes.iter().collect();
+            changes.sort_by_key(|change| change.at);
+            let mut now = &array.device;
+            for change in changes {
+                match &change.to {
+                    Becomes::Rate(_) if !matches!(now, DeviceConfig::Exponential(_)) => {
+                        return Err(fail("only an exponential server's rate can change".to_owned()));
+                    }
+                    Becomes::Rate(_) => {}
+                    Becomes::Device(config) => {
+                        capacity = capacity.min(made(config, 0)?.capacity());
+                        now = config;
+                    }
+                }
             }
-            Device::new(&array.device, seeds(array.name.as_str())).map_err(|error| fail(error.to_string()))
+            Ok(Installed { device, capacity })
         })
         .collect()
 }
@@ -414,7 +436,7 @@ struct Shared {
 fn layout_shared(
     scenario: &Scenario,
     names: &Names<'_>,
-    devices: &[Device],
+    devices: &[Installed],
 ) -> Result<Shared, ScenarioError> {
     let mut by_name = HashMap::new();
     let mut ends = vec![0; devices.len()];
@@ -434,7 +456,7 @@ fn layout_shared(
 
 /// The end of a disk that lies on a device: a virtual machine's, or a shared one of this name.
 fn fits(
-    devices: &[Device],
+    devices: &[Installed],
     scenario: &Scenario,
     array: u32,
     base: u64,
@@ -442,7 +464,7 @@ fn fits(
     vm: Option<&Vm>,
     shared: &str,
 ) -> Result<u64, ScenarioError> {
-    let capacity = devices[array as usize].capacity();
+    let capacity = devices[array as usize].capacity;
     let end = base.saturating_add(size);
     if end > capacity.get() || size == 0 {
         return Err(ScenarioError::DoesNotFit {

@@ -9,7 +9,7 @@ use tidegate_units::{Instant, Iops, Latency};
 use super::Request;
 use super::measure::Distribution;
 use crate::outcome::ContractOutcome;
-use crate::scenario::{Host, Vm};
+use crate::scenario::{GoalChange, Host, Vm};
 
 /// The part of an interval's requests that the law's percentile is not exceeded by.
 const PERCENTILE: f64 = 0.95;
@@ -19,6 +19,8 @@ const PERCENTILE: f64 = 0.95;
 pub(super) struct Tenant {
     contract: Option<Contract>,
     goal: Option<Latency>,
+    /// What becomes of its goal, in the order of time.
+    goal_changes: Vec<GoalChange>,
     /// In force; `None`: everything is released at once.
     pub(super) bucket: Option<LeakyBucket>,
     /// Its bucket when a rate is commanded again.
@@ -55,6 +57,11 @@ impl Tenant {
         Self {
             contract,
             goal: vm.goal,
+            goal_changes: {
+                let mut changes = vm.goal_changes.clone();
+                changes.sort_by_key(|change| change.at);
+                changes
+            },
             bucket: (held && !vm.protected).then_some(terms),
             terms,
             waited: Latency::ZERO,
@@ -103,9 +110,15 @@ impl Tenant {
     }
 
     /// Adds what the law is to know of the time since the last observation.
-    pub(super) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
+    pub(super) fn observe(
+        &mut self,
+        observation: &mut ConsumerObservation,
+        status: Option<FlowStatus>,
+        now: Instant,
+    ) {
         let answered = std::mem::take(&mut self.answered);
-        (observation.contract, observation.goal) = (self.contract, self.goal);
+        let goal = self.goal_changes.iter().rfind(|change| change.at <= now).map(|change| change.goal);
+        (observation.contract, observation.goal) = (self.contract, goal.or(self.goal));
         observation.scheduler_wait = std::mem::take(&mut self.waited);
         observation.release_to_completion = answered.quantile(PERCENTILE);
         let bucket = status.and_then(|status| status.bucket).unwrap_or_default();

@@ -18,6 +18,7 @@ mod select;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod triage;
 mod trial;
 
 use std::fmt;
@@ -194,5 +195,6 @@ pub fn catalogue() -> Vec<Experiment> {
     all.extend(bjorgeengen::experiments());
     all.extend(lee::experiments());
     all.extend(nikolow::experiments());
+    all.extend(triage::experiments());
     all
 }

@@ -263,7 +263,7 @@ impl RunReport {
         let (laws, pid) = match subject {
             Subject::Scenario(scenario) => (window_laws(scenario), None),
             Subject::Iscsi(plan) => (Vec::new(), PidReport::of(plan)),
-            Subject::Transfers(_) => (Vec::new(), None),
+            Subject::Transfers(_) | Subject::Identification(_) => (Vec::new(), None),
         };
         Self {
             name: name.to_owned(),

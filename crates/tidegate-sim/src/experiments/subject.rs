@@ -6,6 +6,7 @@ use thiserror::Error;
 use tidegate_units::HostName;
 
 use super::trial::{RunResult, Track, Tracks};
+use crate::excite::Excitation;
 use crate::iscsi;
 use crate::outcome::{Named, Outcome, Work};
 use crate::{Scenario, ScenarioError, simulate, transfers};
@@ -19,6 +20,26 @@ pub enum Subject {
     Iscsi(Box<iscsi::Plan>),
     /// Transfers over storage nodes.
     Transfers(Box<transfers::Plan>),
+    /// A storage that is excited with white noise.
+    Identification(Box<Identification>),
+}
+
+/// A storage that is excited, at several sampling intervals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Identification {
+    /// Its name.
+    pub name: String,
+    /// What is excited, and how.
+    pub excitation: Excitation,
+    /// At which intervals, one run for each.
+    pub intervals: Vec<Duration>,
+}
+
+impl Identification {
+    /// How long the longest lasts.
+    fn duration(&self) -> Duration {
+        self.intervals.iter().max().copied().unwrap_or_default() * self.excitation.intervals
+    }
 }
 
 /// Why it cannot be simulated.
@@ -47,6 +68,12 @@ impl From<iscsi::Plan> for Subject {
     }
 }
 
+impl From<Identification> for Subject {
+    fn from(identification: Identification) -> Self {
+        Self::Identification(Box::new(identification))
+    }
+}
+
 impl From<transfers::Plan> for Subject {
     fn from(plan: transfers::Plan) -> Self {
         Self::Transfers(Box::new(plan))
@@ -61,6 +88,7 @@ impl Subject {
             Self::Scenario(scenario) => &scenario.name,
             Self::Iscsi(plan) => &plan.name,
             Self::Transfers(plan) => &plan.name,
+            Self::Identification(one) => &one.name,
         }
     }
 
@@ -71,6 +99,7 @@ impl Subject {
             Self::Scenario(scenario) => scenario.duration,
             Self::Iscsi(plan) => plan.duration,
             Self::Transfers(plan) => plan.duration,
+            Self::Identification(one) => one.duration(),
         }
     }
 
@@ -87,6 +116,7 @@ impl Subject {
             }
             Self::Iscsi(plan) => Ok(of_iscsi(plan, seed, iscsi::simulate(plan, seed)?)),
             Self::Transfers(plan) => Ok(of_transfers(plan, seed, transfers::simulate(plan, seed)?)),
+            Self::Identification(one) => Ok(of_identification(one, seed)?),
         }
     }
 }
@@ -113,6 +143,16 @@ fn of_transfers(plan: &transfers::Plan, seed: u64, findings: transfers::Findings
     let work = Work { events: findings.events, requests: findings.transfers.len() as u64, ..Work::default() };
     let outcome = outcome_of(&plan.name, seed, findings.ended_s, work);
     RunResult { transfers: findings.transfers, ..RunResult::of(outcome) }
+}
+
+fn of_identification(one: &Identification, seed: u64) -> Result<RunResult, ScenarioError> {
+    let excited = one
+        .intervals
+        .iter()
+        .map(|interval| Ok((*interval, one.excitation.samples(*interval, seed)?)))
+        .collect::<Result<_, ScenarioError>>()?;
+    let outcome = outcome_of(&one.name, seed, one.duration().as_secs_f64(), Work::default());
+    Ok(RunResult { excited, ..RunResult::of(outcome) })
 }
 
 /// Of a simulation that is no scenario: it has neither hosts nor consumers with statistics of their own.

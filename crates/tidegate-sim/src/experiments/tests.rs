@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_units::{ConsumerName, HostName};
+use tidegate_control::ArxSample;
+use tidegate_units::{ConsumerName, HostName, Latency};
 
 use super::*;
 use crate::iscsi::LoadFindings;
@@ -50,7 +51,12 @@ fn made_up(subject: &Subject, sample: Sample) -> RunResult {
             };
             result.transfers = vec![one; plan.transfers as usize];
         }
-        Subject::Iscsi(_) | Subject::Transfers(_) => {}
+        Subject::Identification(one) if sample.iops > 0.0 => {
+            let response = Some(Latency::from_millis(500));
+            let same = ArxSample { operating_point: one.excitation.around, response };
+            result.excited = one.intervals.iter().map(|interval| (*interval, vec![same; 100])).collect();
+        }
+        Subject::Iscsi(_) | Subject::Transfers(_) | Subject::Identification(_) => {}
     }
     result
 }

@@ -1,5 +1,8 @@
 //! What the runs of an experiment gave under one seed, and how numbers are found in it.
 
+use std::time::Duration;
+
+use tidegate_control::ArxSample;
 use tidegate_units::{ConsumerName, HostName};
 
 use crate::iscsi::LoadFindings;
@@ -55,6 +58,8 @@ pub struct RunResult {
     pub delays: Vec<(f64, f64)>,
     /// Every transfer, in order; of transfers over storage nodes only.
     pub transfers: Vec<TransferFindings>,
+    /// Sampling intervals, and what came of each at a storage that was excited; of identifications only.
+    pub excited: Vec<(Duration, Vec<ArxSample>)>,
 }
 
 /// Collects time series by consumer while a simulation runs.
@@ -93,6 +98,7 @@ impl RunResult {
             loads: Vec::new(),
             delays: Vec::new(),
             transfers: Vec::new(),
+            excited: Vec::new(),
         }
     }
 
@@ -171,6 +177,11 @@ impl RunResult {
     #[must_use]
     pub fn device_latency(&self, host: &str, span: Span) -> Option<f64> {
         weighted(self.tracks_of(host), span, |sample| sample.device_latency_ms)
+    }
+
+    /// Mean response time of the array for one consumer.
+    pub(super) fn device_latency_of(&self, consumer: &str, span: Span) -> Option<f64> {
+        weighted(self.track(consumer).into_iter(), span, |sample| sample.device_latency_ms)
     }
 
     /// Mean response time of the array for everyone.

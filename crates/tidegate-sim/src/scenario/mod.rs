@@ -73,17 +73,36 @@ pub struct Array {
     pub name: ResourceName,
     /// Its model.
     pub device: DeviceConfig,
-    /// Changes of its capacity; for exponential servers only.
-    pub changes: Vec<RateChange>,
+    /// What becomes of it in time.
+    pub changes: Vec<ArrayChange>,
 }
 
-/// From a time on an array is faster or slower.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RateChange {
+/// From a time on an array is another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrayChange {
     /// When.
     pub at: Instant,
-    /// What all its servers together complete per second from then on.
-    pub rate: Iops,
+    /// What it becomes.
+    pub to: Becomes,
+}
+
+/// What an array becomes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Becomes {
+    /// Faster or slower: what all servers of an exponential one together complete per second from then on. What is in service goes on at
+    /// the new rate.
+    Rate(Iops),
+    /// Another storage: the data have moved, from disk to cache or to more disks. What is under way completes where it is.
+    Device(DeviceConfig),
+}
+
+/// From a time on a virtual machine is to have another response time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoalChange {
+    /// When.
+    pub at: Instant,
+    /// The response time.
+    pub goal: Latency,
 }
 
 /// A stretch of time, from its beginning to before its end.
@@ -132,6 +151,8 @@ pub struct Host {
     pub idle_credit: Cost,
     /// How long after the others it takes its steps. Hosts with the same interval and phase step at the same time.
     pub phase: Duration,
+    /// When its law decides for the first time. Until then the host is uncontrolled, and tells the others nothing.
+    pub law_from: Instant,
     /// When it is down: its virtual machines with it, its requests forgotten, its law begun anew afterwards.
     pub down: Vec<Span>,
     /// A host that tells the others something else than it measured: its response times times this. Not finite or
@@ -155,6 +176,7 @@ impl Host {
             release: Release::default(),
             idle_credit: Cost::ZERO,
             phase: Duration::ZERO,
+            law_from: Instant::ZERO,
             down: Vec::new(),
             reported_factor: 1.0,
         }
@@ -203,6 +225,8 @@ pub struct Vm {
     pub contract: Option<Contract>,
     /// The response time that it is to have, where its host's law is the self-tuning one. `None`: the host's target.
     pub goal: Option<Latency>,
+    /// Changes of that; before the first it is `goal`.
+    pub goal_changes: Vec<GoalChange>,
     /// σ: how many requests may be released at once after a pause, where its host's law commands rates.
     pub bucket: u32,
     /// Its virtual disks; the steps of its workloads refer to them by position. At least one.
@@ -226,6 +250,7 @@ impl Vm {
             limit: None,
             contract: None,
             goal: None,
+            goal_changes: Vec::new(),
             bucket: Release::USUAL_SIZE,
             disks: vec![disk],
             workloads: Vec::new(),

@@ -7,10 +7,10 @@ use tidegate_units::{Bytes, Instant, Iops, Latency, ResourceName};
 use toml::de::ValueDeserializer;
 
 use super::Context;
-use crate::scenario::{Array, Disk, RateChange, Scenario, SharedDisk};
+use crate::scenario::{Array, ArrayChange, Becomes, Disk, Scenario, SharedDisk};
 
 pub(super) const ARRAY_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "changes"];
-pub(super) const CHANGE_KEYS: &[&str] = &["at", "rate"];
+pub(super) const CHANGE_KEYS: &[&str] = &["at", "preset", "device", "rate", "servers", "capacity"];
 pub(super) const DISK_KEYS: &[&str] = &["array", "offset", "size"];
 
 /// What an exponential server pretends to hold where nothing is said: more than any number of virtual disks.
@@ -95,26 +95,35 @@ fn exponential(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceCon
     Some(DeviceConfig::Exponential(ExponentialConfig { rate: rate?.value, servers, capacity }))
 }
 
-fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Report<'_>) -> Vec<RateChange> {
-    if let (Some(span), Some(DeviceConfig::Disk(_) | DeviceConfig::Array(_))) =
-        (array.key_span("changes"), device)
-    {
-        report.error(&span, "only the speed of an array with a `rate` can change");
-    }
-    let mut changes = Vec::new();
+/// What becomes of an array, in the order of time. A `rate` alone makes an exponential server faster or slower, and anything else one.
+fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Report<'_>) -> Vec<ArrayChange> {
+    let mut given = Vec::new();
     for table in array.tables("changes", CHANGE_KEYS, report) {
-        for (key, example) in [("at", "\"100s\""), ("rate", "\"100 IO/s\"")] {
-            if !table.has(key) {
-                table.missing(key, example, report);
-            }
+        if !table.has("at") {
+            table.missing("at", "\"100s\"", report);
         }
         let at = table.parsed::<Latency>("at", report);
-        let rate = table.parsed::<Iops>("rate", report);
-        if let (Some(at), Some(rate)) = (at, rate) {
-            changes.push(RateChange { at: Instant::ZERO + at.value, rate: rate.value });
+        let to = self::device(&table, report);
+        if let (Some(at), Some(to)) = (at, to) {
+            let rate_alone = table.has("rate") && !table.has("servers") && !table.has("capacity");
+            given.push((Instant::ZERO + at.value, to, rate_alone));
         }
     }
-    changes
+    given.sort_by_key(|(at, ..)| *at);
+    let mut exponential = matches!(device, Some(DeviceConfig::Exponential(_)));
+    let change = |(at, config, rate_alone): (Instant, DeviceConfig, bool)| {
+        let to = match config {
+            DeviceConfig::Exponential(ExponentialConfig { rate, .. }) if rate_alone && exponential => {
+                Becomes::Rate(rate)
+            }
+            config => {
+                exponential = matches!(config, DeviceConfig::Exponential(_));
+                Becomes::Device(config)
+            }
+        };
+        ArrayChange { at, to }
+    };
+    given.into_iter().map(change).collect()
 }
 
 fn disks(root: &Section<'_>, scenario: &mut Scenario, context: &mut Context<'_, '_>) {

@@ -7,7 +7,7 @@ use tidegate_config::law::{self, Laws};
 use tidegate_config::{Report, Section, release};
 use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Batch, Cost, Discipline};
-use tidegate_units::{Bytes, HostName, Latency, ResourceName};
+use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
 
 use super::{Context, Span, array, copies};
 use crate::engine::GREATEST_DEPTH;
@@ -38,6 +38,7 @@ pub(super) const KEYS: &[&str] = &[
     "signal",
     "scope",
     "phase",
+    "law_from",
     "batch",
     "idle_credit",
     "down",
@@ -125,6 +126,9 @@ fn host(
     if let Some(phase) = table.parsed::<Latency>("phase", report) {
         host.phase = phase.value.to_duration();
     }
+    if let Some(from) = table.parsed::<Latency>("law_from", report) {
+        host.law_from = Instant::ZERO + from.value;
+    }
     host.batch = batch(table, report);
     if let Some(credit) = table.whole("idle_credit", 0..=65_536, report) {
         host.idle_credit = Cost::from_ios(credit.value as u32);
@@ -155,7 +159,7 @@ fn without_effect(table: &Section<'_>, law: Option<&LoopConfig>, report: &mut Re
     if law.is_some() || table.has("target") {
         return;
     }
-    for key in ["beta_scale", "signal", "scope", "phase", "reported_factor", "release"] {
+    for key in ["beta_scale", "signal", "scope", "phase", "law_from", "reported_factor", "release"] {
         if let Some(span) = table.key_span(key) {
             report.warning(&span, format!("`{key}` has no effect"), format!("{} has no law", table.what()));
         }

@@ -31,6 +31,7 @@ pub const TABLES: &[Table] = &[
     Table { name: "release", keys: release::KEYS },
     Table { name: "batch", keys: host::BATCH_KEYS },
     Table { name: "vm", keys: vm::KEYS },
+    Table { name: "goal-change", keys: vm::GOAL_CHANGE_KEYS },
     Table { name: "limit", keys: vm::LIMIT_KEYS },
     Table { name: "contract", keys: contract::KEYS },
     Table { name: "volume", keys: vm::VOLUME_KEYS },

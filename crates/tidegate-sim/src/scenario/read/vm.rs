@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tidegate_config::{Given, Report, Section, contract, goal};
 use tidegate_sched::{Beyond, Limit};
-use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
 use super::host::{Templates, referred};
 use super::workload::Templates as Workloads;
 use super::{Context, Span, array, copies};
-use crate::scenario::{Disk, Place, Scenario, Vm};
+use crate::scenario::{Disk, GoalChange, Place, Scenario, Vm};
 
 pub(super) const KEYS: &[&str] = &[
     "count",
@@ -21,6 +21,7 @@ pub(super) const KEYS: &[&str] = &[
     "limit",
     "contract",
     "goal",
+    "goal_changes",
     "array",
     "size",
     "offset",
@@ -29,6 +30,7 @@ pub(super) const KEYS: &[&str] = &[
     "on",
 ];
 pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
+pub(super) const GOAL_CHANGE_KEYS: &[&str] = &["at", "goal"];
 pub(super) const VOLUME_KEYS: &[&str] = &["array", "size", "offset", "disk"];
 
 /// As of an export of the gateway.
@@ -58,6 +60,7 @@ pub(super) fn read(
         let limit = limit(&table, &mut context.report);
         let contract = contract::read(&table, &mut context.report);
         let goal = goal::read(&table, &mut context.report);
+        let goal_changes = goal_changes(&table, &mut context.report);
         let on = table.one_or_more::<Span>("on", &mut context.report);
         for (number, copy) in names.iter().enumerate() {
             let consumer = match ConsumerName::new(copy) {
@@ -81,6 +84,7 @@ pub(super) fn read(
             vm.limit = limit;
             vm.contract = contract.map(|given| given.contract);
             vm.goal = goal;
+            vm.goal_changes.clone_from(&goal_changes);
             vm.bucket = contract.and_then(|given| given.bucket).unwrap_or(vm.bucket);
             vm.shares = shares.as_ref().and_then(|given| Shares::new(given.value as u32)).unwrap_or_default();
             if let Some(on) = &on {
@@ -180,6 +184,23 @@ fn works(
         }
     }
     works
+}
+
+fn goal_changes(vm: &Section<'_>, report: &mut Report<'_>) -> Vec<GoalChange> {
+    let mut changes = Vec::new();
+    for table in vm.tables("goal_changes", GOAL_CHANGE_KEYS, report) {
+        for (key, example) in [("at", "\"100s\""), ("goal", "\"5ms\"")] {
+            if !table.has(key) {
+                table.missing(key, example, report);
+            }
+        }
+        let at = table.parsed::<Latency>("at", report);
+        let goal = goal::read(&table, report);
+        if let (Some(at), Some(goal)) = (at, goal) {
+            changes.push(GoalChange { at: Instant::ZERO + at.value, goal });
+        }
+    }
+    changes
 }
 
 fn limit(table: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {
