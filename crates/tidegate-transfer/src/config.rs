@@ -122,7 +122,14 @@ impl BrokerConfig {
     }
 }
 
-/// A size or a time that must be above zero.
+/// Whether a text means to be a broker's configuration: it has storage nodes.
+#[must_use]
+pub fn is_brokers(text: &str) -> bool {
+    tidegate_config::parse(text, &mut Report::new("", text))
+        .is_some_and(|document| document.get("node").is_some())
+}
+
+/// A time that must be above zero.
 fn above_zero(root: &Section<'_>, key: &str, default: Duration, report: &mut Report<'_>) -> Duration {
     let Some(given) = root.parsed::<Latency>(key, report) else { return default };
     if given.value.to_duration() < Duration::from_millis(10) {
@@ -184,7 +191,7 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
 fn policy(root: &Section<'_>, report: &mut Report<'_>) -> Policy {
     let named = root.choice("policy", POLICIES, report);
     let overhead = root.number("overhead", report);
-    let named = named.map_or(Named::Fixed(Policy::Learnt), |given| given.value);
+    let named = named.map_or(Named::Overhead(1.0, |overhead| Policy::SmR3 { overhead }), |given| given.value);
     match (named, overhead) {
         (Named::Fixed(policy), None) => policy,
         (Named::Fixed(policy), Some(given)) => {
@@ -299,6 +306,7 @@ sense = "disk"
         assert_eq!(array.config.read, Peak::pinned(ByteRate::new(200e6)));
         assert_eq!(array.config.write, Peak::pinned(ByteRate::new(300e6)));
         assert!(!disk.config.write.is_pinned());
+        assert!(is_brokers(RIGHT) && !is_brokers("[pool.a]\n[pool.a.node]") && !is_brokers("[node"));
         assert_eq!(disk.sense.as_deref(), Some(Path::new("/etc/disk")));
         assert!(config.warnings.is_empty());
     }

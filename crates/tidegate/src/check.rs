@@ -1,5 +1,6 @@
 //! `tidegate check`.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,8 @@ use serde::Serialize;
 use tidegate_agent::agent::{self, AgentConfig, Survey};
 use tidegate_agent::config::{Config, ConfigError, Finding, Severity};
 use tidegate_agent::summary::Summary;
+use tidegate_transfer::BrokerConfig;
+use tidegate_transfer::config::is_brokers;
 
 use crate::failure::Failure;
 
@@ -16,10 +19,10 @@ use crate::failure::Failure;
 /// With the configuration of `serve`: says what would be served, where, and under which law. With that of `agent`, or
 /// without one: which sensors and throttles this kernel has, and what would give those that it lacks; throttles are tried, as
 /// root, in a network namespace of their own. A configuration that is wrong: everything that is, as FILE:line:column, with
-/// what to write instead, and exit status 2. Opens the files that the configuration names, and changes nothing.
+/// what to write instead, and exit status 2. The same with that of `broker`. Opens the files that the configuration names, and changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/configuration.md and docs/agent.md
+    /// The configuration; see docs/configuration.md, docs/agent.md and docs/transfers.md
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -37,6 +40,8 @@ struct Outcome<'a> {
     serves: Option<&'a Summary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a Survey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places_on: Option<&'a BrokerSummary>,
 }
 
 #[derive(Serialize)]
@@ -72,6 +77,33 @@ struct Checked {
 enum ComesTo {
     Serves(Summary),
     Machine(Survey),
+    Broker(BrokerSummary),
+}
+
+/// What a broker would place transfers on.
+#[derive(Serialize)]
+struct BrokerSummary {
+    listen: String,
+    /// The name of each node and where it is.
+    nodes: Vec<(String, String)>,
+}
+
+impl fmt::Display for BrokerSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a broker on http://{} for {} storage nodes", self.listen, self.nodes.len())?;
+        self.nodes.iter().try_for_each(|(name, place)| write!(f, "\n  {name} at {place}"))
+    }
+}
+
+/// A broker's configuration, whose mistakes are told of like any other's.
+fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
+    let config = BrokerConfig::load(path).map_err(|error| match error {
+        tidegate_transfer::ConfigError::Read { path, source } => ConfigError::Read { path, source },
+        tidegate_transfer::ConfigError::Invalid(findings) => ConfigError::Invalid(findings),
+    })?;
+    let nodes = config.nodes.iter().map(|node| (node.config.name.to_string(), node.place.to_string()));
+    let summary = BrokerSummary { listen: config.listen.to_string(), nodes: nodes.collect() };
+    Ok(Checked { warnings: config.warnings, comes_to: ComesTo::Broker(summary) })
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -93,6 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &checked.comes_to {
         ComesTo::Serves(summary) => writeln!(out, "{summary}")?,
         ComesTo::Machine(survey) => write!(out, "{survey}")?,
+        ComesTo::Broker(summary) => writeln!(out, "{summary}")?,
     }
     Ok(())
 }
@@ -107,6 +140,9 @@ fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {
         let comes_to = ComesTo::Machine(Survey::take(Some(&config)));
         return Ok(Checked { warnings: config.warnings, comes_to });
     }
+    if fs::read_to_string(path).is_ok_and(|text| is_brokers(&text)) {
+        return check_broker(path);
+    }
     let config = Config::load(path)?;
     let comes_to = ComesTo::Serves(Summary::new(&config));
     Ok(Checked { warnings: config.warnings, comes_to })
@@ -119,13 +155,15 @@ fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), Failure> {
         // Nothing was read: there is nothing to say about it but the error.
         Err(ConfigError::Read { .. }) => return Ok(()),
     };
-    let (serves, machine) = match checked.as_ref().ok().map(|checked| &checked.comes_to) {
-        Some(ComesTo::Serves(summary)) => (Some(summary), None),
-        Some(ComesTo::Machine(survey)) => (None, Some(survey)),
-        None => (None, None),
-    };
     let findings = findings.iter().map(FindingDocument::from).collect();
-    let outcome = Outcome { valid: checked.is_ok(), findings, serves, machine };
+    let mut outcome =
+        Outcome { valid: checked.is_ok(), findings, serves: None, machine: None, places_on: None };
+    match checked.as_ref().ok().map(|checked| &checked.comes_to) {
+        Some(ComesTo::Serves(summary)) => outcome.serves = Some(summary),
+        Some(ComesTo::Machine(survey)) => outcome.machine = Some(survey),
+        Some(ComesTo::Broker(summary)) => outcome.places_on = Some(summary),
+        None => {}
+    }
     let json = serde_json::to_string_pretty(&outcome).map_err(io::Error::from)?;
     Ok(writeln!(io::stdout(), "{json}")?)
 }

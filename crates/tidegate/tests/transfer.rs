@@ -271,8 +271,16 @@ fn what_cannot_be_is_said() {
     }
     let away = ["place", "--write", "1MB", "--rate", "1MB/s", "--broker", "http://127.0.0.1:1"];
     site.refused(&away, 1, "is `tidegate broker` running there?");
-    fs::write(site.path("wrong.toml"), "listen = \"127.0.0.1:0\"\nstate = \"s\"\npolcy = \"rr\"\n").unwrap();
-    site.refused(&["broker", "-c", "wrong.toml"], 2, "wrong.toml:3:1: unknown key `polcy`");
+    fs::write(
+        site.path("wrong.toml"),
+        "listen = \"127.0.0.1:0\"\nstate = \"s\"\npolcy = \"rr\"\n[node.a]\nplace = \"file:///\"\n",
+    )
+    .unwrap();
+    for command in ["broker", "check"] {
+        site.refused(&[command, "-c", "wrong.toml"], 2, "wrong.toml:3:1: unknown key `polcy`");
+    }
+    let checked = site.ask(&["check", "--json", "-c", "broker.toml"]);
+    assert_eq!(checked["places_on"]["nodes"].as_array().unwrap().len(), 3, "{checked}");
     fs::copy(site.path("broker.toml"), site.path("other.toml")).unwrap();
     site.refused(&["broker", "-c", "other.toml"], 1, "another broker keeps its catalogue there");
 }
