@@ -4,7 +4,7 @@
 //! everything goes by the bands before. Beyond the last band, what there is more is shared by [`Shares`], which are equal where nothing else
 //! is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -177,6 +177,11 @@ impl Bands {
             }
         }
         Ok(())
+    }
+
+    /// Everybody who has a part of any band, once.
+    pub(crate) fn workloads(&self) -> BTreeSet<&ConsumerName> {
+        self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
     }
 
     /// Where the system operates at this operating point. A band that is full is over: its end belongs to the next.

@@ -1,9 +1,9 @@
 //! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its division by bands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_units::{ConsumerName, Iops, Latency};
+use tidegate_units::{ConsumerName, Iops, Latency, Shares};
 
 use crate::bands::{Bands, Claim, allot, operating_point};
 use crate::decision::{Action, Bound, Input, Signal};
@@ -300,15 +300,16 @@ impl Regulators {
             throttled.iter().map(|report| entitlement(report.consumer)).collect();
         let entitled = allot(bands, self.point, &entitlements);
         let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
-            let used: Vec<Claim<'_>> = throttled
-                .iter()
-                .zip(&entitlements)
-                .map(|(report, claim)| {
-                    let most = Iops::new(report.completed(elapsed).per_second() / USED);
-                    Claim { most: (!is_held(report.consumer)).then_some(most), ..*claim }
-                })
-                .collect();
-            allot(bands, self.point, &used)
+            let used = throttled.iter().zip(&entitlements).map(|(report, claim)| {
+                let most = Iops::new(report.completed(elapsed).per_second() / USED);
+                Claim { most: (!is_held(report.consumer)).then_some(most), ..*claim }
+            });
+            // Who has a part and is not there, does not use it.
+            let observed: BTreeSet<&ConsumerName> = throttled.iter().map(|report| &report.consumer.name).collect();
+            let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !observed.contains(name));
+            let absent = absent.map(|name| Claim { name, shares: Shares::DEFAULT, most: Some(Iops::ZERO) });
+            let claims: Vec<Claim<'_>> = used.chain(absent).collect();
+            allot(bands, self.point, &claims)
         } else {
             entitled.clone()
         };
