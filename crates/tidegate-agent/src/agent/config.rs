@@ -590,7 +590,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             (format!("{tuned}goals = {{ '/' = '7ms' }}"), "root cgroup"),
             (format!("{tuned}goals = '7ms'"), "a table of texts"),
             (format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"), "names web, which there is not"),
-            (format!("{tuned}statistic = 'p95'"), "can only be `mean`"),
+            (format!("{tuned}statistic = 'p95'"), "a percentile only where"),
             ("[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(), "choose the throttle `cgroup`"),
             ("[resource.vg0]\ntarget = '15ms'\ngoals = {}".to_owned(), "without the throttle `cgroup`"),
         ] {
