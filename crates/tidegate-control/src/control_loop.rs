@@ -317,7 +317,8 @@ impl ControlLoop {
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
-        // Contracts are each host's own: what others measured is not of their consumers.
+        // Contracts and goals are each host's own: what others measured is not of their consumers. Of the self-tuning law it counts
+        // what others conclude from it.
         let cluster = match self.law {
             LawState::Common(_) => observation.cluster.as_ref(),
             LawState::Rates(_) | LawState::Regulators(_) => None,
@@ -386,7 +387,10 @@ impl ControlLoop {
             law: self.config.law.kind(),
             signal,
             statistic,
-            cluster: cluster.cloned(),
+            cluster: match self.law {
+                LawState::Regulators(_) => observation.cluster.clone(),
+                LawState::Common(_) | LawState::Rates(_) => cluster.cloned(),
+            },
             input,
             measured,
             estimate,

@@ -338,6 +338,7 @@ mod tests {
                 active_shares,
                 reserved: Iops::ZERO,
                 set_point: None,
+                point: None,
             },
         )
     }

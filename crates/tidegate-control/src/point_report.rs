@@ -3,7 +3,8 @@
 //!
 //! The lowest wins, so that a single host which is wrong, or lies, could hold everybody to nothing. Against that:
 //!
-//! - What a host did counts at most as much as what all others did together, where it is a matter of whom to believe.
+//! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as much as what all others did, and
+//!   all together have done no more than the operating point was.
 //! - **Nobody alone takes the operating point below a quarter of what was done while the others were content.** Whether they are is asked of
 //!   each one's own measurements, at the goal of who asks for the lowest: a host that asks for the operating point u to meet its goal of y
 //!   would ask for about u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput. As long as all
@@ -112,9 +113,10 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// The operating point that all use: the lowest wish, as far as it is believed. `shortest`: the shortest goal that this host knows of.
+    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until now, beyond which nobody can have
+    /// done anything, whatever he says. `shortest`: the shortest goal that this host knows of.
     /// `None` without a wish. The same in whatever order the wishes are, unless two are the lowest.
-    pub(crate) fn of(&mut self, wishes: &[Wish], shortest: Latency) -> Option<Agreed> {
+    pub(crate) fn of(&mut self, wishes: &[Wish], in_force: Iops, shortest: Latency) -> Option<Agreed> {
         let at = |place: usize| wishes[place].wish.operating_point.per_second();
         let lowest = (0..wishes.len()).min_by(|left, right| at(*left).total_cmp(&at(*right)))?;
         let goal = wishes[lowest].wish.goal.max(shortest).as_secs_f64();
@@ -123,12 +125,12 @@ impl Agreement {
             let longer = (other.wish.goal.as_secs_f64() / goal).max(1.0);
             other.wish.operating_point.per_second() / longer
         };
-        let Some(support) = others.map(at_goal).min_by(f64::total_cmp) else {
+        let Some(support) = others.clone().map(at_goal).min_by(f64::total_cmp) else {
             self.supported = None;
             return Some(Agreed { point: Iops::new(at(lowest)), lowest, doubted: false });
         };
-        let all: f64 = wishes.iter().map(|wish| wish.done).sum();
-        let done: f64 = wishes.iter().map(|wish| wish.done.min(all - wish.done)).sum();
+        let by_others: f64 = others.map(|other| other.done).sum();
+        let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force.per_second());
         let supported = if support >= done { self.supported.unwrap_or(0.0).max(done) } else { support };
         self.supported = Some(supported);
         // What the others want for themselves is more than what they can be asked to bear.
@@ -151,14 +153,14 @@ mod tests {
     }
 
     fn agreed(agreement: &mut Agreement, wishes: &[Wish]) -> (f64, usize, bool) {
-        let Agreed { point, lowest, doubted } = agreement.of(wishes, GOAL).unwrap();
+        let Agreed { point, lowest, doubted } = agreement.of(wishes, Iops::new(f64::MAX), GOAL).unwrap();
         (point.per_second(), lowest, doubted)
     }
 
     #[test]
     fn the_lowest_wins() {
         let mut agreement = Agreement::default();
-        assert_eq!(agreement.of(&[], GOAL), None);
+        assert_eq!(agreement.of(&[], Iops::new(f64::MAX), GOAL), None);
         assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
         let wishes = [wish(500.0, 20, 100.0), wish(300.0, 20, 200.0), wish(400.0, 20, 100.0)];
         assert_eq!(agreed(&mut agreement, &wishes), (300.0, 1, false));
@@ -185,10 +187,10 @@ mod tests {
         let strict = wish(40.0, 4, 100.0);
         let others = [wish(400.0, 40, 150.0), wish(400.0, 40, 150.0)];
         let wishes = [strict, others[0], others[1]];
-        let knows = Agreement::default().of(&wishes, Latency::from_millis(4)).unwrap();
+        let knows = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(4)).unwrap();
         assert_eq!((knows.point, knows.doubted), (Iops::new(40.0), false));
         // Who knows of no goal below 40 ms believes a quarter.
-        let knows_not = Agreement::default().of(&wishes, Latency::from_millis(40)).unwrap();
+        let knows_not = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(40)).unwrap();
         assert_eq!((knows_not.point, knows_not.doubted), (Iops::new(100.0), true));
     }
 
@@ -221,7 +223,7 @@ mod tests {
         ) {
             let mut agreement = Agreement::default();
             for wishes in steps {
-                let Agreed { point, lowest, doubted } = agreement.of(&wishes, GOAL).unwrap();
+                let Agreed { point, lowest, doubted } = agreement.of(&wishes, Iops::new(1e6), GOAL).unwrap();
                 let mut sorted: Vec<f64> = wishes.iter().map(|wish| wish.wish.operating_point.per_second()).collect();
                 sorted.sort_by(f64::total_cmp);
                 let next = sorted.get(1).copied().unwrap_or(sorted[0]);
@@ -238,7 +240,7 @@ mod tests {
             prop_assume!(points.iter().enumerate().all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
             let mut turned = wishes.clone();
             turned.rotate_left(by % wishes.len());
-            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, GOAL).unwrap());
+            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, Iops::new(1e6), GOAL).unwrap());
             let close = (one.point.per_second() - other.point.per_second()).abs() <= 1e-9 * one.point.per_second();
             prop_assert!(close && one.doubted == other.doubted);
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
@@ -251,14 +253,15 @@ mod tests {
         ) {
             let mut agreement = Agreement::default();
             let all: f64 = honest.iter().map(|(_, done)| done).sum();
-            let mut part = 1.0;
+            let (mut part, mut in_force) = (1.0, Iops::new(all));
             for lie in lies {
                 let now = all * part;
                 // They are content: each asks for more than all do, the liar's claim included as far as it counts.
                 let mut wishes: Vec<Wish> =
                     honest.iter().map(|(more, done)| wish(2.0 * now * more, 20, done * part)).collect();
                 wishes.push(Wish { wish: PointWish { goal: lie.wish.goal.max(GOAL), ..lie.wish }, ..lie });
-                let Agreed { point, .. } = agreement.of(&wishes, GOAL).unwrap();
+                let Agreed { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
+                in_force = point;
                 let (least, goal) = (all / BELIEVED, lie.wish.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
                 prop_assert!(point.per_second() >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);
                 part = (point.per_second() / all).min(1.0);

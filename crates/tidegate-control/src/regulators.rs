@@ -187,13 +187,13 @@ impl Regulators {
         let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
         let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
         let own = lowest.map(|(wish, regulator)| PointWish { operating_point: wish, goal: regulator.goal });
-        let (mut action, mut bound, mut decided_by, mut host, mut doubted) = (Action::Hold, None, None, None, false);
-        if stretch.elapsed.is_zero() {
-        } else if !somebody_to_hold {
+        let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
+            (Action::Hold, None, None, None, false);
+        if !stretch.elapsed.is_zero() && !somebody_to_hold {
             // Whatever is heard is not the effect of what holds nobody.
             self.relax(stretch.remaining);
             action = Action::Relax;
-        } else {
+        } else if !stretch.elapsed.is_zero() {
             let shortest = reports.iter().map(|report| report.goal).fold(stretch.set_point, Latency::min);
             let (agreed, whose) = self.agree(own, done, peers, &say, shortest);
             if let Some(agreed) = agreed {
@@ -211,8 +211,7 @@ impl Regulators {
         let allotments = self.divide(&reports, those, stretch.elapsed);
         if !stretch.elapsed.is_zero() {
             let (claims, rest) = claims(&reports, bands, stretch.elapsed);
-            self.told =
-                Some(PointReport { done, wish: own, has_say: say.own, enough, active, claims, rest });
+            self.told = Some(PointReport { done, wish: own, has_say: say.own, enough, active, claims, rest });
         }
         let steps = self.steps;
         self.consumers.retain(|_, known| known.seen == steps);
@@ -247,7 +246,7 @@ impl Regulators {
         });
         // Its own first: of equals it is that.
         let (whose, wishes): (Vec<_>, Vec<_>) = own.into_iter().chain(theirs).unzip();
-        let agreed = self.agreement.of(&wishes, shortest);
+        let agreed = self.agreement.of(&wishes, self.point, shortest);
         (agreed, agreed.and_then(|agreed| whose[agreed.lowest]))
     }
 
@@ -372,7 +371,8 @@ impl Regulators {
         let entitlements: Vec<Claim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
         let entitled = allot(bands, self.point, &entitlements);
         let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
-            let used = throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
+            let used =
+                throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
             let mut claims: Vec<Claim<'_>> = used.collect();
             // Who has a part and is not there, does not use it.
             let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
@@ -457,7 +457,10 @@ fn claims(
             None => PointRest { shares, most },
             Some(rest) => PointRest {
                 shares: rest.shares + shares,
-                most: rest.most.zip(most).map(|(one, other)| Iops::new(one.per_second() + other.per_second())),
+                most: rest
+                    .most
+                    .zip(most)
+                    .map(|(one, other)| Iops::new(one.per_second() + other.per_second())),
             },
         });
     }

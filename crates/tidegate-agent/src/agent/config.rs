@@ -565,7 +565,8 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(config.laws().count(), 1);
     }
 
-    const DISK: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '20ms'\ncgroups = ['db', 'b*/*']\n";
+    const DISK: &str =
+        "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '20ms'\ncgroups = ['db', 'b*/*']\n";
 
     #[test]
     fn cgroups_may_have_goals_and_bands() {
@@ -589,9 +590,15 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             (format!("{tuned}goals = {{ db = 7 }}"), "a text"),
             (format!("{tuned}goals = {{ '/' = '7ms' }}"), "root cgroup"),
             (format!("{tuned}goals = '7ms'"), "a table of texts"),
-            (format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"), "names web, which there is not"),
+            (
+                format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"),
+                "names web, which there is not",
+            ),
             (format!("{tuned}statistic = 'p95'"), "a percentile only where"),
-            ("[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(), "choose the throttle `cgroup`"),
+            (
+                "[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(),
+                "choose the throttle `cgroup`",
+            ),
             ("[resource.vg0]\ntarget = '15ms'\ngoals = {}".to_owned(), "without the throttle `cgroup`"),
         ] {
             let error = parse(&text).unwrap_err();

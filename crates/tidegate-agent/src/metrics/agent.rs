@@ -375,10 +375,7 @@ impl AgentExposition {
             AgentMetric::Band => point.and_then(|point| point.position).map(band),
             AgentMetric::Allotment => {
                 for allotment in point.into_iter().flat_map(|point| &point.allotments) {
-                    samples.add(
-                        &[name, allotment.name.as_str()],
-                        Value::Number(allotment.rate.per_second()),
-                    );
+                    samples.add(&[name, allotment.name.as_str()], Value::Number(allotment.rate.per_second()));
                 }
                 None
             }

@@ -62,7 +62,8 @@ impl CgroupPattern {
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         let mut names = path.split('/');
-        let fits = self.names.iter().all(|pattern| names.next().is_some_and(|name| looks_like(pattern, name)));
+        let fits =
+            self.names.iter().all(|pattern| names.next().is_some_and(|name| looks_like(pattern, name)));
         fits && names.next().is_none()
     }
 

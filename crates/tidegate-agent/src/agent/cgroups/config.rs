@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use tidegate_config::{Given, Report, Section, law};
-use tidegate_control::{
-    Law, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic,
-};
+use tidegate_control::{Law, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
 use tidegate_host::cgroup::CgroupPattern;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 

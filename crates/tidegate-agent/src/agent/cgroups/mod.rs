@@ -392,7 +392,8 @@ sys/fs/cgroup/batch/one/io.stat
 
     #[test]
     fn the_shortest_goal_that_is_said_of_a_cgroup_is_its() {
-        let text = format!("{TOLD}law = 'self-tuning'\ngoals = {{ 'batch/*' = '30ms', 'batch/one' = '20ms' }}\n");
+        let text =
+            format!("{TOLD}law = 'self-tuning'\ngoals = {{ 'batch/*' = '30ms', 'batch/one' = '20ms' }}\n");
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         let goal = |name| config.cgroups[0].goal(&ConsumerName::new(name).unwrap());
         let found = ["batch/one", "batch/two", "batch", "batch/two/three"].map(goal);
