@@ -382,7 +382,7 @@ impl Regulators {
                 shares: Shares::DEFAULT.as_f64(),
                 most: Some(Iops::ZERO),
             });
-            claims.extend(absent.collect::<Vec<_>>());
+            claims.extend(absent);
             allot(bands, self.point, &claims)
         } else {
             entitled.clone()
