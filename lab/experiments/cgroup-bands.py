@@ -13,6 +13,7 @@ Both read 4 KiB at random places past the page cache. Somebody else has limited 
    alone        w1 alone, four outstanding
    unregulated  w2 beside it, 32 outstanding
    pid          the same, and the agent holds w2, and nobody else
+   bands        both, and the agent holds both by bands: then w1 is stopped for a while, and goes on
    ended        the agent is told to end while it holds: what is left when it has
    killed       the agent is killed while it holds: what is left two seconds later
    changed      somebody sets another limit of w2 while the agent holds, and w1 joins who may be held: what is in force, and what is
@@ -40,16 +41,24 @@ MIB = 64
 OTHERS = "rbps=64000000"
 TARGET_MS = 20
 DEPTHS = {"w1": 4, "w2": 32}
+# Up to so many requests per second, who has which part. The device does 500, so that it operates in the last one.
+BANDS = [(100, {"w1": 0.5, "w2": 0.5}), (200, {"w1": 1}), (900, {"w2": 1})]
+PAUSE_S = 15
 MARK = "user.tidegate"
 # The service's, with what docs/agent.md adds for limits.
 CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
-PHASES = ("check", "alone", "unregulated", "pid", "ended", "killed", "changed")
+PHASES = ("check", "alone", "unregulated", "pid", "bands", "ended", "killed", "changed")
 PID = """\
 throttle = "cgroup"
 [resource.disk]
 device = "{device}"
 target = "{target}ms"
 cgroups = [{cgroups}]
+"""
+
+BY_BANDS = """\
+law = "self-tuning"
+bands = [{bands}]
 """
 
 
@@ -99,6 +108,12 @@ class Load:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
 
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
 
 class Agent:
     def __init__(self, name, cgroups, more=""):
@@ -146,8 +161,16 @@ def holds():
     return any("iops=" in found["limit"].replace("iops=max", "") for found in limits().values())
 
 
+def by_bands():
+    def band(up_to, ratios):
+        each = ", ".join(f"{name} = {ratio}" for name, ratio in ratios.items())
+        return f'{{ up_to = "{up_to} IO/s", ratios = {{ {each} }} }}'
+
+    return BY_BANDS.format(bands=", ".join(band(*one) for one in BANDS))
+
+
 def measure(options):
-    measured, phases = {"options": vars(options), "target_ms": TARGET_MS}, options.phases.split(",")
+    measured, phases = {"options": vars(options), "target_ms": TARGET_MS, "bands": BANDS}, options.phases.split(",")
     before = limits()
     measured["before"] = before
     if "check" in phases:
@@ -156,7 +179,7 @@ def measure(options):
     if "alone" in phases:
         with Load("w1"):
             measured["alone"] = seconds(5)
-    with Load("w1"), Load("w2"):
+    with Load("w1") as first, Load("w2"):
         if "unregulated" in phases:
             measured["unregulated"] = seconds(5)
         if "pid" in phases:
@@ -165,6 +188,15 @@ def measure(options):
             measured["pid"] = {"seconds": rows, "during": limits()}
             agent.end()
             measured["pid"]["after"] = limits()
+        if "bands" in phases:
+            agent = Agent("bands", ["w1", "w2"], by_bands())
+            both, during = seconds(options.seconds), limits()
+            first.pause()
+            paused = seconds(PAUSE_S)
+            first.go_on()
+            again = seconds(options.seconds)
+            agent.end()
+            measured["by_bands"] = {"both": both, "during": during, "paused": paused, "again": again, "after": limits()}
         for name, with_signal, wait in (("ended", signal.SIGTERM, 0), ("killed", signal.SIGKILL, 2)):
             if name in phases:
                 agent = Agent(name, ["w2"])

@@ -35,6 +35,9 @@ sys/fs/cgroup/batch/io.stat
 const TOLD: &str =
     "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['ba*']\n";
 
+const BANDED: &str = "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['db', 'ba*']\n\
+    law = 'self-tuning'\nbands = [{ up_to = '100 IO/s', ratios = { db = 1 } }, { up_to = '900 IO/s', ratios = { batch = 1 } }]\n";
+
 const STEP: Latency = Latency::from_millis(100);
 const DISK: DeviceNumber = DeviceNumber::new(8, 0);
 
@@ -59,9 +62,13 @@ struct Machine {
 
 impl Machine {
     fn told(more: &str) -> Self {
+        Self::configured(&format!("{TOLD}{more}"))
+    }
+
+    fn configured(text: &str) -> Self {
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
-        let config = AgentConfig::parse("agent.toml", &format!("{TOLD}{more}")).unwrap();
+        let config = AgentConfig::parse("agent.toml", text).unwrap();
         let regulator = Regulator::new(Root::at(tree.path()), &config).unwrap();
         Self { tree, regulator, now: Instant::ZERO, done: [0; 2], read_ms: 0 }
     }
@@ -123,6 +130,45 @@ fn who_may_be_held_is_limited_while_everybody_reads_slowly_and_let_go_after() {
     assert!(later < first, "{later} after {first}");
     assert_eq!(machine.limit("db"), None, "nobody else is ever named");
     assert_eq!(machine.after(60, QUICK), None, "let go");
+}
+
+/// A disk that takes a millisecond for every fifty requests per second; both read as much as they may.
+#[test]
+fn bands_divide_what_a_goal_leaves_between_two_cgroups() {
+    let mut machine = Machine::configured(BANDED);
+    let mut load = Load { db: 45, batch: 45, each: Latency::from_millis(18) };
+    for _ in 0..30 {
+        for _ in 0..10 {
+            machine.step(load, 0);
+        }
+        let rate = |cgroup| {
+            let limit = machine.limit(cgroup).unwrap();
+            limit.read_rate().map_or(450.0, |rate| rate.per_second().min(450.0))
+        };
+        let [db, batch] = ["db", "batch"].map(|cgroup| rate(cgroup) / 10.0);
+        let each = Latency::from_millis(((db + batch) * 10.0 / 50.0).round() as u64);
+        load = Load { db: db.round() as u64, batch: batch.round() as u64, each };
+    }
+    // At 8 ms, 0.8 of the target, it does 400 a second: 100 of the first band, 300 of the second.
+    assert!((9..=11).contains(&load.db) && (27..=33).contains(&load.batch), "{} {}", load.db, load.batch);
+    assert!(machine.limit("db").unwrap().read_rate().is_some());
+}
+
+#[test]
+fn a_cgroup_that_goes_leaves_its_part_of_the_bands_to_the_others() {
+    let mut machine = Machine::configured(BANDED);
+    let load = Load { db: 10, batch: 60, each: Latency::from_millis(10) };
+    for _ in 0..100 {
+        machine.step(load, 0);
+    }
+    fs::remove_dir_all(machine.tree.path().join("sys/fs/cgroup/batch")).unwrap();
+    let alone = Load { db: 40, batch: 0, each: Latency::from_millis(8) };
+    for _ in 0..50 {
+        machine.step(alone, 0);
+    }
+    // 100 a second would be all of the only band that it has a part of.
+    let rate = machine.limit("db").unwrap().read_rate().map_or(1e9, tidegate_units::Iops::per_second);
+    assert!(rate > 300.0, "{rate}");
 }
 
 #[test]

@@ -94,6 +94,13 @@ fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
     // Who is named is there, may be held, and a goal is kept by this law only.
     let wrong = |from, to| said(&text.replacen(from, to, 1));
     assert!(wrong("mining = 0.5", "minig = 0.5").contains("band 0 names minig, which there is not"));
+    // Of a workload that is not here another host may know.
+    assert!(wrong("mining = 0.5", "elsewhere = 0.5").contains("names elsewhere"));
+    let cluster = "[cluster]\nname = 'san'\nhost = 'a'\ncarrier = { kind = 'file', path = '/var/lib/tidegate/hosts' }\n[pool.array]\ncluster = true";
+    let together = text.replace("mining = 0.5", "elsewhere = 0.5").replacen("[pool.array]", cluster, 1);
+    assert_eq!(said(&together), "\n");
+    let held = together.replacen("goal =", "protected = true\ngoal =", 1);
+    assert!(said(&held).contains("band 0 names business"));
     assert!(wrong("goal =", "protected = true\ngoal =").contains("band 0 names business"));
     assert!(
         wrong("goal =", "reservation = '9 IO/s'\ngoal =")

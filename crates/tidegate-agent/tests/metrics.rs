@@ -95,6 +95,8 @@ fn point(position: Option<BandPosition>) -> PointDecision {
         applied: Iops::new(480.0),
         position,
         decided_by: None,
+        host: None,
+        doubted: false,
         regulators: Vec::new(),
         allotments: Vec::new(),
     }

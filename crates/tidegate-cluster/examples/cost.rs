@@ -69,6 +69,7 @@ fn publish_for(interval: Duration, clusters: &[Cluster], resource: &ResourceName
             active_shares: 100.0,
             reserved: Iops::ZERO,
             set_point: None,
+            point: None,
         };
         cluster.publish(resource, report);
         std::thread::sleep(interval / clusters.len() as u32);

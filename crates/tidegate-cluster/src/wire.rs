@@ -7,21 +7,33 @@
 //! host: u8 length, text · incarnation u128 · sequence u64 · interval u32 (ms) · flags u8 (1: leaving)
 //! reports: u8 count, then each:
 //!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64 · total latency u64 (ns)
-//!     active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)]
+//!     active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)] · [operating point]
+//! operating point, from version 2 on: flags u8 · done f64 (requests/s) · [asked for f64 (requests/s) · goal u64 (ns)]
+//!     [rest: shares f64 · most f64 (requests/s), or nothing where its flag says without bound] · claims u8 count, then each:
+//!         consumer: u8 length, text · flags u8 (1: without bound) · shares u32 · [most f64 (requests/s)]
 //! ```
+//!
+//! A message is of the least version that has what it says: hosts whose laws have no operating point write version 1, and are
+//! understood by those who know no other.
 //!
 //! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in every version,
 //! so that a message of another version, or of another cluster, is told from a damaged one. A receiver takes nothing on
 //! trust: each number has a range, unknown flags and leftovers are refused. A sender brings its numbers into their range.
 
-use tidegate_control::{HostReport, Signal};
-use tidegate_units::{HostName, Iops, Latency, ResourceName, Window};
+use tidegate_control::{HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointWish, Signal};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::name::{ClusterName, Incarnation};
 use crate::rejection::Rejection;
 
-/// The version that this code writes and reads.
-pub(crate) const VERSION: u16 = 1;
+/// The newest version that this code writes and reads; it reads all before.
+pub(crate) const VERSION: u16 = 2;
+
+/// The oldest.
+const OLDEST_VERSION: u16 = 1;
+
+/// From this one on reports may have an operating point.
+const WITH_POINTS: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"TGHR";
 
@@ -29,7 +41,12 @@ const MAGIC: [u8; 4] = *b"TGHR";
 pub(crate) const MOST_RESOURCES: usize = 64;
 
 /// A report and its resource need at most so many bytes.
-pub(crate) const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8;
+#[cfg(test)]
+const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 5 * 8 + 1 + LONGEST_CLAIMS;
+
+/// Claims need at most so many bytes together, so that a report fits into a datagram with the longest names. Consumers for which there is
+/// no room are left out: to other hosts their parts of the bands seem unused.
+const LONGEST_CLAIMS: usize = 320;
 
 const HOUR: u64 = 3_600 * 1_000_000_000;
 /// Nobody waits longer for a request, in nanoseconds: a day.
@@ -50,6 +67,16 @@ const OUTSTANDING: u8 = 2;
 const HAS_OLDEST: u8 = 4;
 const HAS_WINDOW: u8 = 8;
 const HAS_SET_POINT: u8 = 16;
+const HAS_POINT: u8 = 32;
+
+const HAS_WISH: u8 = 1;
+const HAS_SAY: u8 = 2;
+const ENOUGH: u8 = 4;
+const ACTIVE: u8 = 8;
+const HAS_REST: u8 = 16;
+const REST_UNBOUNDED: u8 = 32;
+
+const UNBOUNDED: u8 = 1;
 
 /// What one host says at one time.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +111,9 @@ impl Message {
     /// Appends the message to `out`. At most [`MOST_RESOURCES`] reports are written.
     pub(crate) fn write(&self, cluster: &ClusterName, out: &mut Vec<u8>) {
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        let has_points = self.reports.iter().any(|numbered| numbered.report.point.is_some());
+        let version = if has_points { WITH_POINTS } else { OLDEST_VERSION };
+        out.extend(version.to_le_bytes());
         write_text(cluster.as_str(), out);
         write_text(self.sender.host.as_str(), out);
         out.extend(self.sender.incarnation.0.to_le_bytes());
@@ -103,7 +132,8 @@ impl Message {
     /// # Errors
     /// When the bytes are not a message of this version and cluster, or a number is out of its range.
     pub(crate) fn read<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<(Self, &'b [u8]), Rejection> {
-        let mut input = Input(check_start(cluster, bytes)?);
+        let (version, rest) = check_start(cluster, bytes)?;
+        let mut input = Input(rest);
         let host = HostName::new(input.text()?).map_err(|_| Rejection::Malformed("the host's name"))?;
         let incarnation = Incarnation(u128::from_le_bytes(input.take()?));
         let sequence = input.u64()?;
@@ -122,7 +152,7 @@ impl Message {
         }
         let mut reports: Vec<NumberedReport> = Vec::with_capacity(count);
         for _ in 0..count {
-            let numbered = read_report(&mut input)?;
+            let numbered = read_report(&mut input, version)?;
             if reports.iter().any(|other| other.resource == numbered.resource) {
                 return Err(Rejection::Malformed("two reports on one resource"));
             }
@@ -133,11 +163,11 @@ impl Message {
     }
 }
 
-/// Checks the part that every version has, and returns what follows it.
+/// Checks the part that every version has, and returns the version, and what follows.
 ///
 /// # Errors
 /// When the bytes are of something else, of another version, or of another cluster.
-pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<&'b [u8], Rejection> {
+pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<(u16, &'b [u8]), Rejection> {
     let mut input = Input(bytes);
     if input.take()? != MAGIC {
         return Err(Rejection::Malformed("it does not begin like a message"));
@@ -148,10 +178,17 @@ pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<
         return Err(Rejection::OtherCluster);
     }
     match version {
-        VERSION => Ok(input.0),
-        old if old < VERSION => Err(Rejection::OldVersion(old)),
+        OLDEST_VERSION..=VERSION => Ok((version, input.0)),
+        old if old < OLDEST_VERSION => Err(Rejection::OldVersion(old)),
         new => Err(Rejection::NewVersion(new)),
     }
+}
+
+/// How many bytes a report takes.
+pub(crate) fn length(numbered: &NumberedReport) -> usize {
+    let mut bytes = Vec::new();
+    write_report(numbered, &mut bytes);
+    bytes.len()
 }
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
@@ -171,7 +208,8 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
             | flag(report.outstanding, OUTSTANDING)
             | flag(report.oldest.is_some(), HAS_OLDEST)
             | flag(report.window.is_some(), HAS_WINDOW)
-            | flag(report.set_point.is_some(), HAS_SET_POINT),
+            | flag(report.set_point.is_some(), HAS_SET_POINT)
+            | flag(report.point.is_some(), HAS_POINT),
     );
     out.extend(report.interval.as_nanos().min(LONGEST_INTERVAL).to_le_bytes());
     out.extend(completed.to_le_bytes());
@@ -187,15 +225,114 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
     if let Some(set_point) = report.set_point {
         out.extend(set_point.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
     }
+    if let Some(point) = &report.point {
+        write_point(point, out);
+    }
 }
 
-fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
+fn write_rate(rate: Iops, out: &mut Vec<u8>) {
+    out.extend(within(rate.per_second(), MOST_IOPS).to_le_bytes());
+}
+
+fn write_point(point: &PointReport, out: &mut Vec<u8>) {
+    let flag = |there: bool, flag: u8| if there { flag } else { 0 };
+    let unbounded = point.rest.is_some_and(|rest| rest.most.is_none());
+    out.push(
+        flag(point.wish.is_some(), HAS_WISH)
+            | flag(point.has_say, HAS_SAY)
+            | flag(point.enough, ENOUGH)
+            | flag(point.active, ACTIVE)
+            | flag(point.rest.is_some(), HAS_REST)
+            | flag(unbounded, REST_UNBOUNDED),
+    );
+    write_rate(point.done, out);
+    if let Some(PointWish { operating_point, goal }) = point.wish {
+        write_rate(operating_point, out);
+        out.extend(goal.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+    }
+    if let Some(PointRest { shares, most }) = point.rest {
+        out.extend(within(shares, MOST_SHARES).to_le_bytes());
+        if let Some(most) = most {
+            write_rate(most, out);
+        }
+    }
+    let mut claims = Vec::new();
+    let mut count = 0;
+    for PointClaim { name, shares, most } in point.claims.iter().take(MOST_CLAIMS) {
+        let before = claims.len();
+        write_text(name.as_str(), &mut claims);
+        claims.push(if most.is_none() { UNBOUNDED } else { 0 });
+        claims.extend(shares.get().to_le_bytes());
+        if let Some(most) = most {
+            write_rate(*most, &mut claims);
+        }
+        if claims.len() > LONGEST_CLAIMS {
+            claims.truncate(before);
+        } else {
+            count += 1;
+        }
+    }
+    out.push(count);
+    out.extend(claims);
+}
+
+fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
+    let flags = input.u8()?;
+    let is = |flag: u8| flags & flag != 0;
+    let unbounded = is(REST_UNBOUNDED);
+    if flags & !(HAS_WISH | HAS_SAY | ENOUGH | ACTIVE | HAS_REST | REST_UNBOUNDED) != 0
+        || unbounded && !is(HAS_REST)
+    {
+        return Err(Rejection::Malformed("unknown flags of an operating point"));
+    }
+    let done = input.rate("what was done")?;
+    let wish = is(HAS_WISH).then(|| {
+        let operating_point = input.rate("the operating point")?;
+        Ok(PointWish { operating_point, goal: input.nanos(LONGEST_LATENCY, "the goal")? })
+    });
+    let wish = wish.transpose()?;
+    let rest = is(HAS_REST).then(|| {
+        let shares = input.number(MOST_SHARES, "the other consumers' shares")?;
+        let most = (!unbounded).then(|| input.rate("what the other consumers use")).transpose()?;
+        Ok(PointRest { shares, most })
+    });
+    let rest = rest.transpose()?;
+    let count = usize::from(input.u8()?);
+    if count > MOST_CLAIMS {
+        return Err(Rejection::OutOfRange("the number of consumers"));
+    }
+    let mut claims: Vec<PointClaim> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let claim = read_claim(input)?;
+        if claims.iter().any(|other| other.name == claim.name) {
+            return Err(Rejection::Malformed("two claims of one consumer"));
+        }
+        claims.push(claim);
+    }
+    Ok(PointReport { done, wish, has_say: is(HAS_SAY), enough: is(ENOUGH), active: is(ACTIVE), claims, rest })
+}
+
+fn read_claim(input: &mut Input<'_>) -> Result<PointClaim, Rejection> {
+    let name = ConsumerName::new(input.text()?).map_err(|_| Rejection::Malformed("a consumer's name"))?;
+    let unbounded = match input.u8()? {
+        0 => false,
+        UNBOUNDED => true,
+        _ => return Err(Rejection::Malformed("unknown flags of a claim")),
+    };
+    let shares = Shares::new(u32::from_le_bytes(input.take()?));
+    let shares = shares.ok_or(Rejection::OutOfRange("a consumer's shares"))?;
+    let most = (!unbounded).then(|| input.rate("what a consumer uses")).transpose()?;
+    Ok(PointClaim { name, shares, most })
+}
+
+fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Rejection> {
     let resource =
         ResourceName::new(input.text()?).map_err(|_| Rejection::Malformed("the resource's name"))?;
     let number = input.u64()?;
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
-    if flags & !(PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT) != 0 {
+    let points = if version >= WITH_POINTS { HAS_POINT } else { 0 };
+    if flags & !(PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points) != 0 {
         return Err(Rejection::Malformed("unknown flags of a report"));
     }
     let interval = input.nanos(LONGEST_INTERVAL, "the control interval")?;
@@ -210,6 +347,7 @@ fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
         is(HAS_OLDEST).then(|| input.nanos(LONGEST_LATENCY, "the age of the oldest request")).transpose()?;
     let window = is(HAS_WINDOW).then(|| input.number(GREATEST_WINDOW, "the window")).transpose()?;
     let set_point = is(HAS_SET_POINT).then(|| input.nanos(LONGEST_LATENCY, "the set point")).transpose()?;
+    let point = is(HAS_POINT).then(|| read_point(input)).transpose()?;
     let report = HostReport {
         interval,
         signal: if is(PROTECTED_READS) { Signal::ProtectedReads } else { Signal::Everything },
@@ -221,6 +359,7 @@ fn read_report(input: &mut Input<'_>) -> Result<NumberedReport, Rejection> {
         active_shares,
         reserved: Iops::new(reserved),
         set_point,
+        point,
     };
     Ok(NumberedReport { resource, number, report })
 }
@@ -267,6 +406,10 @@ impl<'b> Input<'b> {
         }
     }
 
+    fn rate(&mut self, what: &'static str) -> Result<Iops, Rejection> {
+        self.number(MOST_IOPS, what).map(Iops::new)
+    }
+
     fn number(&mut self, most: f64, what: &'static str) -> Result<f64, Rejection> {
         let number = f64::from_le_bytes(self.take()?);
         // The range holds neither NaN nor the infinities; −0.0 is in it and harmless.
@@ -296,6 +439,28 @@ pub(crate) mod tests {
             active_shares: 250.0,
             reserved: Iops::new(80.0),
             set_point: None,
+            point: None,
+        }
+    }
+
+    fn with_point(name: &str, point: PointReport) -> NumberedReport {
+        let report = HostReport { point: Some(point), ..report(40, 9) };
+        NumberedReport { report, ..one(name) }
+    }
+
+    fn point() -> PointReport {
+        PointReport {
+            done: Iops::new(250.0),
+            wish: Some(PointWish { operating_point: Iops::new(500.0), goal: Latency::from_millis(16) }),
+            has_say: true,
+            enough: true,
+            active: true,
+            claims: vec![PointClaim {
+                name: ConsumerName::new("db").unwrap(),
+                shares: Shares::DEFAULT,
+                most: Some(Iops::new(80.0)),
+            }],
+            rest: Some(PointRest { shares: 200.0, most: None }),
         }
     }
 
@@ -360,12 +525,97 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_layout_of_an_operating_point_does_not_change() {
+        let message = message("a", 1, 1, vec![with_point("r", point())]);
+        let bytes = written(&message);
+        assert_eq!(bytes[4..6], [2, 0], "version 2");
+        let plain = written(&self::message("a", 1, 1, vec![one("r")]));
+        let hex: String = bytes[plain.len()..].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "3f",
+                "0000000000406f40",
+                "0000000000407f40",
+                "0024f40000000000",
+                "0000000000006940",
+                "01",
+                "026462",
+                "00",
+                "64000000",
+                "0000000000005440"
+            )
+        );
+        assert_eq!(read(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn who_has_no_operating_point_is_understood_by_hosts_of_version_1() {
+        let message = message("a", 1, 1, vec![one("r")]);
+        assert_eq!(written(&message)[4..6], [1, 0]);
+        // And a message of version 1 that has one is damaged.
+        let mut bytes = written(&self::message("a", 1, 1, vec![with_point("r", point())]));
+        bytes[4] = 1;
+        assert_eq!(read(&bytes), Err(Rejection::Malformed("unknown flags of a report")));
+    }
+
+    #[test]
+    fn operating_points_that_cannot_be_are_refused() {
+        let bytes = written(&message("a", 1, 1, vec![with_point("r", point())]));
+        let start = written(&message("a", 1, 1, vec![one("r")])).len();
+        for (place, number) in
+            [(1, f64::NAN), (1, -1.0), (9, f64::INFINITY), (9, 2.0 * MOST_IOPS), (25, f64::NAN)]
+        {
+            let mut changed = bytes.clone();
+            changed[start + place..start + place + 8].copy_from_slice(&number.to_le_bytes());
+            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {number}");
+        }
+        let (flags, count, shares) = (start, start + 33, start + 38);
+        for (place, byte, why) in [
+            (flags, 0x7f, Rejection::Malformed("unknown flags of an operating point")),
+            (flags, 0x2f, Rejection::Malformed("unknown flags of an operating point")),
+            (count, 17, Rejection::OutOfRange("the number of consumers")),
+            (shares, 0, Rejection::OutOfRange("a consumer's shares")),
+        ] {
+            let mut changed = bytes.clone();
+            changed[place] = byte;
+            assert_eq!(read(&changed), Err(why), "{place}");
+        }
+        let twice = PointReport { claims: vec![point().claims[0].clone(); 2], ..point() };
+        let bytes = written(&message("a", 1, 1, vec![with_point("r", twice)]));
+        assert_eq!(read(&bytes), Err(Rejection::Malformed("two claims of one consumer")));
+    }
+
+    #[test]
+    fn consumers_for_whom_there_is_no_room_are_left_out() {
+        let claim = |name: String| PointClaim {
+            name: ConsumerName::new(&name).unwrap(),
+            shares: Shares::DEFAULT,
+            most: None,
+        };
+        let claims = [250, 100, 40].map(|length| claim("c".repeat(length)));
+        let message =
+            message("a", 1, 1, vec![with_point("r", PointReport { claims: claims.to_vec(), ..point() })]);
+        let got = read(&written(&message)).unwrap();
+        let lengths: Vec<_> = got.reports[0]
+            .report
+            .point
+            .as_ref()
+            .unwrap()
+            .claims
+            .iter()
+            .map(|claim| claim.name.as_str().len())
+            .collect();
+        assert_eq!(lengths, [250, 40]);
+    }
+
+    #[test]
     fn versions_and_clusters_are_told_apart() {
         let mut bytes = written(&message("a", 1, 1, vec![]));
         bytes[4] = 0;
         assert_eq!(read(&bytes), Err(Rejection::OldVersion(0)));
-        bytes[4] = 2;
-        assert_eq!(read(&bytes), Err(Rejection::NewVersion(2)));
+        bytes[4] = 3;
+        assert_eq!(read(&bytes), Err(Rejection::NewVersion(3)));
         bytes[7] = b'b';
         assert_eq!(read(&bytes), Err(Rejection::OtherCluster));
         assert!(matches!(read(b"GET / HTTP/1.1"), Err(Rejection::Malformed(_))));
@@ -403,28 +653,53 @@ pub(crate) mod tests {
         (
             ("[a-z]{1,255}", any::<u64>(), latency(), any::<bool>(), any::<u64>(), latency()),
             (any::<bool>(), prop::option::of(latency()), prop::option::of(any::<f64>()), any::<[f64; 2]>()),
-            prop::option::of(latency()),
+            (prop::option::of(latency()), prop::option::of(any_point())),
         )
-            .prop_map(|((name, number, interval, protected, completed, total), rest, set_point)| {
-                let (outstanding, oldest, window, [active_shares, reserved]) = rest;
-                let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
-                NumberedReport {
-                    resource: ResourceName::new(&name).unwrap(),
-                    number,
-                    report: HostReport {
-                        interval,
-                        signal,
-                        completed,
-                        total_latency: total,
-                        outstanding,
-                        oldest,
-                        window: window.map(Window::new),
-                        active_shares,
-                        reserved: Iops::new(reserved),
-                        set_point,
-                    },
-                }
-            })
+            .prop_map(
+                |((name, number, interval, protected, completed, total), rest, (set_point, point))| {
+                    let (outstanding, oldest, window, [active_shares, reserved]) = rest;
+                    let signal = if protected { Signal::ProtectedReads } else { Signal::Everything };
+                    NumberedReport {
+                        resource: ResourceName::new(&name).unwrap(),
+                        number,
+                        report: HostReport {
+                            interval,
+                            signal,
+                            completed,
+                            total_latency: total,
+                            outstanding,
+                            oldest,
+                            window: window.map(Window::new),
+                            active_shares,
+                            reserved: Iops::new(reserved),
+                            set_point,
+                            point,
+                        },
+                    }
+                },
+            )
+    }
+
+    fn any_point() -> impl Strategy<Value = PointReport> {
+        let rate = || any::<f64>().prop_map(Iops::new);
+        let wish = (rate(), any::<u64>()).prop_map(|(operating_point, goal)| PointWish {
+            operating_point,
+            goal: Latency::from_nanos(goal),
+        });
+        let rest =
+            (any::<f64>(), prop::option::of(rate())).prop_map(|(shares, most)| PointRest { shares, most });
+        let claims =
+            prop::collection::btree_map("[a-z]{1,255}", (1..=1_000_000_u32, prop::option::of(rate())), 0..20);
+        (rate(), prop::option::of(wish), prop::option::of(rest), claims, any::<[bool; 3]>()).prop_map(
+            |(done, wish, rest, claims, [has_say, enough, active])| {
+                let claims = claims.into_iter().map(|(name, (shares, most))| PointClaim {
+                    name: ConsumerName::new(&name).unwrap(),
+                    shares: Shares::new(shares).unwrap(),
+                    most,
+                });
+                PointReport { done, wish, has_say, enough, active, claims: claims.collect(), rest }
+            },
+        )
     }
 
     proptest! {

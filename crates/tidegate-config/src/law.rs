@@ -136,8 +136,8 @@ pub fn read(
     loop_config(pool, config, automatic, report)
 }
 
-/// The keys of a resource with one of several laws: what [`read_one_of`] reads. The tables `window` and `pid` among them are those
-/// of its laws.
+/// The keys of a resource with one of several laws: what [`read_one_of`] reads, beside [`RATE_KEYS`]. The tables `window` and `pid`
+/// among them are those of its laws.
 pub const RESOURCE_KEYS: &[&str] = &[
     "law",
     "target",
@@ -151,6 +151,9 @@ pub const RESOURCE_KEYS: &[&str] = &[
     "window",
     "pid",
 ];
+
+/// What such a resource has beside them where the self-tuning law is one of its laws.
+pub const RATE_KEYS: &[&str] = &["self_tuning", "bands"];
 
 /// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not written, its parameters
 /// among it; targets do not matter. `None` when something is wrong, which is then reported.
@@ -177,10 +180,19 @@ pub fn read_one_of(
         Law::SelfTuning(_) => Law::SelfTuning(self_tuning(section, report)?),
     };
     // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
-    for (table, kind) in [("window", LawKind::Window), ("pid", LawKind::Pid)] {
+    let tables = [
+        ("window", LawKind::Window),
+        ("pid", LawKind::Pid),
+        ("self_tuning", LawKind::SelfTuning),
+        ("bands", LawKind::SelfTuning),
+    ];
+    for (table, kind) in tables {
         if kind != law.kind() {
             no_effect(section, &[table], &format!("the law is `{}`", key(law.kind())), report);
         }
+    }
+    if law.kind() == LawKind::SelfTuning {
+        defaults.bands = bands(section, report).ok()?;
     }
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
 }

@@ -178,6 +178,34 @@ impl<'a> Section<'a> {
         numbers.collect::<Vec<_>>().into_iter().collect()
     }
 
+    /// The texts in a table under a key, each understood and under its own name, in the order in which they are written. `None` when there is
+    /// something else under the key, or in the table.
+    pub fn named_texts<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<(Given<&'a str>, Given<T>)>> {
+        let Some(value) = self.value(key) else { return Some(Vec::new()) };
+        let Some(table) = value.get_ref().as_table() else {
+            mismatch(key, "a table of texts", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let texts = entries.into_iter().map(|(name, value)| {
+            let Some(text) = value.get_ref().as_str() else {
+                mismatch(name.get_ref(), "a text", value.get_ref(), &value.span(), report);
+                return None;
+            };
+            let understood = text.parse().map_err(|error| {
+                report.error(&value.span(), format!("`{}`: {error}", name.get_ref().escape_debug()));
+            });
+            let given = Given { value: understood.ok()?, span: value.span() };
+            Some((Given { value: name.get_ref().as_ref(), span: name.span() }, given))
+        });
+        texts.collect::<Vec<_>>().into_iter().collect()
+    }
+
     /// One of a few words.
     pub fn choice<T: Copy>(
         &self,

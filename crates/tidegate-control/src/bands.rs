@@ -1,15 +1,15 @@
 //! Throughput bands (Triage §2): who has which part of the throughput, as it grows.
 //!
 //! A band is a range of the throughput of all together, the operating point, and says in which ratio its workloads share it. Below it
-//! everything goes by the bands before. Beyond the last band, what there is more is shared by [`Shares`], which are equal where nothing else
+//! everything goes by the bands before. Beyond the last band, what there is more is shared by shares, which are equal where nothing else
 //! is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tidegate_units::{ConsumerName, Iops, Shares};
+use tidegate_units::{ConsumerName, Iops};
 
 /// So far from 1 the ratios of a band may be in sum: three thirds may be written as 0.333. They are then scaled to 1.
 const ROUNDING: f64 = 2e-3;
@@ -136,10 +136,10 @@ impl fmt::Display for BandPosition {
 /// Somebody who takes part of the throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim<'a> {
-    /// Who.
-    pub name: &'a ConsumerName,
+    /// Who. Two of one name share its part of a band. `None`: several together, who have no part of any.
+    pub name: Option<&'a ConsumerName>,
     /// What it is entitled to beyond the last band, relative to the others.
-    pub shares: Shares,
+    pub shares: f64,
     /// More would not be used: what is left of its part goes to the others. `None`: it uses whatever it gets.
     pub most: Option<Iops>,
 }
@@ -177,6 +177,11 @@ impl Bands {
             }
         }
         Ok(())
+    }
+
+    /// Everybody who has a part of any band, once.
+    pub(crate) fn workloads(&self) -> BTreeSet<&ConsumerName> {
+        self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
     }
 
     /// Where the system operates at this operating point. A band that is full is over: its end belongs to the next.
@@ -236,9 +241,10 @@ pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>])
     let mut got = vec![0.0; claims.len()];
     let mut left = operating_point.per_second();
     let lends = claims.iter().any(|claim| claim.most.is_some());
+    let bearers = bearers(claims);
     for band in bands.into_iter().flat_map(|bands| &bands.bands) {
         let room = left.min(band.up_to - band.from);
-        let ratio = |claim: &Claim<'_>| band.ratios.get(claim.name).copied().unwrap_or(0.0);
+        let ratio = |claim: &Claim<'_>| band.ratio(claim, &bearers);
         let taken = if lends {
             fill(room, claims, &mut got, ratio)
         } else {
@@ -247,8 +253,25 @@ pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>])
         };
         left -= taken;
     }
-    fill(left, claims, &mut got, |claim| claim.shares.as_f64());
+    fill(left, claims, &mut got, |claim| claim.shares);
     got.into_iter().map(Iops::new).collect()
+}
+
+/// How many there are of each name: one volume may be exported by two hosts.
+fn bearers<'a>(claims: &[Claim<'a>]) -> BTreeMap<&'a ConsumerName, f64> {
+    let mut bearers = BTreeMap::new();
+    for name in claims.iter().filter_map(|claim| claim.name) {
+        *bearers.entry(name).or_insert(0.0) += 1.0;
+    }
+    bearers
+}
+
+impl Checked {
+    /// The part that one of the claims has of the band.
+    fn ratio(&self, claim: &Claim<'_>, bearers: &BTreeMap<&ConsumerName, f64>) -> f64 {
+        let of = |name| Some(self.ratios.get(name)? / bearers.get(name)?);
+        claim.name.and_then(of).unwrap_or(0.0)
+    }
 }
 
 /// Shares out by weight; what somebody does not use goes to the others. What was taken in all.
@@ -279,12 +302,13 @@ fn fill(room: f64, claims: &[Claim<'_>], got: &mut [f64], weight: impl Fn(&Claim
 #[must_use]
 pub fn operating_point(bands: Option<&Bands>, allotment: Iops, claims: &[Claim<'_>], whose: usize) -> Iops {
     let claim = &claims[whose];
+    let bearers = bearers(claims);
     let mut missing = allotment.per_second();
     // What is less is rounding, and not worth a band.
     let nothing = missing * 1e-9;
     let mut at = 0.0;
     for band in bands.into_iter().flat_map(|bands| &bands.bands) {
-        let ratio = band.ratios.get(claim.name).copied().unwrap_or(0.0);
+        let ratio = band.ratio(claim, &bearers);
         let part = ratio * (band.up_to - band.from);
         if missing <= nothing {
             return Iops::new(at);
@@ -301,8 +325,8 @@ pub fn operating_point(bands: Option<&Bands>, allotment: Iops, claims: &[Claim<'
         return Iops::new(at);
     }
     let full = bands.and_then(|bands| bands.bands.last()).map_or(0.0, |band| band.up_to);
-    let shares: f64 = claims.iter().map(|claim| claim.shares.as_f64()).sum();
-    Iops::new(full + missing * shares / claim.shares.as_f64())
+    let shares: f64 = claims.iter().map(|claim| claim.shares).sum();
+    Iops::new(full + missing * shares / claim.shares)
 }
 
 #[cfg(test)]
@@ -333,7 +357,7 @@ mod tests {
     }
 
     fn claim(name: &ConsumerName) -> Claim<'_> {
-        Claim { name, shares: Shares::DEFAULT, most: None }
+        Claim { name: Some(name), shares: 100.0, most: None }
     }
 
     fn at(bands: &Bands, all: f64, most: [Option<f64>; 2]) -> [f64; 2] {
@@ -453,8 +477,8 @@ mod tests {
     ) -> Vec<Claim<'a>> {
         let each = names.iter().zip(shares).zip(most);
         each.map(|((name, &shares), most)| Claim {
-            name,
-            shares: Shares::new(shares).unwrap(),
+            name: Some(name),
+            shares: f64::from(shares),
             most: most.map(Iops::new),
         })
         .collect()

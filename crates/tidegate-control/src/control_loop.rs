@@ -17,7 +17,7 @@ use crate::pid::{Pid, PidConfig};
 use crate::point_decision::PointDecision;
 use crate::rate_decision::{GaveWay, RateDecision};
 use crate::rates::{Period, Rates, RatesStep};
-use crate::regulators::{PointStep, Regulators, Stretch};
+use crate::regulators::{PointStep, Regulators, Stretch, Those};
 use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
 use crate::window::{SharesOf, WindowLaw, active_share};
@@ -282,7 +282,19 @@ impl ControlLoop {
             active_shares: active * demand.map(|(shares, _)| shares.as_f64()).sum::<f64>(),
             reserved: reserved_rate(throttled(consumers)),
             set_point: self.set_point.published(),
+            point: None,
         }
+    }
+
+    /// The same report with what the [`step`](Self::step) since has decided: what the others are told. Of the self-tuning law that is what they
+    /// steer by; what they measured is too old by the time that a step of theirs would follow it.
+    #[must_use]
+    pub fn decided(&self, report: HostReport) -> HostReport {
+        let point = match &self.law {
+            LawState::Regulators(regulators) => regulators.told().cloned(),
+            LawState::Common(_) | LawState::Rates(_) => None,
+        };
+        HostReport { point, ..report }
     }
 
     /// Whose response times this host's own measurements are.
@@ -305,7 +317,8 @@ impl ControlLoop {
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
-        // Contracts are each host's own: what others measured is not of their consumers.
+        // Contracts and goals are each host's own: what others measured is not of their consumers. Of the self-tuning law it counts
+        // what others conclude from it.
         let cluster = match self.law {
             LawState::Common(_) => observation.cluster.as_ref(),
             LawState::Rates(_) | LawState::Regulators(_) => None,
@@ -359,7 +372,9 @@ impl ControlLoop {
                 let Given { elapsed, remaining, set_point, .. } = given;
                 let LoopConfig { set_point_ratio, interval, .. } = self.config;
                 let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval };
-                regulators.step(consumers, self.config.bands.as_ref(), &stretch).into()
+                let peers = observation.cluster.as_ref().map_or(&[][..], |cluster| &cluster.points);
+                let those = Those { consumers, peers, bands: self.config.bands.as_ref() };
+                regulators.step(&those, &stretch).into()
             }
         };
 
@@ -372,7 +387,10 @@ impl ControlLoop {
             law: self.config.law.kind(),
             signal,
             statistic,
-            cluster: cluster.cloned(),
+            cluster: match self.law {
+                LawState::Regulators(_) => observation.cluster.clone(),
+                LawState::Common(_) | LawState::Rates(_) => cluster.cloned(),
+            },
             input,
             measured,
             estimate,

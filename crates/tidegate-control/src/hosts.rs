@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{HostName, Iops, Latency, Window};
 
 use crate::decision::Signal;
+use crate::point_report::{PeerPoint, PointReport};
 
 /// A report older than this many control intervals does not count any more.
 const STALE_INTERVALS: u32 = 3;
@@ -56,6 +57,9 @@ pub struct HostReport {
     pub reserved: Iops,
     /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
     pub set_point: Option<Latency>,
+    /// Of the self-tuning law: what it asks for, and for whom. `None` of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<PointReport>,
 }
 
 impl HostReport {
@@ -110,6 +114,9 @@ pub struct ClusterSignal {
     pub leads: bool,
     /// The leader's set point; `None` when it does not choose one.
     pub set_point: Option<Latency>,
+    /// What the self-tuning laws of the others that were heard in time say, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PeerPoint>,
 }
 
 /// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own name does
@@ -142,6 +149,10 @@ pub fn combine(
         live.iter().map(|(_, report)| *report).filter(|report| report.signal == signal).collect();
     let believed = Believed::of(&heard, own);
     let (leader, choice) = live[0];
+    let others = live.iter().filter(|(host, _)| *host != name);
+    let point = |(host, report): &(&HostName, &HostReport)| {
+        Some(PeerPoint { host: (*host).clone(), point: report.point.clone()? })
+    };
     ClusterSignal {
         hosts: count(live.len()),
         stale,
@@ -156,6 +167,7 @@ pub fn combine(
         leader: leader.clone(),
         leads: leader == name,
         set_point: choice.set_point,
+        points: others.filter_map(point).collect(),
     }
 }
 
@@ -232,6 +244,7 @@ mod tests {
             active_shares: 100.0,
             reserved: Iops::ZERO,
             set_point: None,
+            point: None,
         }
     }
 
@@ -325,6 +338,7 @@ mod tests {
                 active_shares,
                 reserved: Iops::ZERO,
                 set_point: None,
+                point: None,
             },
         )
     }

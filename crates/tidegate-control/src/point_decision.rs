@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{ConsumerName, Iops, Latency};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency};
 
 use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
@@ -21,6 +21,12 @@ pub struct PointDecision {
     pub position: Option<BandPosition>,
     /// Who asked for the lowest. `None` while nobody asks for anything.
     pub decided_by: Option<ConsumerName>,
+    /// The other host whose consumer asked for the lowest; then `decided_by` is `None`, since only that host knows who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
+    /// Whether it asked for so much less than all others that it was not followed all the way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubted: bool,
     /// Every consumer's regulator, in the order of the observation.
     pub regulators: Vec<RegulatorDecision>,
     /// What every throttled consumer has of it, in the order of the observation.
@@ -80,11 +86,21 @@ impl RegulatorDecision {
     }
 }
 
+impl PointDecision {
+    const fn doubts(&self) -> &'static str {
+        if self.doubted { ", as far as the other hosts bear it out" } else { "" }
+    }
+}
+
 impl fmt::Display for PointDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
             Some(position) => write!(f, "operating at {}, {position}", self.operating_point)?,
             None => write!(f, "operating at {}", self.operating_point)?,
+        }
+        if let Some(host) = &self.host {
+            write!(f, ": as {host} asks for")?;
+            return f.write_str(self.doubts());
         }
         let decided = self
             .decided_by
@@ -100,6 +116,7 @@ impl fmt::Display for PointDecision {
             (None, _) => {}
         }
         f.write_str(decided.why())?;
+        f.write_str(self.doubts())?;
         match decided.bound {
             Some(Bound::Least) => f.write_str(", the least that is allowed"),
             Some(Bound::Greatest) => f.write_str(", the most that is allowed"),

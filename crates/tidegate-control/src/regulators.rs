@@ -1,15 +1,18 @@
 //! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its division by bands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_units::{ConsumerName, Iops, Latency};
+use tidegate_units::{ConsumerName, Iops, Latency, Shares};
 
 use crate::bands::{Bands, Claim, allot, operating_point};
 use crate::decision::{Action, Bound, Input, Signal};
 use crate::heard::{Heard, throttled};
 use crate::observation::ConsumerObservation;
 use crate::point_decision::{Allotment, PointDecision, RegulatorDecision};
+use crate::point_report::{
+    Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish, Wish,
+};
 use crate::self_tuning::{Measured, SelfTuning, SelfTuningConfig, SelfTuningConfigError};
 
 /// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an interval completes in the next.
@@ -22,6 +25,9 @@ pub(crate) struct Regulators {
     /// The operating point in force. At the beginning nobody is held.
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
+    agreement: Agreement,
+    /// What is told to other hosts, as of the last step.
+    told: Option<PointReport>,
     /// Counts steps, to know who was not observed in this one.
     steps: u64,
 }
@@ -56,6 +62,16 @@ pub(crate) struct Stretch {
     pub(crate) set_point_ratio: f64,
     /// The control interval as configured.
     pub(crate) interval: Duration,
+}
+
+/// What the step is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Those<'a> {
+    /// This host's own.
+    pub(crate) consumers: &'a [ConsumerObservation],
+    /// What the laws of other hosts say that share the resource.
+    pub(crate) peers: &'a [PeerPoint],
+    pub(crate) bands: Option<&'a Bands>,
 }
 
 pub(crate) struct PointStep {
@@ -112,7 +128,14 @@ impl<'a> Report<'a> {
 impl Regulators {
     pub(crate) fn new(config: SelfTuningConfig) -> Result<Self, SelfTuningConfigError> {
         config.validate()?;
-        Ok(Self { config, point: config.greatest, consumers: BTreeMap::new(), steps: 0 })
+        Ok(Self {
+            config,
+            point: config.greatest,
+            consumers: BTreeMap::new(),
+            agreement: Agreement::default(),
+            told: None,
+            steps: 0,
+        })
     }
 
     /// Changes the parameters. Models and the operating point stay, within the new bounds.
@@ -129,19 +152,24 @@ impl Regulators {
         Ok(())
     }
 
-    pub(crate) fn step(
-        &mut self,
-        consumers: &[ConsumerObservation],
-        bands: Option<&Bands>,
-        stretch: &Stretch,
-    ) -> PointStep {
+    /// What the last step has to tell other hosts. `None` before the first.
+    pub(crate) const fn told(&self) -> Option<&PointReport> {
+        self.told.as_ref()
+    }
+
+    pub(crate) fn step(&mut self, those: &Those<'_>, stretch: &Stretch) -> PointStep {
         self.steps += 1;
+        let Those { consumers, peers, bands } = *those;
         let reports: Vec<Report<'_>> =
             consumers.iter().map(|consumer| Report::of(consumer, stretch)).collect();
-        let applied = self.applied(&reports, stretch.elapsed);
-        let bounds = (self.least(consumers, bands, stretch.interval), self.config.greatest);
-        let may: Vec<bool> = may_trigger(&reports, bands, self.point);
-        let exempt = self.exempt(&reports, &may);
+        let done = done(&reports, stretch.elapsed);
+        let applied = self.applied(done, peers, stretch.elapsed);
+        let bounds = (self.least(those, stretch.interval), self.config.greatest);
+        let say = Say::of(&reports, peers, bands, self.point);
+        let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
+        let enough = self.has_enough(&reports, &may);
+        let heard_enough = peers.iter().any(|peer| peer.point.enough && say.counts(&peer.point));
+        let exempt = if enough || heard_enough { None } else { self.exempt(&reports, &may) };
         let regulators: Vec<RegulatorDecision> = reports
             .iter()
             .zip(&may)
@@ -156,29 +184,70 @@ impl Regulators {
             .filter_map(|regulator| regulator.wish.map(|wish| (wish, regulator)))
             // The first of equals; wishes are finite.
             .min_by(|(left, _), (right, _)| left.per_second().total_cmp(&right.per_second()));
-        let somebody_to_hold = reports.iter().any(|report| !report.consumer.protected && report.is_active());
-        let (action, bound, decided_by) = if stretch.elapsed.is_zero() {
-            (Action::Hold, None, None)
-        } else if !somebody_to_hold {
+        let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
+        let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
+        let own = lowest.map(|(wish, regulator)| PointWish { operating_point: wish, goal: regulator.goal });
+        let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
+            (Action::Hold, None, None, None, false);
+        if !stretch.elapsed.is_zero() && !somebody_to_hold {
             // Whatever is heard is not the effect of what holds nobody.
             self.relax(stretch.remaining);
-            (Action::Relax, None, None)
-        } else if let Some((wish, regulator)) = lowest {
-            self.point = wish;
-            let fresh = regulators.iter().any(|regulator| regulator.measured.is_some());
-            let action = if fresh { Action::Regulate } else { Action::Hold };
-            (action, regulator.bound, Some(regulator.name.clone()))
-        } else {
-            (Action::Hold, None, None)
-        };
-        let allotments = self.divide(&reports, bands, stretch.elapsed);
+            action = Action::Relax;
+        } else if !stretch.elapsed.is_zero() {
+            let shortest = reports.iter().map(|report| report.goal).fold(stretch.set_point, Latency::min);
+            let (agreed, whose) = self.agree(own, done, peers, &say, shortest);
+            if let Some(agreed) = agreed {
+                self.point = agreed.point.max(self.config.least).min(self.config.greatest);
+                doubted = agreed.doubted;
+            }
+            if let Some(peer) = whose {
+                (action, host) = (Action::Regulate, Some(peer.host.clone()));
+            } else if let Some((_, regulator)) = lowest {
+                let fresh = regulators.iter().any(|regulator| regulator.measured.is_some());
+                action = if fresh { Action::Regulate } else { Action::Hold };
+                (bound, decided_by) = (regulator.bound, Some(regulator.name.clone()));
+            }
+        }
+        let allotments = self.divide(&reports, those, stretch.elapsed);
+        if !stretch.elapsed.is_zero() {
+            let (claims, rest) = claims(&reports, bands, stretch.elapsed);
+            self.told = Some(PointReport { done, wish: own, has_say: say.own, enough, active, claims, rest });
+        }
         let steps = self.steps;
         self.consumers.retain(|_, known| known.seen == steps);
         let position = bands.map(|bands| bands.position(self.point));
         let operating_point = self.point;
-        let decision =
-            PointDecision { operating_point, applied, position, decided_by, regulators, allotments };
+        let decision = PointDecision {
+            operating_point,
+            applied,
+            position,
+            decided_by,
+            host,
+            doubted,
+            regulators,
+            allotments,
+        };
         PointStep { action, bound, decision }
+    }
+
+    /// The operating point of all hosts together, and whose wish it is if not this host's own.
+    fn agree<'a>(
+        &mut self,
+        own: Option<PointWish>,
+        done: Iops,
+        peers: &'a [PeerPoint],
+        say: &Say<'_>,
+        shortest: Latency,
+    ) -> (Option<Agreed>, Option<&'a PeerPoint>) {
+        let own = own.map(|wish| (None, Wish { wish, done: done.per_second() }));
+        let theirs = peers.iter().filter(|peer| say.counts(&peer.point)).filter_map(|peer| {
+            let wish = peer.point.wish?;
+            Some((Some(peer), Wish { wish, done: peer.point.done.per_second() }))
+        });
+        // Its own first: of equals it is that.
+        let (whose, wishes): (Vec<_>, Vec<_>) = own.into_iter().chain(theirs).unzip();
+        let agreed = self.agreement.of(&wishes, self.point, shortest);
+        (agreed, agreed.and_then(|agreed| whose[agreed.lowest]))
     }
 
     /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held for.
@@ -238,51 +307,52 @@ impl Regulators {
         }
     }
 
-    /// u(k−1) as it was carried out: what all who may be held did together.
-    fn applied(&self, reports: &[Report<'_>], elapsed: Duration) -> Iops {
+    /// u(k−1) as it was carried out: what all who may be held did together, on all hosts.
+    fn applied(&self, done: Iops, peers: &[PeerPoint], elapsed: Duration) -> Iops {
         if !self.config.variant().applied_input || elapsed.is_zero() {
             return self.point;
         }
-        let all: f64 = reports
-            .iter()
-            .filter(|report| !report.consumer.protected)
-            .map(|report| report.completed(elapsed).per_second())
-            .sum();
-        Iops::new(all).min(self.config.greatest)
+        let elsewhere: f64 = peers.iter().map(|peer| peer.point.done.per_second()).sum();
+        Iops::new(done.per_second() + elsewhere).min(self.config.greatest)
     }
 
     /// u_min: the configured one, or what leaves somebody who may decide the requests that a decision takes.
-    fn least(&self, consumers: &[ConsumerObservation], bands: Option<&Bands>, interval: Duration) -> Iops {
+    fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
         let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
-        let claims: Vec<Claim<'_>> = throttled(consumers).map(entitlement).collect();
-        let needed = (0..claims.len())
-            .map(|whose| operating_point(bands, enough, &claims, whose))
+        let own: Vec<Claim<'_>> = throttled(those.consumers).map(entitlement).collect();
+        let all: Vec<Claim<'_>> = own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
+        let needed = (0..own.len())
+            .map(|whose| operating_point(those.bands, enough, &all, whose))
             .min_by(|left, right| left.per_second().total_cmp(&right.per_second()));
         self.config.least.max(needed.unwrap_or(Iops::ZERO)).min(self.config.greatest)
+    }
+
+    /// How many requests there are to conclude something from.
+    fn requests(&self, report: &Report<'_>) -> u64 {
+        let known = self.consumers.get(&report.consumer.name);
+        known.map_or(0, |known| known.regulator.gathered()).saturating_add(report.heard.count)
+    }
+
+    /// Whether somebody has enough of them.
+    fn has_enough(&self, reports: &[Report<'_>], may: &[bool]) -> bool {
+        let enough = u64::from(self.config.least_requests);
+        let mut those = reports.iter().zip(may).filter(|(report, may)| **may && report.is_active());
+        those.any(|(report, _)| self.requests(report) >= enough)
     }
 
     /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The paper has one at random, for good;
     /// here it is whoever knows most, and only while nobody has enough: with few requests it would hold all others back by chance.
     fn exempt(&self, reports: &[Report<'_>], may: &[bool]) -> Option<usize> {
-        let requests = |report: &Report<'_>| {
-            let gathered =
-                self.consumers.get(&report.consumer.name).map_or(0, |known| known.regulator.gathered());
-            gathered.saturating_add(report.heard.count)
-        };
-        let those = || reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
-        let enough = u64::from(self.config.least_requests);
-        if those().any(|(_, report)| requests(report) >= enough) {
-            return None;
-        }
+        let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
         let knows = |report: &Report<'_>| {
             let oldest = match report.input {
                 Input::Overload { oldest } => oldest,
                 _ => Latency::ZERO,
             };
-            (requests(report), oldest)
+            (self.requests(report), oldest)
         };
         // Of equals the first.
-        let most = those().max_by_key(|(at, report)| (knows(report), std::cmp::Reverse(*at)));
+        let most = those.max_by_key(|(at, report)| (knows(report), std::cmp::Reverse(*at)));
         most.filter(|(_, report)| knows(report) > (0, Latency::ZERO)).map(|(at, _)| at)
     }
 
@@ -292,23 +362,28 @@ impl Regulators {
         self.point = Iops::new(greater).min(self.config.greatest);
     }
 
-    /// What everybody who is throttled has of the operating point from now on.
-    fn divide(&self, reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> Vec<Allotment> {
+    /// What everybody of this host who is throttled has of the operating point from now on.
+    fn divide(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Vec<Allotment> {
+        let Those { peers, bands, .. } = *those;
         let throttled: Vec<&Report<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
-        let entitlements: Vec<Claim<'_>> =
-            throttled.iter().map(|report| entitlement(report.consumer)).collect();
+        let entitlements = throttled.iter().map(|report| entitlement(report.consumer));
+        let entitlements: Vec<Claim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
         let entitled = allot(bands, self.point, &entitlements);
         let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
-            let used: Vec<Claim<'_>> = throttled
-                .iter()
-                .zip(&entitlements)
-                .map(|(report, claim)| {
-                    let most = Iops::new(report.completed(elapsed).per_second() / USED);
-                    Claim { most: (!is_held(report.consumer)).then_some(most), ..*claim }
-                })
-                .collect();
-            allot(bands, self.point, &used)
+            let used =
+                throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
+            let mut claims: Vec<Claim<'_>> = used.collect();
+            // Who has a part and is not there, does not use it.
+            let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
+            let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
+            let absent = absent.map(|name| Claim {
+                name: Some(name),
+                shares: Shares::DEFAULT.as_f64(),
+                most: Some(Iops::ZERO),
+            });
+            claims.extend(absent);
+            allot(bands, self.point, &claims)
         } else {
             entitled.clone()
         };
@@ -324,19 +399,105 @@ impl Regulators {
     }
 }
 
+/// What a host's consumers that may be held did per second.
+fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
+    let throttled = reports.iter().filter(|report| !report.consumer.protected);
+    Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
+}
+
+/// What of a peer's claims counts.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    /// What it is entitled to.
+    Entitled,
+    /// What it uses of that.
+    Used,
+}
+
+/// The claims of other hosts' consumers.
+fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = Claim<'_>> {
+    let most = move |most: Option<Iops>| most.filter(|_| what == Use::Used);
+    peers.iter().flat_map(move |PeerPoint { point, .. }| {
+        let named = point.claims.iter().map(move |claim| Claim {
+            name: Some(&claim.name),
+            shares: claim.shares.as_f64(),
+            most: most(claim.most),
+        });
+        // Who has no shares at all would have no part, and is nobody.
+        let rest = point.rest.filter(|rest| rest.shares > 0.0);
+        named.chain(rest.map(|rest| Claim { name: None, shares: rest.shares, most: most(rest.most) }))
+    })
+}
+
 fn entitlement(consumer: &ConsumerObservation) -> Claim<'_> {
-    Claim { name: &consumer.name, shares: consumer.shares, most: None }
+    Claim { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
+}
+
+/// The same, up to what it uses.
+fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
+    let most = Iops::new(report.completed(elapsed).per_second() / USED);
+    Claim { most: (!is_held(report.consumer)).then_some(most), ..entitlement(report.consumer) }
+}
+
+/// What other hosts are told of a host's claims: by name of those who have a part of the bands.
+fn claims(
+    reports: &[Report<'_>],
+    bands: Option<&Bands>,
+    elapsed: Duration,
+) -> (Vec<PointClaim>, Option<PointRest>) {
+    let parts = bands.map(Bands::workloads).unwrap_or_default();
+    let (mut claims, mut rest) = (Vec::new(), None::<PointRest>);
+    for report in reports.iter().filter(|report| !report.consumer.protected) {
+        let (consumer, Claim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
+        if parts.contains(&consumer.name) && claims.len() < MOST_CLAIMS {
+            claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
+            continue;
+        }
+        rest = Some(match rest {
+            None => PointRest { shares, most },
+            Some(rest) => PointRest {
+                shares: rest.shares + shares,
+                most: rest
+                    .most
+                    .zip(most)
+                    .map(|(one, other)| Iops::new(one.per_second() + other.per_second())),
+            },
+        });
+    }
+    (claims, rest)
 }
 
 /// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none of those does
-/// anything, everybody's: else whoever has a part of higher bands only, and is alone, would stay where the others left off.
-fn may_trigger(reports: &[Report<'_>], bands: Option<&Bands>, point: Iops) -> Vec<bool> {
-    let by_bands = |report: &Report<'_>| {
+/// anything, on any host, everybody's: else whoever has a part of higher bands only, and is alone, would stay where the others left off.
+struct Say<'a> {
+    bands: Option<&'a Bands>,
+    point: Iops,
+    /// Whether such a one does anything on this host, and on any.
+    own: bool,
+    somewhere: bool,
+}
+
+impl<'a> Say<'a> {
+    fn of(reports: &[Report<'_>], peers: &[PeerPoint], bands: Option<&'a Bands>, point: Iops) -> Self {
+        let mut say = Self { bands, point, own: false, somewhere: false };
+        say.own = reports.iter().any(|report| report.is_active() && say.by_bands(report));
+        say.somewhere = say.own || peers.iter().any(|peer| peer.point.has_say);
+        say
+    }
+
+    fn by_bands(&self, report: &Report<'_>) -> bool {
         let consumer = report.consumer;
-        consumer.protected || bands.is_none_or(|bands| bands.may_trigger(&consumer.name, point))
-    };
-    let somebody = reports.iter().any(|report| report.is_active() && by_bands(report));
-    reports.iter().map(|report| !somebody || by_bands(report)).collect()
+        consumer.protected || self.bands.is_none_or(|bands| bands.may_trigger(&consumer.name, self.point))
+    }
+
+    fn may(&self, report: &Report<'_>) -> bool {
+        !self.somewhere || self.by_bands(report)
+    }
+
+    /// Whether what another host says of who may counts here.
+    fn counts(&self, peer: &PointReport) -> bool {
+        peer.has_say || !self.somewhere
+    }
 }
 
 /// Whether its rate is what kept some of its requests waiting.

@@ -122,6 +122,8 @@ fn point() -> PointDecision {
         applied: Iops::new(480.0),
         position: Some(BandPosition::In { band: 2, part: 0.2 }),
         decided_by: Some(w1.clone()),
+        host: None,
+        doubted: false,
         regulators: vec![RegulatorDecision {
             name: w1.clone(),
             goal: Latency::from_millis(4),
@@ -225,6 +227,7 @@ fn cluster() -> ClusterSignal {
         leader: HostName::new("a").unwrap(),
         leads: false,
         set_point: None,
+        points: Vec::new(),
     }
 }
 

@@ -394,13 +394,16 @@ impl Stage {
             })
             .collect();
         let mut observation = Observation::new(self.resource.clone(), now, observed);
-        if let Some(peers) = &self.peers {
+        let report = self.peers.as_ref().map(|peers| {
             let report = law.control.report(&observation);
             let heard = peers.heard();
             observation.cluster = Some(combine(peers.host(), &report, &heard, law.config.interval));
-            peers.publish(report);
-        }
+            report
+        });
         let (commands, decision) = law.control.step(now, &observation);
+        if let (Some(peers), Some(report)) = (&self.peers, report) {
+            peers.publish(law.control.decided(report));
+        }
         self.carry_out(&commands, consumers.into_iter().map(|(_, consumer)| consumer), now);
         self.decisions += 1;
         if self.recent.len() == RECENT_DECISIONS {

@@ -142,3 +142,49 @@ fn what_an_array_becomes_holds_what_lies_on_it() {
     let error = becomes("rate = \"1000 IO/s\", preset = \"sata-stripe\"").unwrap();
     assert!(error.contains("exclude each other"), "{error}");
 }
+
+/// The same with a host for each of the two, and perhaps others, that tell each other over a network which delays reports, and loses each tenth.
+fn on_hosts_of_their_own(more: &str) -> String {
+    let (head, rest) = SCENARIO.split_once("[host.gateway]\n").unwrap();
+    let (law, vms) = rest.split_once("[vm.business]\n").unwrap();
+    let vms = vms.replace("[vm.mining]\n", "[vm.mining]\nhost = \"two\"\n");
+    let hosts = format!("[host.one]\n{law}[host.two]\nphase = \"400ms\"\n{law}");
+    let network = "[network]\ndelay = \"20ms\"\njitter = \"60ms\"\nloss = 0.1\n";
+    let more = more.replace("LAW", law);
+    format!("{head}{hosts}{network}[vm.business]\nhost = \"one\"\n{vms}\n{more}")
+}
+
+/// As on one host: the bounds are those of the test above, but that two who each measure half of the requests swing more, so that between
+/// them a tenth less lies between the business and the mining.
+#[test]
+fn two_hosts_divide_by_bands_what_neither_of_them_could_know_alone() {
+    for seed in 1..=5 {
+        let outcome = run(&on_hosts_of_their_own(""), seed);
+        let (business, mining) = (iops(&outcome, "business"), iops(&outcome, "mining"));
+        assert!((600.0..=930.0).contains(&(business + mining)), "seed {seed}: {business} and {mining}");
+        // By shares they would have the same, and each by itself everything.
+        assert!(business < 500.0 && mining > 200.0, "seed {seed}: {business} beside {mining}");
+    }
+}
+
+#[test]
+fn a_host_that_lies_leaves_the_others_a_quarter() {
+    let liar = "[host.liar]\nreported_factor = 1e6\nLAW\n[vm.little]\nhost = \"liar\"\nworkload = \"busy\"\n";
+    for seed in 1..=3 {
+        let honest = run(&on_hosts_of_their_own(&liar.replace("reported_factor = 1e6\n", "")), seed);
+        let misled = run(&on_hosts_of_their_own(liar), seed);
+        let together = |outcome| iops(outcome, "business") + iops(outcome, "mining");
+        let (free, held) = (together(&honest), together(&misled));
+        // A quarter of what was done when it began to lie: at the beginning, when the storage did less.
+        assert!(held > 0.15 * free, "seed {seed}: {held} instead of {free}");
+    }
+}
+
+#[test]
+fn a_host_that_dies_leaves_everything_to_the_other_after_three_intervals() {
+    let text = on_hosts_of_their_own("").replace("[host.one]\n", "[host.one]\ndown = \"60s..120s\"\n");
+    let outcome = run(&text, 1);
+    assert!(iops(&outcome, "business") <= 0.0);
+    let mining = iops(&outcome, "mining");
+    assert!((600.0..=930.0).contains(&mining), "{mining}");
+}

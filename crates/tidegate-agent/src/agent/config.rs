@@ -36,6 +36,9 @@ pub(super) const RESOURCE_KEYS: &[&str] = &[
     "dry_run",
     "window",
     "pid",
+    "self_tuning",
+    "goals",
+    "bands",
 ];
 
 pub(super) const WRITERS_KEYS: &[&str] = &["above", "leaves_below", "smoothing", "interval", "silence"];
@@ -313,6 +316,14 @@ fn law_of(
     report: &mut Report<'_>,
 ) -> Option<LoopConfig> {
     let given = section.value("law").and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
+    if let Some((span, "self-tuning")) = given {
+        report.error_with_help(
+            &span,
+            "`law` cannot be `self-tuning` with this throttle: it gives each consumer a rate of its own",
+            "choose the throttle `cgroup`, or the law `pid` or `window`",
+        );
+        return None;
+    }
     if let Some((span, law @ "integral")) = given {
         report.error_with_help(
             &span,
@@ -552,6 +563,51 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         );
         assert!(config.resources.is_empty() && config.warnings.is_empty());
         assert_eq!(config.laws().count(), 1);
+    }
+
+    const DISK: &str =
+        "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '20ms'\ncgroups = ['db', 'b*/*']\n";
+
+    #[test]
+    fn cgroups_may_have_goals_and_bands() {
+        let text = format!(
+            "{DISK}law = 'self-tuning'\ngoals = {{ db = '10ms', 'b*/*' = '30ms', 'b/slow' = '40ms' }}\n\
+             self_tuning = {{ floor = '5 IO/s' }}\nbands = [{{ up_to = '100 IO/s', ratios = {{ db = 0.5, 'b/slow' = 0.5 }} }}]"
+        );
+        let config = parse(&text).unwrap();
+        let [disk] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
+        assert_eq!(disk.goals.len(), 3);
+        assert_eq!((disk.law.interval, disk.floor), (Duration::from_secs(1), Iops::new(5.0)));
+        assert!(disk.law.bands.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+
+    #[test]
+    fn what_goals_and_bands_of_cgroups_cannot_be_is_said() {
+        let tuned = format!("{DISK}law = 'self-tuning'\n");
+        for (text, said) in [
+            (format!("{tuned}goals = {{ db = '0ms' }}"), "more than nothing"),
+            (format!("{tuned}goals = {{ db = 'soon' }}"), "`db`"),
+            (format!("{tuned}goals = {{ db = 7 }}"), "a text"),
+            (format!("{tuned}goals = {{ '/' = '7ms' }}"), "root cgroup"),
+            (format!("{tuned}goals = '7ms'"), "a table of texts"),
+            (
+                format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"),
+                "names web, which there is not",
+            ),
+            (format!("{tuned}statistic = 'p95'"), "a percentile only where"),
+            (
+                "[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(),
+                "choose the throttle `cgroup`",
+            ),
+            ("[resource.vg0]\ntarget = '15ms'\ngoals = {}".to_owned(), "without the throttle `cgroup`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+        for key in ["goals = { db = '7ms' }", "self_tuning = {}", "bands = []"] {
+            let config = parse(&format!("{DISK}{key}")).unwrap();
+            assert!(config.warnings[0].to_string().contains("has no effect"), "{key}: {:?}", config.warnings);
+        }
     }
 
     #[test]

@@ -41,7 +41,6 @@ pub(super) fn check(
             goals_without_effect(exports, report);
         }
         Some(Law::SelfTuning(_)) => {
-            alone(pool, report);
             for export in exports {
                 unreserved(export, "self-tuning", "give it its part of the first bands", report);
                 contract_without_effect(export, report);
@@ -148,14 +147,14 @@ fn is_unclear(pool: &Section<'_>) -> bool {
     }
 }
 
-/// A contract is with one host, and so are goals.
+/// A contract is with one host.
 fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
     if pool.value("cluster").is_some_and(|cluster| cluster.get_ref().as_bool() == Some(true)) {
         let place = pool.key_span("cluster").unwrap_or_else(|| pool.span().clone());
         report.error_with_help(
             &place,
-            "hosts cannot keep contracts or goals together: each steers by the response times of its own exports alone",
-            "remove `cluster`, or take another law; serve exports with contracts or goals from one host",
+            "hosts cannot keep contracts together: each steers by the response times of its own exports alone",
+            "remove `cluster`, or take another law; serve exports with contracts from one host",
         );
     }
 }

@@ -115,8 +115,11 @@ pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Cont
     }
     let release = release::read(section, &mut context.report);
     if let Some(law) = &law {
-        let exists =
-            |name: &_| exports.iter().any(|export| export.config.name == *name && !export.config.protected);
+        // Of a workload that is not here it is not known whether another host has it.
+        let exists = |name: &_| match exports.iter().find(|export| export.config.name == *name) {
+            Some(export) => !export.config.protected,
+            None => shared,
+        };
         law::check_bands(
             section,
             law,

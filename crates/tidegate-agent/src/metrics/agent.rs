@@ -13,7 +13,7 @@ use tidegate_host::throttle::WriteLimit;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
-use super::samples::{Samples, Value, encode, flag, number, seconds, to_text};
+use super::samples::{Samples, Value, band, encode, flag, number, seconds, to_text};
 use super::spec::{Kind, Spec};
 
 /// A metric of `tidegate agent`.
@@ -45,6 +45,12 @@ pub enum AgentMetric {
     WriteLimit,
     /// Bytes that may be written to a device per second.
     WriteLimitBytes,
+    /// What all who may be held may do together.
+    OperatingPoint,
+    /// In which band that is.
+    Band,
+    /// What each of them may do.
+    Allotment,
     /// Consumers held back.
     Held,
     /// Consumers that may be held back.
@@ -73,7 +79,7 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Build,
         Self::Reloads,
         Self::Sees,
@@ -87,6 +93,9 @@ impl AgentMetric {
         Self::Delay,
         Self::WriteLimit,
         Self::WriteLimitBytes,
+        Self::OperatingPoint,
+        Self::Band,
+        Self::Allotment,
         Self::Held,
         Self::Throttled,
         Self::DryRun,
@@ -170,6 +179,27 @@ impl AgentMetric {
                 Gauge,
                 DEVICE,
                 "How many bytes may be written to it per second; absent while it is not limited",
+            ),
+            Self::OperatingPoint => (
+                "tidegate_resource_operating_point",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                RESOURCE,
+                "What all who may be held may do together; only with the self-tuning law",
+            ),
+            Self::Band => (
+                "tidegate_resource_band",
+                None,
+                Gauge,
+                RESOURCE,
+                "The band in which the resource operates, and the part of it as a fraction: 2.2 is band 2 at 20 %; beyond the last how many there are; only with bands",
+            ),
+            Self::Allotment => (
+                "tidegate_resource_allotment",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                &["resource", "consumer"][..],
+                "What a consumer may do of that; only with the self-tuning law",
             ),
             Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
             Self::Throttled => (
@@ -322,6 +352,7 @@ impl AgentExposition {
     ) {
         let name = resource.name.as_str();
         let decision = resource.decision.as_ref();
+        let point = decision.and_then(|decision| decision.point.as_ref());
         let operations = [("read", &resource.reads), ("write", &resource.writes)];
         let value = match metric {
             AgentMetric::Present => Some(flag(resource.present)),
@@ -335,6 +366,16 @@ impl AgentExposition {
                         _ => limit.bytes().per_second(),
                     };
                     samples.add(&[name, device], Value::Number(per_second));
+                }
+                None
+            }
+            AgentMetric::OperatingPoint => {
+                point.map(|point| Value::Number(point.operating_point.per_second()))
+            }
+            AgentMetric::Band => point.and_then(|point| point.position).map(band),
+            AgentMetric::Allotment => {
+                for allotment in point.into_iter().flat_map(|point| &point.allotments) {
+                    samples.add(&[name, allotment.name.as_str()], Value::Number(allotment.rate.per_second()));
                 }
                 None
             }

@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tidegate_cluster::ClusterStatus;
-use tidegate_control::{BandPosition, LawKind, Shortage};
+use tidegate_control::{LawKind, Shortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
@@ -14,7 +14,7 @@ use tidegate_units::{Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
 use super::name::Metric;
-use super::samples::{Samples, Value, encode, flag, number, seconds, to_text};
+use super::samples::{Samples, Value, band, encode, flag, number, seconds, to_text};
 use crate::admission::ContractsStatus;
 
 /// Everything that is exposed, at one moment.
@@ -92,11 +92,7 @@ impl Exposition {
             Metric::PoolOperatingPoint => {
                 point.map(|point| Value::Number(point.operating_point.per_second()))
             }
-            Metric::PoolBand => match point.and_then(|point| point.position) {
-                Some(BandPosition::In { band, part }) => Some(Value::Number(f64::from(band) + part)),
-                Some(BandPosition::Beyond { bands, .. }) => Some(Value::Number(f64::from(bands))),
-                None => None,
-            },
+            Metric::PoolBand => point.and_then(|point| point.position).map(band),
             Metric::PoolSetPoint => decision.map(|decision| seconds(decision.set_point)),
             Metric::PoolSetPointCeiling => choice.map(|choice| seconds(choice.ceiling)),
             Metric::PoolKnee => choice.and_then(|choice| choice.knee).map(seconds),

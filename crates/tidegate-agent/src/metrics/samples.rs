@@ -5,6 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
+use tidegate_control::BandPosition;
 use tidegate_gateway::{FineHistogram, Histogram};
 use tidegate_host::sense::latency::Latencies;
 use tidegate_units::Latency;
@@ -39,6 +40,14 @@ pub(super) fn number(count: usize) -> Value<'static> {
 
 pub(super) fn seconds(latency: Latency) -> Value<'static> {
     Value::Number(latency.as_secs_f64())
+}
+
+/// The band, and the part of it as a fraction; beyond the last how many there are.
+pub(super) fn band(position: BandPosition) -> Value<'static> {
+    Value::Number(match position {
+        BandPosition::In { band, part } => f64::from(band) + part,
+        BandPosition::Beyond { bands, .. } => f64::from(bands),
+    })
 }
 
 pub(super) fn flag(on: bool) -> Value<'static> {

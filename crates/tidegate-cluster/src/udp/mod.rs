@@ -17,7 +17,7 @@ use self::socket::Socket;
 use crate::config::UdpConfig;
 use crate::rejection::Rejection;
 use crate::shared::Shared;
-use crate::wire::{LONGEST_REPORT, Message, NumberedReport};
+use crate::wire::{Message, NumberedReport, length as length_of};
 
 /// A socket that cannot be opened is tried again after so long.
 const REOPEN: Duration = Duration::from_secs(1);
@@ -170,7 +170,7 @@ impl Udp {
         let mut left = LONGEST - length(&message) - kept;
         let mut taken = 0;
         for report in &reports {
-            let needs = LONGEST_REPORT - 255 + report.resource.as_str().len();
+            let needs = length_of(report);
             if needs > left {
                 break;
             }

@@ -53,6 +53,7 @@ pub fn report(completed: u64) -> HostReport {
         active_shares: 100.0,
         reserved: Iops::ZERO,
         set_point: None,
+        point: None,
     }
 }
 

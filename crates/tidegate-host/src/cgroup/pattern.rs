@@ -58,6 +58,15 @@ impl fmt::Display for CgroupPattern {
 }
 
 impl CgroupPattern {
+    /// Whether a cgroup of this path, as [`CgroupReader`](crate::sense::CgroupReader) names it, is meant.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        let mut names = path.split('/');
+        let fits =
+            self.names.iter().all(|pattern| names.next().is_some_and(|name| looks_like(pattern, name)));
+        fits && names.next().is_none()
+    }
+
     /// Adds the cgroups below a root that are meant, as far as there is room.
     pub(super) fn expand(&self, root: &Path, found: &mut BTreeSet<String>) -> Result<(), ReadError> {
         let mut paths = vec![String::new()];

@@ -6,7 +6,7 @@
 
 use slab::Slab;
 use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
-use tidegate_units::{ConsumerName, HostName, Latency};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency};
 
 use super::{Event, HostState, instant};
 use crate::queue::Queue;
@@ -108,6 +108,16 @@ impl Cluster {
         place
     }
 
+    /// What a member is going to tell, once it has decided.
+    pub(super) fn prepare(&mut self, place: u32, report: HostReport) {
+        self.members[place as usize].own = Some(report);
+    }
+
+    /// The report of a member that it has prepared.
+    pub(super) fn prepared(&self, place: u32) -> Option<HostReport> {
+        self.members[place as usize].own.clone()
+    }
+
     /// A member tells the others what it measured. How many messages that takes.
     pub(super) fn publish(
         &mut self,
@@ -120,6 +130,10 @@ impl Cluster {
         member.own = Some(report.clone());
         // A liar believes itself, and misleads the others.
         report.total_latency = report.total_latency.scale(member.factor);
+        if let Some(wish) = report.point.as_mut().and_then(|point| point.wish.as_mut()) {
+            // Whose response times are said to be so many times as long asks for that much less.
+            wish.operating_point = Iops::new(wish.operating_point.per_second() / member.factor);
+        }
         let board = &mut self.boards[member.array as usize];
         board.concluded = None;
         if self.ideal {
@@ -201,7 +215,8 @@ impl Cluster {
         board.view.age(now);
         // Its own report hangs on the board too, and counts once: under its own name a peer's does not count.
         let signal = combine(&member.name, own, &board.view.heard, interval);
-        if signal.hosts >= SAME_FOR_ALL && member.factor.total_cmp(&1.0).is_eq() {
+        // What others ask for is not the same for all: each has the others'.
+        if signal.points.is_empty() && signal.hosts >= SAME_FOR_ALL && member.factor.total_cmp(&1.0).is_eq() {
             board.concluded = Some((now, interval, signal.clone()));
         }
         Some(signal)

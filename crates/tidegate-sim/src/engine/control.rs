@@ -1,7 +1,8 @@
 //! A control interval: observe, tell the others, decide, carry out.
 
 use tidegate_control::{
-    Commands, ConsumerObservation, Decision, Observation, Operations, Outstanding as MeanOutstanding,
+    Commands, ConsumerObservation, ControlLoop, Decision, LawKind, Observation, Operations,
+    Outstanding as MeanOutstanding,
 };
 use tidegate_sched::CostModel;
 use tidegate_units::{Bytes, Latency};
@@ -13,6 +14,11 @@ use crate::recorder::Recorder;
 #[derive(Default)]
 pub(super) struct Scratch {
     observations: Vec<(u32, Observation)>,
+}
+
+/// Whether what others steer by is what a host decided, rather than what it measured.
+fn tells_decisions(control: &ControlLoop) -> bool {
+    control.config().law.kind() == LawKind::SelfTuning
 }
 
 impl Simulation<'_> {
@@ -94,7 +100,10 @@ impl Simulation<'_> {
         let report = law.control.report(observation);
         law.local = (report.completed > 0)
             .then(|| Latency::from_nanos(report.total_latency.as_nanos() / report.completed));
-        if let Some(member) = law.member {
+        let Some(member) = law.member else { return };
+        if tells_decisions(&law.control) {
+            self.cluster.prepare(member, report);
+        } else {
             let messages = self.cluster.publish(member, report, self.now, &mut self.queue);
             self.work.messages += messages;
         }
@@ -108,6 +117,12 @@ impl Simulation<'_> {
             law.together = observation.cluster.as_ref().and_then(|cluster| cluster.mean);
         }
         let (commands, decision) = law.control.step(now, observation);
+        if let Some(member) = law.member.filter(|_| tells_decisions(&law.control))
+            && let Some(report) = self.cluster.prepared(member)
+        {
+            let report = law.control.decided(report);
+            self.work.messages += self.cluster.publish(member, report, self.now, &mut self.queue);
+        }
         law.beta = decision.beta.or(law.beta);
         law.estimate = decision.estimate;
         if let Some(reserved) = &decision.reserved {

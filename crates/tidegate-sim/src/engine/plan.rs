@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate_control::{BandsError, LoopConfig, LoopConfigError};
+use tidegate_control::{BandsError, LawKind, LoopConfig, LoopConfigError};
 use tidegate_device::{Device, DeviceConfig, MAX_IN_FLIGHT};
 use tidegate_units::{Bytes, ConsumerName, Instant, Window};
 
@@ -187,8 +187,8 @@ impl Plan {
                 array,
                 vm: own,
                 depth: Window::new(f64::from(spec.depth)),
-                // Contracts and bands are each host's own.
-                cluster: law.as_ref().is_some_and(|law| law.law.first_rate().is_none())
+                // Contracts are each host's own.
+                cluster: law.as_ref().is_some_and(|law| law.law.kind() != LawKind::Integral)
                     && spec.signal == SignalSource::Cluster,
                 law,
             });
@@ -327,11 +327,13 @@ fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Bands name virtual machines of the host that may be held, all of them under one law.
+/// Bands name virtual machines that may be held, under one law: of the host, or of any where hosts decide together.
 fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
     let Some(bands) = host.law.as_ref().and_then(|law| law.bands.as_ref()) else { return Ok(()) };
     let here = |name: &ConsumerName| {
-        scenario.vms.iter().any(|vm| vm.host == host.name && vm.name == *name && !vm.protected)
+        let together = host.signal == SignalSource::Cluster;
+        let mut those = scenario.vms.iter().filter(|vm| together || vm.host == host.name);
+        those.any(|vm| vm.name == *name && !vm.protected)
     };
     match bands.name_only(here) {
         Err(BandsError::Unknown { band, workload }) => Err(ScenarioError::Unknown {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tidegate_config::{Given, Report, Section, law};
-use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, SignalStatistic};
+use tidegate_control::{Law, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
 use tidegate_host::cgroup::CgroupPattern;
-use tidegate_units::{Iops, Latency, ResourceName};
+use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 
 /// The keys that only such a resource has.
-pub(in super::super) const RESOURCE_KEYS: &[&str] = &["cgroups"];
+pub(in super::super) const RESOURCE_KEYS: &[&str] = &["cgroups", "goals", "self_tuning", "bands"];
 
 /// What tells who may be held where these are initiators.
 const OF_INITIATORS: [&str; 3] = ["writers", "members", "exempt"];
@@ -24,12 +24,14 @@ pub struct CgroupConfig {
     pub cgroups: Vec<CgroupPattern>,
     /// What each of them may always do.
     pub floor: Iops,
+    /// The response time that some of them are to have, of the self-tuning law.
+    pub goals: Vec<(CgroupPattern, Latency)>,
 }
 
 impl CgroupConfig {
-    /// Whether what others do to the device is a part of what the law steers by.
-    pub(super) fn hears_others(&self) -> bool {
-        self.law.signal == SignalChoice::Reads
+    /// The response time that a cgroup is to have: the shortest that is said of it. `None`: the target.
+    pub(super) fn goal(&self, cgroup: &ConsumerName) -> Option<Latency> {
+        self.goals.iter().filter(|(pattern, _)| pattern.matches(cgroup.as_str())).map(|(_, goal)| *goal).min()
     }
 }
 
@@ -64,16 +66,43 @@ pub(in super::super) fn read(
             None
         }
     };
-    let mut defaults = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
-    defaults.interval = interval;
-    defaults.signal = SignalChoice::Reads;
-    let law = law::read_one_of(section, &[defaults], report)?;
+    let goals = goals(section, report);
+    let mut by_reads = LoopConfig::new(resource?, Latency::ZERO, Law::Pid(pid));
+    by_reads.interval = interval;
+    by_reads.signal = SignalChoice::Reads;
+    let self_tuning = Law::SelfTuning(SelfTuningConfig::default());
+    let by_goals = LoopConfig::new(by_reads.resource.clone(), Latency::ZERO, self_tuning);
+    let law = law::read_one_of(section, &[by_reads, by_goals], report)?;
     if law.statistic != SignalStatistic::Mean {
         let place = section.value("statistic").map_or_else(|| section.span().clone(), toml::Spanned::span);
         report.error(&place, "`statistic` can only be `mean` with the throttle `cgroup`");
         return None;
     }
-    let Law::Pid(PidConfig { floor, .. }) = law.law else { return None };
+    let floor = match law.law {
+        Law::Pid(PidConfig { floor, .. }) | Law::SelfTuning(SelfTuningConfig { floor, .. }) => floor,
+        Law::Window(_) | Law::Integral(_) => return None,
+    };
     let cgroups: Vec<_> = cgroups?.into_iter().map(|given| given.value).collect();
-    Some(CgroupConfig { law, device: device?.value.to_owned(), cgroups, floor })
+    let meant = |name: &ConsumerName| cgroups.iter().any(|pattern| pattern.matches(name.as_str()));
+    law::check_bands(section, &law, "a cgroup that `cgroups` means", meant, report);
+    if !matches!(law.law, Law::SelfTuning(_))
+        && let Some(span) = section.key_span("goals")
+    {
+        report.warning(&span, "`goals` has no effect", "the law is `pid`, which keeps one target for all");
+    }
+    Some(CgroupConfig { law, device: device?.value.to_owned(), cgroups, floor, goals: goals? })
+}
+
+/// The table `goals`: response times, by the cgroups that they are of.
+fn goals(section: &Section<'_>, report: &mut Report<'_>) -> Option<Vec<(CgroupPattern, Latency)>> {
+    let given = section.named_texts::<Latency>("goals", report)?.into_iter().map(|(name, goal)| {
+        let pattern = name.value.parse::<CgroupPattern>();
+        let pattern = pattern.map_err(|error| report.error(&name.span, error.to_string())).ok()?;
+        if goal.value == Latency::ZERO {
+            report.error(&goal.span, "a goal must be more than nothing");
+            return None;
+        }
+        Some((pattern, goal.value))
+    });
+    given.collect::<Vec<_>>().into_iter().collect()
 }

@@ -37,6 +37,7 @@ pub(super) struct CgroupResource {
     consumers: BTreeMap<ConsumerName, Consumer>,
     others: Consumer,
     all_others: ConsumerName,
+    ahead: Ahead,
     /// Since when requests are in flight without one having completed.
     waits_since: Option<Instant>,
     /// When everything could be read last.
@@ -65,6 +66,28 @@ struct Consumer {
     rate: Option<Iops>,
 }
 
+/// Requests that cgroups were counted for before the device has completed them: a cgroup's are counted when they go to the device.
+/// Whoever takes one count from the other without regard to that finds others at work who are not there.
+#[derive(Debug, Default)]
+struct Ahead {
+    reads: Lead,
+    writes: Lead,
+}
+
+/// Of one direction.
+#[derive(Debug, Default)]
+struct Lead(u64);
+
+impl Lead {
+    /// How many of the requests that the device completed are nobody's whose cgroup is meant, after these have sent it so many.
+    fn of_others(&mut self, completed: u64, sent: u64, in_flight: u64) -> u64 {
+        let theirs = self.0.saturating_add(sent);
+        // What is neither completed nor in flight was merged into something that is.
+        self.0 = theirs.saturating_sub(completed).min(in_flight);
+        completed.saturating_sub(theirs)
+    }
+}
+
 impl CgroupResource {
     pub(super) fn new(root: &Root, config: CgroupConfig) -> Result<Self, CgroupSetUpError> {
         Ok(Self {
@@ -75,6 +98,7 @@ impl CgroupResource {
             consumers: BTreeMap::new(),
             others: Consumer::default(),
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
+            ahead: Ahead::default(),
             waits_since: None,
             seen: Instant::ZERO,
             since_decision: Duration::ZERO,
@@ -158,8 +182,8 @@ impl CgroupResource {
         }
         // The device may merge and split what cgroups do: what is left is about what others did.
         let others = IoCounters {
-            reads: device.reads.ios.saturating_sub(all.reads),
-            writes: device.writes.ios.saturating_sub(all.writes),
+            reads: self.ahead.reads.of_others(device.reads.ios, all.reads, device.in_flight),
+            writes: self.ahead.writes.of_others(device.writes.ios, all.writes, device.in_flight),
             read: Bytes::new(device.reads.bytes().get().saturating_sub(all.read.get())),
             written: Bytes::new(device.writes.bytes().get().saturating_sub(all.written.get())),
         };
@@ -174,17 +198,17 @@ impl CgroupResource {
         let waited = self.waits_since.map(|since| now.latency_since(since));
         let nobodys = self.consumers.values().all(|consumer| consumer.undated == IoCounters::default());
         let mut consumers = Vec::with_capacity(self.consumers.len() + 1);
-        if self.config.hears_others() {
-            let mut others = self.others.observation(self.all_others.clone(), true, since, waited);
-            // Whose they are is not known, and that they wait is.
-            if waited.is_some() && nobodys {
-                others.reads.in_flight = others.reads.in_flight.max(1);
-                others.reads.oldest_in_flight = waited;
-            }
-            consumers.push(others);
+        let mut others = self.others.observation(self.all_others.clone(), true, since, waited);
+        // Whose they are is not known, and that they wait is.
+        if waited.is_some() && nobodys {
+            others.reads.in_flight = others.reads.in_flight.max(1);
+            others.reads.oldest_in_flight = waited;
         }
+        consumers.push(others);
         for (name, consumer) in &mut self.consumers {
-            consumers.push(consumer.observation(name.clone(), false, since, waited));
+            let goal = self.config.goal(name);
+            let observed = consumer.observation(name.clone(), false, since, waited);
+            consumers.push(ConsumerObservation { goal, ..observed });
         }
         Observation::new(self.config.law.resource.clone(), now, consumers)
     }
@@ -362,6 +386,28 @@ sys/fs/cgroup/batch/one/io.stat
 
     const TOLD: &str =
         "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['batch/*']\n";
+
+    #[test]
+    fn what_is_on_its_way_is_not_somebody_elses() {
+        let mut lead = Lead::default();
+        // Sent 40, of which 30 are in flight; then these complete while as many more are sent.
+        assert_eq!(lead.of_others(10, 40, 30), 0);
+        assert_eq!(lead.of_others(40, 10, 0), 0);
+        assert_eq!(lead.of_others(7, 5, 0), 2);
+        // Two were merged into one: what never completes by itself excuses nobody for ever.
+        assert_eq!(lead.of_others(5, 10, 0), 0);
+        assert_eq!(lead.of_others(5, 0, 0), 5);
+    }
+
+    #[test]
+    fn the_shortest_goal_that_is_said_of_a_cgroup_is_its() {
+        let text =
+            format!("{TOLD}law = 'self-tuning'\ngoals = {{ 'batch/*' = '30ms', 'batch/one' = '20ms' }}\n");
+        let config = AgentConfig::parse("agent.toml", &text).unwrap();
+        let goal = |name| config.cgroups[0].goal(&ConsumerName::new(name).unwrap());
+        let found = ["batch/one", "batch/two", "batch", "batch/two/three"].map(goal);
+        assert_eq!(found, [Some(Latency::from_millis(20)), Some(Latency::from_millis(30)), None, None]);
+    }
 
     #[test]
     fn a_look_that_failed_is_done_again_at_the_next_step() {

@@ -1,0 +1,271 @@
+//! What hosts with the self-tuning law tell each other, and how much of it is believed (Triage §3: every client runs a regulator, and all use
+//! the lowest operating point that any of them asks for).
+//!
+//! The lowest wins, so that a single host which is wrong, or lies, could hold everybody to nothing. Against that:
+//!
+//! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as much as what all others did, and
+//!   all together have done no more than the operating point was.
+//! - **Nobody alone takes the operating point below a quarter of what was done while the others were content.** Whether they are is asked of
+//!   each one's own measurements, at the goal of who asks for the lowest: a host that asks for the operating point u to meet its goal of y
+//!   would ask for about u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput. As long as all
+//!   the others would be content with more than is done, what is done supports them, and it stays remembered: otherwise each step down would be
+//!   where the next one begins. As soon as one of them is not, it is two who say so, and they are believed.
+//! - A goal counts at least as the shortest one that the receiver knows itself: its own consumers', and the resource's target.
+//!
+//! A quarter, as of response times ([`combine`](crate::combine)): placement made PARDA's hosts differ by 1.16 (§4.1), and hosts whose data are
+//! much slower than everybody's would hold all others for a goal that they cannot meet.
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency, Shares};
+
+/// How far below what the others support a single host may take all.
+const BELIEVED: f64 = 4.0;
+
+/// A host tells of at most so many consumers by their names. Beyond that their parts of the bands seem unused to the others.
+pub const MOST_CLAIMS: usize = 16;
+
+/// What one host's self-tuning law tells the others about a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointReport {
+    /// What its consumers that may be held did per second.
+    pub done: Iops,
+    /// The lowest operating point that one of its consumers asks for who may.
+    pub wish: Option<PointWish>,
+    /// Whether somebody who may by the bands, or is protected, does anything there: otherwise everybody there may, and counts only where no
+    /// host has such a one.
+    pub has_say: bool,
+    /// Whether somebody there who may has enough requests for a decision.
+    pub enough: bool,
+    /// Whether somebody who may be held does anything there.
+    pub active: bool,
+    /// Its consumers that have a part of the bands, at most [`MOST_CLAIMS`].
+    pub claims: Vec<PointClaim>,
+    /// All its others that may be held, together.
+    pub rest: Option<PointRest>,
+}
+
+/// What a host's consumer asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointWish {
+    /// How much all may do together.
+    pub operating_point: Iops,
+    /// So that it keeps this response time.
+    pub goal: Latency,
+}
+
+/// A consumer with a part of the bands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointClaim {
+    /// Who.
+    pub name: ConsumerName,
+    /// Its part beyond the last band, relative to the others.
+    pub shares: Shares,
+    /// It would not use more. `None`: it uses whatever it gets.
+    pub most: Option<Iops>,
+}
+
+/// Consumers without a part of the bands, together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointRest {
+    /// The sum of their shares.
+    pub shares: f64,
+    /// They would not use more. `None`: one of them uses whatever it gets.
+    pub most: Option<Iops>,
+}
+
+/// What a host that was heard in time says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerPoint {
+    /// Which host.
+    pub host: HostName,
+    /// What it says.
+    pub point: PointReport,
+}
+
+/// A wish among others'.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) wish: PointWish,
+    /// What its host did.
+    pub(crate) done: f64,
+}
+
+/// What all come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Agreed {
+    pub(crate) point: Iops,
+    /// Whose wish is the lowest, by its place.
+    pub(crate) lowest: usize,
+    /// It was not followed all the way.
+    pub(crate) doubted: bool,
+}
+
+/// What the hosts' wishes come to, and what is remembered for it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Agreement {
+    /// What was done while all but the lowest were content. `None`: nobody else was there.
+    supported: Option<f64>,
+}
+
+impl Agreement {
+    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until now, beyond which nobody can have
+    /// done anything, whatever he says. `shortest`: the shortest goal that this host knows of.
+    /// `None` without a wish. The same in whatever order the wishes are, unless two are the lowest.
+    pub(crate) fn of(&mut self, wishes: &[Wish], in_force: Iops, shortest: Latency) -> Option<Agreed> {
+        let at = |place: usize| wishes[place].wish.operating_point.per_second();
+        let lowest = (0..wishes.len()).min_by(|left, right| at(*left).total_cmp(&at(*right)))?;
+        let goal = wishes[lowest].wish.goal.max(shortest).as_secs_f64();
+        let others = wishes.iter().enumerate().filter(|(place, _)| *place != lowest).map(|(_, other)| other);
+        let at_goal = |other: &Wish| {
+            let longer = (other.wish.goal.as_secs_f64() / goal).max(1.0);
+            other.wish.operating_point.per_second() / longer
+        };
+        let Some(support) = others.clone().map(at_goal).min_by(f64::total_cmp) else {
+            self.supported = None;
+            return Some(Agreed { point: Iops::new(at(lowest)), lowest, doubted: false });
+        };
+        let by_others: f64 = others.map(|other| other.done).sum();
+        let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force.per_second());
+        let supported = if support >= done { self.supported.unwrap_or(0.0).max(done) } else { support };
+        self.supported = Some(supported);
+        // What the others want for themselves is more than what they can be asked to bear.
+        let least = (supported / BELIEVED).min(support);
+        Some(Agreed { point: Iops::new(at(lowest).max(least)), lowest, doubted: at(lowest) < least })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GOAL: Latency = Latency::from_millis(20);
+
+    fn wish(operating_point: f64, goal_ms: u64, done: f64) -> Wish {
+        let goal = Latency::from_millis(goal_ms);
+        Wish { wish: PointWish { operating_point: Iops::new(operating_point), goal }, done }
+    }
+
+    fn agreed(agreement: &mut Agreement, wishes: &[Wish]) -> (f64, usize, bool) {
+        let Agreed { point, lowest, doubted } = agreement.of(wishes, Iops::new(f64::MAX), GOAL).unwrap();
+        (point.per_second(), lowest, doubted)
+    }
+
+    #[test]
+    fn the_lowest_wins() {
+        let mut agreement = Agreement::default();
+        assert_eq!(agreement.of(&[], Iops::new(f64::MAX), GOAL), None);
+        assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
+        let wishes = [wish(500.0, 20, 100.0), wish(300.0, 20, 200.0), wish(400.0, 20, 100.0)];
+        assert_eq!(agreed(&mut agreement, &wishes), (300.0, 1, false));
+    }
+
+    #[test]
+    fn who_asks_for_next_to_nothing_holds_nobody_below_a_quarter_however_long_it_asks() {
+        let mut agreement = Agreement::default();
+        let mut done = 400.0;
+        for _ in 0..1_000 {
+            // The honest one would have response times of its goal at 400: proportional, down to a third of that.
+            let takes = (20.0 * done / 400.0_f64).max(20.0 / 3.0);
+            let honest = wish(done * 20.0 / takes, 20, done / 2.0);
+            let (point, lowest, doubted) = agreed(&mut agreement, &[honest, wish(1e-3, 20, done / 2.0)]);
+            assert!((lowest, doubted) == (1, true));
+            done = point;
+        }
+        assert!((done - 100.0).abs() < 1e-9, "{done}");
+    }
+
+    #[test]
+    fn who_has_a_shorter_goal_is_believed_as_the_others_measurements_say() {
+        // All measure 40 ms at 400 IO/s: for 4 ms it takes 40.
+        let strict = wish(40.0, 4, 100.0);
+        let others = [wish(400.0, 40, 150.0), wish(400.0, 40, 150.0)];
+        let wishes = [strict, others[0], others[1]];
+        let knows = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(4)).unwrap();
+        assert_eq!((knows.point, knows.doubted), (Iops::new(40.0), false));
+        // Who knows of no goal below 40 ms believes a quarter.
+        let knows_not = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(40)).unwrap();
+        assert_eq!((knows_not.point, knows_not.doubted), (Iops::new(100.0), true));
+    }
+
+    #[test]
+    fn two_who_agree_that_the_storage_has_become_slow_are_believed() {
+        let mut agreement = Agreement::default();
+        let content = [wish(900.0, 20, 400.0), wish(900.0, 20, 400.0)];
+        assert_eq!(agreed(&mut agreement, &content).0, 900.0);
+        let slow = [wish(30.0, 20, 400.0), wish(40.0, 20, 400.0)];
+        assert_eq!(agreed(&mut agreement, &slow), (30.0, 0, false));
+    }
+
+    #[test]
+    fn what_a_liar_says_that_it_did_supports_nothing() {
+        let mut agreement = Agreement::default();
+        let (point, ..) = agreed(&mut agreement, &[wish(1.0, 20, 1e12), wish(500.0, 20, 100.0)]);
+        assert_eq!(point, 50.0);
+    }
+
+    prop_compose! {
+        fn any_wish()(point in prop_oneof![Just(0.0), 1e-6..1e9_f64], goal in 0..1_000_u64, done in prop_oneof![Just(0.0), 0.0..1e9_f64]) -> Wish {
+            wish(point, goal, done)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_operating_point_is_between_the_lowest_wish_and_the_next(
+            steps in prop::collection::vec(prop::collection::vec(any_wish(), 1..6), 1..20),
+        ) {
+            let mut agreement = Agreement::default();
+            for wishes in steps {
+                let Agreed { point, lowest, doubted } = agreement.of(&wishes, Iops::new(1e6), GOAL).unwrap();
+                let mut sorted: Vec<f64> = wishes.iter().map(|wish| wish.wish.operating_point.per_second()).collect();
+                sorted.sort_by(f64::total_cmp);
+                let next = sorted.get(1).copied().unwrap_or(sorted[0]);
+                let point = point.per_second();
+                prop_assert!(sorted[0] <= point && point <= next, "{point} of {sorted:?}");
+                prop_assert_eq!(doubted, point > sorted[0]);
+                prop_assert!((wishes[lowest].wish.operating_point.per_second() - sorted[0]).abs() <= 0.0);
+            }
+        }
+
+        #[test]
+        fn the_order_of_hosts_does_not_matter(wishes in prop::collection::vec(any_wish(), 1..6), by in 0..6_usize) {
+            let points: Vec<f64> = wishes.iter().map(|wish| wish.wish.operating_point.per_second()).collect();
+            prop_assume!(points.iter().enumerate().all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
+            let mut turned = wishes.clone();
+            turned.rotate_left(by % wishes.len());
+            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, Iops::new(1e6), GOAL).unwrap());
+            let close = (one.point.per_second() - other.point.per_second()).abs() <= 1e-9 * one.point.per_second();
+            prop_assert!(close && one.doubted == other.doubted);
+            prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
+        }
+
+        /// Whatever one host says, the others, who are content with what is done, are left a quarter of it.
+        #[test]
+        fn no_single_host_holds_content_ones_below_a_quarter(
+            lies in prop::collection::vec(any_wish(), 1..50), honest in prop::collection::vec((1.0..5.0_f64, 1.0..1_000.0_f64), 1..5),
+        ) {
+            let mut agreement = Agreement::default();
+            let all: f64 = honest.iter().map(|(_, done)| done).sum();
+            let (mut part, mut in_force) = (1.0, Iops::new(all));
+            for lie in lies {
+                let now = all * part;
+                // They are content: each asks for more than all do, the liar's claim included as far as it counts.
+                let mut wishes: Vec<Wish> =
+                    honest.iter().map(|(more, done)| wish(2.0 * now * more, 20, done * part)).collect();
+                wishes.push(Wish { wish: PointWish { goal: lie.wish.goal.max(GOAL), ..lie.wish }, ..lie });
+                let Agreed { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
+                in_force = point;
+                let (least, goal) = (all / BELIEVED, lie.wish.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
+                prop_assert!(point.per_second() >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);
+                part = (point.per_second() / all).min(1.0);
+            }
+        }
+    }
+}
