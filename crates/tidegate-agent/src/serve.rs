@@ -1,18 +1,20 @@
 //! The running service: one thread owns the gateway and does one thing at a time, whatever asks for it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
 use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Peers, StartError};
-use tidegate_units::ResourceName;
+use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, Model, ModelOf};
+use crate::admission::{self, Change, ContractsStatus, MeasuredSet, Standing};
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
@@ -41,6 +43,8 @@ pub(crate) enum Event {
     ModelOf(ModelOf),
     /// The cluster's policies have changed.
     Policies(Policies),
+    /// It is known whether a set of contracts can be kept.
+    Judged(MeasuredSet),
 }
 
 impl From<Signal> for Event {
@@ -55,6 +59,12 @@ impl From<Signal> for Event {
 impl From<ModelOf> for Event {
     fn from(asked: ModelOf) -> Self {
         Self::ModelOf(asked)
+    }
+}
+
+impl From<MeasuredSet> for Event {
+    fn from(judged: MeasuredSet) -> Self {
+        Self::Judged(judged)
     }
 }
 
@@ -108,7 +118,10 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     if let Some(watch) = cluster.as_ref().and_then(|cluster| cluster.policy()) {
         follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
     }
-    let gateway = Gateway::start_among(config.gateway.clone(), |pool| {
+    let now = time_of_day();
+    let contracts = Contracts::new(config.contracts.iter().map(|of| Standing::new(of.clone(), now)));
+    let first = in_force(&config, &Policies::default(), &contracts);
+    let gateway = Gateway::start_among(first, |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
         peers(plan, cluster, pool)
     })?;
@@ -117,7 +130,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         .metrics
         .map(|address| {
             let more = api::routes(sender.clone());
-            MetricsServer::start(address, sender, more)
+            MetricsServer::start(address, sender.clone(), more)
         })
         .transpose()?;
     if let Some(metrics) = &metrics {
@@ -126,7 +139,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("ready, listening on {}", addresses.join(", "));
     let journal = Journal::default();
-    Service {
+    let mut service = Service {
         path: path.to_owned(),
         config,
         gateway,
@@ -134,8 +147,75 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         policies: Policies::default(),
         journal,
         reloads: ReloadCounts::default(),
+        contracts,
+        pending: None,
+        events: sender,
+    };
+    service.contracts.begun_with();
+    service.measure();
+    service.run(&events)
+}
+
+/// The wall clock, which is read here and nowhere else: what was agreed on is about times of day.
+fn time_of_day() -> TimeOfDay {
+    let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
+    };
+    TimeOfDay::of_unix(seconds)
+}
+
+/// What pools promise.
+struct Contracts {
+    standings: Vec<Standing>,
+    /// Whoever measures them ends when this is gone.
+    held: Arc<()>,
+}
+
+/// A configuration that waits for an answer about its contracts.
+struct Pending {
+    config: Config,
+    contracts: Contracts,
+}
+
+impl Contracts {
+    fn new(standings: impl Iterator<Item = Standing>) -> Self {
+        Self { standings: standings.collect(), held: Arc::new(()) }
     }
-    .run(&events)
+
+    /// Takes an answer about one of them; what is to be said of it, where it is a refusal.
+    fn judged(
+        &mut self,
+        MeasuredSet { pool, set, verdict, .. }: MeasuredSet,
+    ) -> Option<(ResourceName, bool, String)> {
+        let standing = self.standings.iter_mut().find(|standing| *standing.pool() == pool)?;
+        let said = standing.judged(set, verdict)?;
+        Some((pool, standing.is_in_force(set), said))
+    }
+
+    fn new_ones(&self) -> impl Iterator<Item = &Standing> {
+        self.standings.iter().filter(|standing| standing.is_new)
+    }
+
+    /// What refuses a configuration that brings them.
+    fn refusal(&self) -> Option<String> {
+        self.new_ones().find_map(Standing::refusal)
+    }
+
+    /// Whether it is not known yet whether a configuration that brings them is refused.
+    fn is_unknown(&self) -> bool {
+        self.new_ones().any(|standing| !standing.unknown().is_empty())
+    }
+
+    /// They are in force. What is known of them to be refused is said.
+    fn begun_with(&mut self) {
+        for standing in &mut self.standings {
+            standing.is_new = false;
+            if let Some(refusal) = standing.refusal() {
+                tracing::error!("{refusal}");
+            }
+        }
+    }
 }
 
 fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
@@ -170,6 +250,10 @@ struct Service {
     policies: Policies,
     journal: Journal,
     reloads: ReloadCounts,
+    contracts: Contracts,
+    /// Read, and not in force yet.
+    pending: Option<Pending>,
+    events: SyncSender<Event>,
 }
 
 impl Service {
@@ -184,12 +268,14 @@ impl Service {
                     let _ = answer.send(Model::of(&self.config.gateway, &pool));
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
+                Ok(Event::Judged(judged)) => self.judged(judged),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.look()?;
+                    self.keep_time();
                     next_tick = Instant::now() + TICK;
                 }
-                // The thread that receives signals keeps a sender for as long as the process lives.
+                // It has a sender itself, for those who measure.
                 Err(RecvTimeoutError::Disconnected) => return self.drain(),
             }
         }
@@ -210,15 +296,76 @@ impl Service {
             decisions: self.journal.counts(),
             reloads: self.reloads,
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
+            contracts: self.contracts_status(),
         };
         // Nobody waits any more when the client has gone away.
         let _ = scrape.send(exposition.to_text());
         Ok(())
     }
 
+    fn contracts_status(&self) -> BTreeMap<ResourceName, ContractsStatus> {
+        let now = time_of_day();
+        let of = |standing: &Standing| (standing.pool().clone(), standing.status(now));
+        self.contracts.standings.iter().map(of).collect()
+    }
+
+    /// Puts into force what holds from this time of day on.
+    fn keep_time(&mut self) {
+        let now = time_of_day();
+        let changes = self.contracts.standings.iter_mut().filter_map(|standing| standing.step(now));
+        let changes: Vec<_> = changes.collect();
+        for change in &changes {
+            match change {
+                Change::Begun(said) => tracing::info!("{said}"),
+                Change::Refused(said) => tracing::error!("{said}"),
+            }
+        }
+        if changes.iter().any(|change| matches!(change, Change::Begun(_))) {
+            self.enforce();
+        }
+    }
+
+    /// Has the gateway do what is in force.
+    fn enforce(&mut self) {
+        // Contracts of the same exports, which a gateway takes at any time.
+        if let Err(why) = self.gateway.apply(in_force(&self.config, &self.policies, &self.contracts)) {
+            tracing::error!("the contracts are not put into force, what was goes on: {why}");
+        }
+    }
+
+    /// An answer about a set of contracts, of those that hold or of those of a configuration that waits for it.
+    fn judged(&mut self, judged: MeasuredSet) {
+        let is_of = |contracts: &Contracts| std::ptr::eq(judged.of.as_ptr(), Arc::as_ptr(&contracts.held));
+        if is_of(&self.contracts) {
+            match self.contracts.judged(judged) {
+                Some((pool, true, said)) => tracing::error!(
+                    "pool {pool}: the contracts in force are refused, and kept as well as the storage can, {said}"
+                ),
+                Some((pool, false, said)) => {
+                    tracing::error!("pool {pool}: contracts will be refused when their time comes, {said}");
+                }
+                // With what is expected, which was measured.
+                None => self.enforce(),
+            }
+            self.keep_time();
+        } else if let Some(mut pending) = self.pending.take_if(|pending| is_of(&pending.contracts)) {
+            pending.contracts.judged(judged);
+            let decided = self.decide(pending);
+            self.reloaded(decided);
+        }
+    }
+
     fn reload(&mut self) {
-        match self.try_reload() {
-            Ok(()) => {
+        // Only the newest file counts.
+        self.pending = None;
+        let outcome = self.try_reload();
+        self.reloaded(outcome);
+    }
+
+    fn reloaded(&mut self, outcome: Result<Reloaded, String>) {
+        match outcome {
+            Ok(Reloaded::Waits) => {}
+            Ok(Reloaded::InForce) => {
                 self.reloads.applied += 1;
                 log_warnings(&self.config);
                 log_lines(&Summary::new(&self.config));
@@ -233,7 +380,7 @@ impl Service {
 
     /// Puts the cluster's policies into force. One that does not fit this host's configuration changes nothing here.
     fn adopt(&mut self, policies: Policies) {
-        match self.gateway.apply(in_force(&self.config, &policies)) {
+        match self.gateway.apply(in_force(&self.config, &policies, &self.contracts)) {
             Ok(()) => {
                 self.policies = policies;
                 tracing::info!("the cluster's policies are in force");
@@ -244,7 +391,7 @@ impl Service {
         }
     }
 
-    fn try_reload(&mut self) -> Result<(), String> {
+    fn try_reload(&mut self) -> Result<Reloaded, String> {
         let config = Config::load(&self.path).map_err(|error| error.to_string())?;
         let fixed = [
             ("metrics", config.metrics != self.config.metrics),
@@ -254,9 +401,50 @@ impl Service {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        self.gateway.apply(in_force(&config, &self.policies)).map_err(|error| error.to_string())?;
-        self.config = config;
-        Ok(())
+        let now = time_of_day();
+        let standings = config.contracts.iter().map(|contracts| {
+            let mut old = self.contracts.standings.iter();
+            let same = old.find(|standing| standing.contracts() == contracts);
+            same.cloned().unwrap_or_else(|| Standing::new(contracts.clone(), now))
+        });
+        let pending = Pending { contracts: Contracts::new(standings), config };
+        if pending.contracts.refusal().is_none() && pending.contracts.is_unknown() {
+            measure(&pending.contracts, &self.events).map_err(|error| error.to_string())?;
+            tracing::info!(
+                "contracts have changed: measuring whether they can be kept before they are in force"
+            );
+            self.pending = Some(pending);
+            return Ok(Reloaded::Waits);
+        }
+        let outcome = self.decide(pending)?;
+        // What was being measured of contracts that stay.
+        self.measure();
+        Ok(outcome)
+    }
+
+    /// Puts a configuration into force once all is known of the contracts that it brings, and none of them is refused.
+    fn decide(&mut self, pending: Pending) -> Result<Reloaded, String> {
+        if let Some(refusal) = pending.contracts.refusal() {
+            return Err(refusal);
+        }
+        if pending.contracts.is_unknown() {
+            self.pending = Some(pending);
+            return Ok(Reloaded::Waits);
+        }
+        let Pending { config, mut contracts } = pending;
+        let wanted = in_force(&config, &self.policies, &contracts);
+        self.gateway.apply(wanted).map_err(|error| error.to_string())?;
+        for standing in &mut contracts.standings {
+            standing.is_new = false;
+        }
+        (self.config, self.contracts) = (config, contracts);
+        Ok(Reloaded::InForce)
+    }
+
+    fn measure(&self) {
+        if let Err(error) = measure(&self.contracts, &self.events) {
+            tracing::error!("contracts are not judged, there is no thread for it: {error}");
+        }
     }
 
     fn drain(mut self) -> Result<(), ServeError> {
@@ -271,10 +459,24 @@ impl Service {
     }
 }
 
-/// The configuration of a host under the cluster's policies.
-fn in_force(config: &Config, policies: &Policies) -> GatewayConfig {
+/// What became of a configuration that was read again.
+enum Reloaded {
+    /// It is in force.
+    InForce,
+    /// It waits until it is known whether its contracts can be kept.
+    Waits,
+}
+
+fn measure(contracts: &Contracts, events: &SyncSender<Event>) -> io::Result<()> {
+    admission::begin(&contracts.standings, &contracts.held, events.clone())
+}
+
+/// The configuration of a host under the cluster's policies, with the contracts of this time of day.
+fn in_force(config: &Config, policies: &Policies, contracts: &Contracts) -> GatewayConfig {
     let members = config.cluster.as_ref().map_or(&[][..], ClusterPlan::pools);
-    policy::in_force(&config.gateway, members, policies)
+    let mut gateway = policy::in_force(&config.gateway, members, policies);
+    admission::apply(&contracts.standings, &mut gateway);
+    gateway
 }
 
 /// Tells the service of every change of the policies, for as long as there is one to tell.

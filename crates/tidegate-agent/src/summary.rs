@@ -3,15 +3,16 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_control::{LawKind, LoopConfig};
+use tidegate_control::{Contract, LawKind, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{
     BackendConfig, ContractSnapshot, DataStore, ExportConfig, ExportStore, FineHistogram, GatewaySnapshot,
     PoolConfig, UpstreamConfig,
 };
-use tidegate_sched::{Beyond, Discipline};
-use tidegate_units::{ByteRate, Bytes, Iops, Latency};
+use tidegate_sched::{Beyond, Discipline, Release};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency};
 
+use crate::admission::PoolContracts;
 use crate::config::Config;
 
 /// What will be served, where, and under which law. Serialised: plain numbers in the units that keys name.
@@ -67,6 +68,9 @@ struct Export {
     limit_soft: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     contract: Option<Promise>,
+    /// Of a contract that changes over the day, in its order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    requirements: Vec<Timed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     goal_seconds: Option<f64>,
 }
@@ -81,6 +85,15 @@ struct Promise {
     bucket: u32,
 }
 
+/// A promise, and when it holds, in UTC.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Timed {
+    from: String,
+    until: String,
+    #[serde(flatten)]
+    promise: Promise,
+}
+
 fn seconds<S: serde::Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(latency.as_secs_f64())
 }
@@ -92,12 +105,13 @@ impl Summary {
         Self {
             listen: config.gateway.listen.iter().map(ToString::to_string).collect(),
             metrics: config.metrics.map(|address| format!("http://{address}/metrics")),
-            pools: config.gateway.pools.iter().map(pool).collect(),
+            pools: config.gateway.pools.iter().map(|one| pool(one, &config.contracts)).collect(),
         }
     }
 }
 
-fn pool(pool: &PoolConfig) -> Pool {
+fn pool(pool: &PoolConfig, contracts: &[PoolContracts]) -> Pool {
+    let contracts = contracts.iter().find(|contracts| contracts.pool == pool.name);
     Pool {
         name: pool.name.to_string(),
         backend: backend(&pool.backend),
@@ -107,7 +121,7 @@ fn pool(pool: &PoolConfig) -> Pool {
             Discipline::FinishTags => "yfq",
         },
         law: pool.law.as_ref().map(regulation),
-        exports: pool.exports.iter().map(export).collect(),
+        exports: pool.exports.iter().map(|one| export(one, requirements(contracts, &one.name))).collect(),
     }
 }
 
@@ -153,7 +167,28 @@ fn regulation(law: &LoopConfig) -> Regulation {
     }
 }
 
-fn export(export: &ExportConfig) -> Export {
+/// Of an export whose contract changes over the day.
+fn requirements(contracts: Option<&PoolContracts>, name: &ConsumerName) -> Vec<Timed> {
+    let of_it =
+        contracts.into_iter().flat_map(|contracts| &contracts.exports).filter(|(export, ..)| export == name);
+    let parts = of_it.flat_map(|(.., daily)| daily.parts()).filter(|(period, _)| !period.is_whole());
+    let timed = parts.map(|(period, requirement)| Timed {
+        from: period.from().to_string(),
+        until: period.until().to_string(),
+        promise: promise(
+            &requirement.given.contract,
+            requirement.given.bucket.unwrap_or(Release::USUAL_SIZE),
+        ),
+    });
+    timed.collect()
+}
+
+const fn promise(contract: &Contract, bucket: u32) -> Promise {
+    let (iops, response_time, expected) = (contract.iops(), contract.response_time(), contract.expected());
+    Promise { iops, response_time, expected, bucket }
+}
+
+fn export(export: &ExportConfig, requirements: Vec<Timed>) -> Export {
     let (path, size, upstream) = match &export.store {
         ExportStore::Path(path) => (Some(path.display().to_string()), None, None),
         ExportStore::Size(size) => (None, Some(*size), None),
@@ -172,12 +207,8 @@ fn export(export: &ExportConfig) -> Export {
         limit_iops: iops,
         limit_bytes: bytes_per_s,
         limit_soft: export.limit.is_some_and(|limit| limit.beyond == Beyond::Surplus),
-        contract: export.contract.map(|contract| Promise {
-            iops: contract.iops(),
-            response_time: contract.response_time(),
-            expected: contract.expected(),
-            bucket: export.bucket,
-        }),
+        contract: export.contract.as_ref().map(|contract| promise(contract, export.bucket)),
+        requirements,
         goal_seconds: export.goal.map(Latency::as_secs_f64),
     }
 }
@@ -251,6 +282,12 @@ impl fmt::Display for Export {
         }
         if let Some(Promise { iops, response_time, .. }) = &self.contract {
             write!(f, ", contract {iops} within {response_time}")?;
+        }
+        for (index, Timed { from, until, promise: Promise { iops, response_time, .. } }) in
+            self.requirements.iter().enumerate()
+        {
+            let what = if index == 0 { "contract " } else { "" };
+            write!(f, ", {what}{iops} within {response_time} from {from} until {until}")?;
         }
         if let Some(goal) = self.goal_seconds {
             write!(f, ", goal {}", Latency::from_secs_f64(goal))?;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tidegate_agent::admission::ContractsStatus;
 use tidegate_agent::metrics::{
     AgentExposition, AgentMetric, Exposition, InputCounts, Kind, Metric, ReloadCounts, ResourceStatus, Spec,
 };
@@ -178,6 +179,10 @@ fn exposition(dry_run: bool) -> Exposition {
         decisions: BTreeMap::from([(name, counts)]),
         reloads: ReloadCounts { applied: 1, refused: 2 },
         cluster: Some(cluster()),
+        contracts: BTreeMap::from([(
+            ResourceName::new("vg0").unwrap(),
+            ContractsStatus { admitted: Some(false), overdue: true, begun: 2, refused: 1 },
+        )]),
     }
 }
 

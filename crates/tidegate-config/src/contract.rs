@@ -132,7 +132,10 @@ mod tests {
         assert_eq!(night.given.contract.iops(), Iops::new(10.0));
         let (always, findings) =
             read_list("contract = { iops = '40 IO/s', response_time = '36ms', size = '4KiB' }");
-        assert!(findings.is_empty() && always.is_some_and(|always| always.changes().next().is_none()), "{findings:?}");
+        assert!(
+            findings.is_empty() && always.is_some_and(|always| always.changes().next().is_none()),
+            "{findings:?}"
+        );
     }
 
     #[test]

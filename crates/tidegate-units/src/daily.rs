@@ -241,7 +241,10 @@ impl<T> Daily<T> {
 
     /// The times at which it changes what holds, in no order, and some of them twice. None where it is the same all day.
     pub fn changes(&self) -> impl Iterator<Item = TimeOfDay> {
-        self.0.iter().filter(|(period, _)| !period.is_whole()).flat_map(|(period, _)| [period.from, period.until])
+        self.0
+            .iter()
+            .filter(|(period, _)| !period.is_whole())
+            .flat_map(|(period, _)| [period.from, period.until])
     }
 
     /// Each value, and when it holds, in the order of the day.

@@ -170,3 +170,41 @@ fn the_same_seed_gives_the_same_answer() {
     assert_ne!(print(&["--json", "--seed", "2"]), print(&["--json"]));
     assert!(text(&print(&["--seed", "7", "--seeds", "1"])).contains("; seed 7, 2000 requests each"));
 }
+
+/// Lee's pair by day. By night the second sends more than the disk can do within what is promised to both.
+#[test]
+fn every_set_of_requirements_that_holds_together_is_judged() {
+    let (pair, second) = LEE.split_once("iops = 20").unwrap();
+    let day = format!(
+        "{pair}{second}requirements = [
+            {{ from = \"07:00+01:00\", until = \"18:00\", iops = 20 }},
+            {{ from = \"20:00\", iops = 44 }},
+        ]\n"
+    );
+    let output = admit(&day, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let refused = "tidegate: refused: from 20:00 until 06:00 2 contracts could not be kept, of 2\n";
+    assert_eq!(text(&output.stderr), refused);
+    let said = text(&output.stdout);
+    let parts = [
+        "from 06:00 until 18:00 (UTC): 60 IO/s",
+        "from 18:00 until 20:00 (UTC): 40 IO/s",
+        "from 20:00 until 06:00 (UTC): 84 IO/s",
+    ];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    let document = document(&day, 1);
+    assert_eq!(document["admitted"], false);
+    let periods = document["periods"].as_array().unwrap();
+    let said: Vec<_> = periods
+        .iter()
+        .map(|period| {
+            (
+                period["from"].as_str().unwrap(),
+                period["admitted"].as_bool().unwrap(),
+                period["tenants"].as_array().unwrap().len(),
+            )
+        })
+        .collect();
+    assert_eq!(said, [("06:00", true, 2), ("18:00", true, 1), ("20:00", false, 2)]);
+    assert_eq!(admit(&day.replace("44", "20"), &[]).status.code(), Some(0));
+}

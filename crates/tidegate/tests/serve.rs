@@ -7,6 +7,7 @@ mod service;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use service::{Service, until};
 
@@ -217,6 +218,129 @@ fn contracts_are_kept_counted_and_changed_by_a_reload() {
         assert!(log.contains(said), "{said}: {log}");
     }
     assert!(log.contains(" late; mean "), "{log}");
+}
+
+/// The time of day in so many seconds, in UTC.
+fn in_seconds(seconds: u64) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + seconds;
+    let of_day = since % 86_400;
+    format!("{:02}:{:02}:{:02}", of_day / 3_600, of_day / 60 % 60, of_day % 60)
+}
+
+/// Two disks. What the one is promised a quarter of a minute from now on it can keep, and what the other is it cannot: it does 85 requests
+/// per second. The margins are wide: a change whose verdict comes late comes late, too.
+#[test]
+fn requirements_change_with_the_time_of_day_once_they_are_admitted() {
+    let (before, then) = (in_seconds(86_400 - 3_600), in_seconds(15));
+    let pool = |name: &str, export: &str, iops: u32| {
+        let promise = |from: &str, iops: u32| {
+            format!("{{ from = '{from}', iops = '{iops} IO/s', size = '4KiB', response_time = '60ms' }}")
+        };
+        format!(
+            "[pool.{name}]
+            backend = {{ kind = 'emulated', preset = 'dnes-309170w' }}
+            scheduler = 'yfq'
+            law = 'integral'
+            target = '60ms'
+            [pool.{name}.export.{export}]
+            size = '2GiB'
+            contract = [{}, {}]\n",
+            promise(&before, 20),
+            promise(&then, iops)
+        )
+    };
+    let configured = |kept: u32| {
+        let head = "listen = ['unix:nbd.sock']\nmetrics = '127.0.0.1:0'\n";
+        format!("{head}{}{}", pool("kept", "w1", kept), pool("full", "w2", 200))
+    };
+    let service = Service::start("serve", &configured(25));
+    let promised = |pool: &str, export: &str| {
+        service.metric(&format!(
+            "tidegate_contract_requests_per_second{{pool=\"{pool}\",consumer=\"{export}\"}}"
+        ))
+    };
+    let about =
+        |name: &str, labels: &str| service.metric(&format!("tidegate_pool_contract{name}{{{labels}}}"));
+    assert_eq!([promised("kept", "w1"), promised("full", "w2")], [Some(20.0); 2]);
+    until("the verdicts on what is in force", || {
+        let both = ["pool=\"kept\"", "pool=\"full\""].map(|pool| about("s_admitted", pool));
+        (both == [Some(1.0); 2]).then_some(())
+    });
+    service.await_log("pool full: contracts will be refused when their time comes, from ");
+
+    until("the change", || promised("kept", "w1").filter(|promised| *promised > 24.0));
+    until("the refusal", || {
+        about("_changes_total", "pool=\"full\",result=\"refused\"").filter(|count| *count > 0.0)
+    });
+    assert_eq!(promised("full", "w2"), Some(20.0), "what was admitted stays");
+    let full = ["s_admitted", "s_overdue"].map(|name| about(name, "pool=\"full\""));
+    assert_eq!(full, [Some(1.0), Some(1.0)]);
+    assert_eq!(about("_changes_total", "pool=\"kept\",result=\"begun\""), Some(1.0));
+    assert_eq!(about("s_overdue", "pool=\"kept\""), Some(0.0));
+    let log = service.log();
+    assert!(
+        log.contains(
+            "are refused, w2 20 IO/s within 60.0ms stays in force: together they ask for 200.0 IO/s"
+        ),
+        "{log}"
+    );
+
+    // A reload that changes contracts is asked about like a change of the hour.
+    service.configure(&configured(250));
+    service
+        .await_log("not reloaded, the old configuration goes on: pool kept: the contracts that hold from ");
+    assert_eq!(promised("kept", "w1"), Some(25.0));
+    service.configure(&configured(22));
+    until("the new contract", || promised("kept", "w1").filter(|promised| (*promised - 22.0).abs() < 0.1));
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+}
+
+/// Of files nothing can be measured while they are served. What `tidegate admit` found beforehand is what contracts are held against.
+#[test]
+fn contracts_of_real_storage_are_held_against_what_was_measured_beforehand() {
+    let folder = tempfile::tempdir().unwrap();
+    let (contracts, admitted) = (folder.path().join("c.toml"), folder.path().join("admitted.json"));
+    let asked = "storage = { preset = 'dnes-309170w' }
+        tenant.disk = { iops = 40, size = '4KiB', response_time = '35ms' }";
+    fs::write(&contracts, asked).unwrap();
+    fs::write(
+        &admitted,
+        run(env!("CARGO_BIN_EXE_tidegate"), &["admit", "--json", "-c", contracts.to_str().unwrap()]),
+    )
+    .unwrap();
+    let configured = |iops: u32, size: &str| {
+        format!(
+            "listen = ['unix:nbd.sock']
+            metrics = '127.0.0.1:0'
+            [pool.p]
+            backend = {{ kind = 'file' }}
+            law = 'integral'
+            target = '35ms'
+            admitted = '{}'
+            [pool.p.export.disk]
+            path = 'disk.raw'
+            contract = {{ iops = '{iops} IO/s', size = '{size}', response_time = '35ms' }}\n",
+            admitted.display()
+        )
+    };
+    let service = Service::start("serve", &configured(30, "4KiB"));
+    let promised = || service.metric("tidegate_contract_requests_per_second{pool=\"p\",consumer=\"disk\"}");
+    assert_eq!(service.metric("tidegate_pool_contracts_admitted{pool=\"p\"}"), Some(1.0));
+    service.configure(&configured(40, "4KiB"));
+    until("the new contract", || promised().filter(|promised| *promised > 39.0));
+    for (refusals, (iops, size)) in [(41, "4KiB"), (40, "8KiB")].into_iter().enumerate() {
+        service.configure(&configured(iops, size));
+        until("the refusal", || {
+            service
+                .metric("tidegate_reloads_total{result=\"refused\"}")
+                .filter(|count| *count > refusals as f64)
+        });
+    }
+    service.await_log(
+        "the contracts that hold all day are refused: nothing that was measured beforehand covers them",
+    );
+    assert_eq!(promised(), Some(40.0));
 }
 
 /// One disk, of which the first 20 requests per second are shared and the rest is the business's.

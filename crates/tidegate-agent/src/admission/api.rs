@@ -49,7 +49,7 @@ pub(crate) struct ModelOf {
 
 /// The model of a pool's storage, and what stands before it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Model {
+pub struct Model {
     device: DeviceConfig,
     depth: u32,
     discipline: Discipline,
@@ -75,10 +75,22 @@ impl Model {
         };
         match &pool.backend {
             BackendConfig::Emulated { device, .. } => {
-                Ok(Self { device: device.clone(), depth: pool.depth, discipline: pool.discipline })
+                Ok(Self::new(device.clone(), pool.depth, pool.discipline))
             }
             BackendConfig::File { .. } | BackendConfig::Nbd(_) => Err(NoModel::Real(name.clone())),
         }
+    }
+
+    pub(crate) const fn new(device: DeviceConfig, depth: u32, discipline: Discipline) -> Self {
+        Self { device, depth, discipline }
+    }
+
+    /// Load on it, as it is judged.
+    pub(super) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
+        let mut offer = Offer::new(self.device.clone(), loads);
+        (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
+        offer.quantile = rule.quantile();
+        offer
     }
 }
 
@@ -269,9 +281,7 @@ impl Tenant {
 /// What `tidegate admit --json` prints.
 fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>) -> Result<String, Refused> {
     let rule = AdmissionRule::default();
-    let mut offer = Offer::new(model.device.clone(), loads);
-    (offer.host.depth, offer.host.discipline) = (model.depth, model.discipline);
-    offer.quantile = rule.quantile();
+    let offer = model.offer(loads, &rule);
     let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
     contracts.check(&ability).map_err(Refused::Impossible)?;
     let mut measuring = Measuring(offer);

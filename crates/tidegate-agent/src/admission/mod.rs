@@ -1,10 +1,19 @@
 //! Decisions about contracts, as documents: the same for the command line and over HTTP.
 
 pub(crate) mod api;
+mod beforehand;
+mod measuring;
+mod standing;
 
 use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, TimeOfDay};
+
+pub use api::Model;
+pub use beforehand::Beforehand;
+pub(crate) use measuring::{Judged as MeasuredSet, begin};
+pub use standing::{Basis, ContractsStatus, PoolContracts};
+pub(crate) use standing::{Change, Standing, apply};
 
 /// What was asked, what was found, and how it was measured.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +75,10 @@ impl<'a> Day<'a> {
     /// Of the answers to what is asked for in each part of a day.
     #[must_use]
     pub fn of(answers: &[(Period, Answer<'a>)]) -> Self {
-        let parts = answers.iter().map(|(period, answer)| {
-            Part { from: period.from(), until: period.until(), document: answer.document() }
+        let parts = answers.iter().map(|(period, answer)| Part {
+            from: period.from(),
+            until: period.until(),
+            document: answer.document(),
         });
         let periods: Vec<_> = parts.collect();
         Self { admitted: periods.iter().all(|part| part.document.admitted), periods }

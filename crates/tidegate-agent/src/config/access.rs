@@ -38,6 +38,9 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             PathUse::PrivateKey(file) => {
                 (file, check_private_key(&file.value).map(|()| None).map_err(Problem::from))
             }
+            PathUse::Admitted(file) => {
+                (file, super::read_bounded(&file.value).map(|_| None).map_err(Problem::from))
+            }
         };
         match outcome {
             Ok(Some(volume)) => volumes.push((file, volume)),

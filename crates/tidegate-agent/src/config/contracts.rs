@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use tidegate_config::{Report, Section};
 use tidegate_control::{Law, LoopConfig};
-use tidegate_gateway::ExportConfig;
+use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 
 use super::pool::NamedExport;
+use super::{Context, PathUse};
+use crate::admission::{Basis, Beforehand, Model, PoolContracts};
 
 /// Where in an export things are that only one kind of law knows.
 pub(super) struct Places {
@@ -50,6 +52,94 @@ pub(super) fn check(
     }
 }
 
+/// More sets of requirements in a day than one in a quarter of an hour would be measured for longer than they last.
+const MOST_PERIODS: usize = 96;
+
+/// What a pool promises at which time of day, and by what that is judged; `None` where its law keeps no contracts, or there are none.
+pub(super) fn promised(
+    section: &Section<'_>,
+    pool: &PoolConfig,
+    exports: &[NamedExport],
+    beforehand: Option<Beforehand>,
+    report: &mut Report<'_>,
+) -> Option<PoolContracts> {
+    let promises = exports.iter().filter_map(|export| {
+        let ExportConfig { name, shares, .. } = &export.config;
+        Some((name.clone(), *shares, export.contracts.clone()?))
+    });
+    let promises: Vec<_> = promises.collect();
+    let keeps = pool.law.as_ref().is_some_and(|law| matches!(law.law, Law::Integral(_)));
+    if !keeps || promises.is_empty() {
+        if let Some(place) = section.key_span("admitted") {
+            report.warning(&place, "`admitted` has no effect", "the pool keeps no contracts");
+        }
+        return None;
+    }
+    let parts = promises.iter().flat_map(|(.., daily)| daily.parts());
+    let sizes: Vec<_> = parts.map(|(_, requirement)| requirement.size.is_some()).collect();
+    let (sized, some_sized) = (sizes.iter().all(|said| *said), sizes.contains(&true));
+    let basis = match (beforehand, &pool.backend) {
+        (Some(known), _) if sized => Basis::Beforehand(known),
+        (None, BackendConfig::Emulated { device, .. }) if sized => {
+            Basis::Model(Model::new(device.clone(), pool.depth, pool.discipline))
+        }
+        _ => Basis::Nothing,
+    };
+    let contracts = PoolContracts { pool: pool.name.clone(), exports: promises, basis };
+    let periods = contracts.periods();
+    if periods.len() > MOST_PERIODS {
+        let message =
+            format!("contracts change at {} times of a day, and at most at {MOST_PERIODS}", periods.len());
+        report.error_with_help(section.span(), message, "let several of them change at the same times");
+    }
+    if contracts.basis == Basis::Nothing {
+        let place = section.key_span("admitted").unwrap_or_else(|| section.span().clone());
+        if !sized && (some_sized || section.has("admitted")) {
+            let help = "add `size` to each of its contracts";
+            report.warning(
+                &place,
+                "contracts are not judged: of some it is not said how large requests are",
+                help,
+            );
+        } else if periods.len() > 1 {
+            let help = "add `size` to each contract, and for storage that is no emulated one \
+                        `admitted = \"FILE\"`, what `tidegate admit --live --json` printed";
+            report.warning(
+                &place,
+                "contracts change over the day, and nobody judges whether they can be kept",
+                help,
+            );
+        }
+    }
+    Some(contracts)
+}
+
+/// The answers of `tidegate admit --json` that a pool names.
+pub(super) fn beforehand(section: &Section<'_>, context: &mut Context<'_>) -> Option<Beforehand> {
+    let given = section.text("admitted", &mut context.report)?;
+    let path = context.path(given.value, &given.span);
+    context
+        .touched
+        .push(PathUse::Admitted(tidegate_config::Given { value: path.clone(), span: given.span.clone() }));
+    if !context.reads {
+        return None;
+    }
+    let text = match super::read_bounded(&path) {
+        Ok(text) => text,
+        // Said with all files that cannot be used.
+        Err(_) => return None,
+    };
+    let wrong = |error| {
+        let message = format!("{}: {error}", path.display());
+        context.report.error_with_help(
+            &given.span,
+            message,
+            "write what `tidegate admit --json` prints into it",
+        );
+    };
+    Beforehand::parse(&text).map_err(wrong).ok()
+}
+
 /// Whether a pool without a law was to have one: what is wrong with it is reported, and nobody knows what it would be.
 fn is_unclear(pool: &Section<'_>) -> bool {
     match pool.value("law").and_then(|law| law.get_ref().as_str()) {
@@ -72,18 +162,19 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
 
 /// Whether an export's promise can be kept, as far as its own keys tell.
 fn kept(export: &NamedExport, report: &mut Report<'_>) {
-    let ExportConfig { name, contract, limit, protected, .. } = &export.config;
+    let ExportConfig { name, limit, protected, .. } = &export.config;
     unreserved(export, "integral", "promise the rate: `contract = { iops = …, response_time = … }`", report);
-    let Some((contract, place)) = contract.zip(export.places.contract.as_ref()) else { return };
-    if let Some(limit) = limit.and_then(|limit| limit.iops)
-        && limit < contract.iops()
+    let Some((contracts, place)) = export.contracts.as_ref().zip(export.places.contract.as_ref()) else {
+        return;
+    };
+    let rates = contracts.parts().map(|(_, requirement)| requirement.given.contract.iops());
+    let greatest = rates.max_by(|one, other| one.per_second().total_cmp(&other.per_second()));
+    if let Some((limit, promised)) = limit.and_then(|limit| limit.iops).zip(greatest)
+        && limit < promised
     {
         report.error(
             place,
-            format!(
-                "the contract promises {}, and the limit lets no more than {limit} through",
-                contract.iops()
-            ),
+            format!("the contract promises {promised}, and the limit lets no more than {limit} through"),
         );
     }
     if *protected {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Given, Report, Section, contract, goal};
+use tidegate_config::contract::{self, Requirement};
+use tidegate_config::{Given, Report, Section, goal};
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::{Beyond, Limit};
-use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency, Shares};
+use tidegate_units::{ByteRate, Bytes, ConsumerName, Daily, Iops, Latency, Shares};
 
 use super::{Context, PathUse, upstream};
 
@@ -35,14 +36,14 @@ const LONGEST_DESCRIPTION: usize = 4096;
 /// An emulated device's pages: what an export's size must be a multiple of.
 const PAGE: u64 = 4096;
 
-/// Reads one export of a pool. `backend` decides whether it needs a path or a size; `None` when the backend itself
+/// Reads one export of a pool, and what it is promised at which time of day. `backend` decides whether it needs a path or a size; `None` when the backend itself
 /// is wrong, and nothing can be said about that.
 pub(super) fn read(
     name: &Given<&str>,
     section: &Section<'_>,
     backend: Option<&BackendConfig>,
     context: &mut Context<'_>,
-) -> Option<ExportConfig> {
+) -> Option<(ExportConfig, Option<Daily<Requirement>>)> {
     let consumer = match ConsumerName::new(name.value) {
         Ok(consumer) => Some(consumer),
         Err(error) => {
@@ -60,13 +61,16 @@ pub(super) fn read(
     export.protected = section.flag("protected", &mut context.report);
     export.limit = limit(section, &mut context.report);
     export.reservation = reservation(section, &export, &mut context.report);
-    if let Some(given) = contract::read(section, &mut context.report) {
+    let contracts = contract::read_daily(section, &mut context.report);
+    // What holds all day; what changes is put here when it is in force.
+    let constant = contracts.as_ref().filter(|daily| daily.changes().next().is_none());
+    if let Some((_, Requirement { given, .. })) = constant.and_then(|daily| daily.parts().next()) {
         export.contract = Some(given.contract);
         export.bucket = given.bucket.unwrap_or(export.bucket);
     }
     export.goal = goal::read(section, &mut context.report);
     export.description = description(section, &mut context.report);
-    Some(export)
+    Some((export, contracts))
 }
 
 fn store(

@@ -30,6 +30,9 @@ use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
 use listen::Listen;
 pub(crate) use listen::MetricsAddress;
+use pool::ReadPool;
+
+use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 
@@ -50,6 +53,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How long a drain waits for clients before it cuts them off.
     pub drain_deadline: Duration,
+    /// What pools promise at which times of day, where their laws keep contracts.
+    pub contracts: Vec<PoolContracts>,
     /// The hosts that share pools' resources with this one; `None`: nobody does.
     pub cluster: Option<ClusterPlan>,
     /// What is allowed and probably not meant.
@@ -121,6 +126,8 @@ struct Context<'a> {
     report: Report<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
+    /// Whether the files that it names are read.
+    reads: bool,
 }
 
 /// A path that the configuration names, and what for.
@@ -134,6 +141,7 @@ enum PathUse {
     Authorities(Given<PathBuf>),
     Certificate(Given<PathBuf>),
     PrivateKey(Given<PathBuf>),
+    Admitted(Given<PathBuf>),
 }
 
 impl Context<'_> {
@@ -147,7 +155,12 @@ impl Context<'_> {
 }
 
 fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
-    let mut context = Context { report: Report::new(name, text), folder, touched: Vec::new() };
+    let mut context = Context {
+        report: Report::new(name, text),
+        folder,
+        touched: Vec::new(),
+        reads: touch == Touch::Files,
+    };
     let Some(document) = tidegate_config::parse(text, &mut context.report) else {
         return Err(ConfigError::Invalid(context.report.into_findings()));
     };
@@ -156,7 +169,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     let listen = endpoints(&root, &mut context);
     let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
-    let (pools, members) = pools(&root, &mut context);
+    let Pools { configs: pools, members, contracts } = pools(&root, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
     if let Some(metrics) = &metrics
         && metrics.value.0.port() != 0
@@ -179,6 +192,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         gateway: GatewayConfig::new(listen, pools),
         metrics: metrics.map(|given| given.value.0),
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
+        contracts,
         cluster: cluster.map(|given| given.value),
         warnings: findings,
     })
@@ -217,10 +231,18 @@ fn endpoints(root: &Section<'_>, context: &mut Context<'_>) -> Vec<Endpoint> {
     endpoints
 }
 
-fn pools(root: &Section<'_>, context: &mut Context<'_>) -> (Vec<PoolConfig>, Vec<Member>) {
-    let mut members = Vec::new();
+/// Everything that pools are read as.
+#[derive(Default)]
+struct Pools {
+    configs: Vec<PoolConfig>,
+    members: Vec<Member>,
+    contracts: Vec<PoolContracts>,
+}
+
+fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
+    let mut pools = Pools::default();
     let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
-        return (Vec::new(), members);
+        return pools;
     };
     if tables.is_empty() {
         context.report.error_with_help(
@@ -229,11 +251,13 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> (Vec<PoolConfig>, Vec
             "add a table `[pool.NAME]`: storage that its exports share",
         );
     }
-    let mut pools: Vec<PoolConfig> = Vec::new();
     let mut owner: HashMap<ConsumerName, String> = HashMap::new();
     for (name, table) in tables {
-        let Some((config, exports, member)) = pool::read(&name, &table, context) else { continue };
-        members.extend(member);
+        let Some(ReadPool { config, exports, member, promised }) = pool::read(&name, &table, context) else {
+            continue;
+        };
+        pools.members.extend(member);
+        pools.contracts.extend(promised);
         for export in exports {
             if let Some(other) = owner.get(&export.config.name) {
                 let message = format!("export `{}` is also in pool `{other}`", export.config.name);
@@ -245,9 +269,9 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> (Vec<PoolConfig>, Vec
             }
             owner.insert(export.config.name, config.name.to_string());
         }
-        pools.push(config);
+        pools.configs.push(config);
     }
-    (pools, members)
+    pools
 }
 
 #[cfg(test)]
@@ -273,7 +297,7 @@ mod tests {
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
         ("### `limit`", export::LIMIT_KEYS),
-        ("### `contract`", contract::KEYS),
+        ("### `contract`", contract::ADMITTED_KEYS),
     ];
 
     #[test]

@@ -1,16 +1,18 @@
 //! `[pool.NAME]`.
 
+use tidegate_config::contract::Requirement;
 use tidegate_config::law::{self, Laws};
 use tidegate_config::{Given, Report, Section, release};
 use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
-use tidegate_units::{Bytes, Latency, ResourceName};
+use tidegate_units::{Bytes, Daily, Latency, ResourceName};
 
 use super::cluster::Member;
 use super::contracts::{self, Places};
 use super::{Context, backend, export, reservation, upstream};
+use crate::admission::PoolContracts;
 
 pub(super) const KEYS: &[&str] = &[
     "backend",
@@ -33,6 +35,7 @@ pub(super) const KEYS: &[&str] = &[
     "self_tuning",
     "bands",
     "release",
+    "admitted",
     "limits",
     "export",
 ];
@@ -48,19 +51,25 @@ pub(super) struct NamedExport {
     pub(super) config: ExportConfig,
     pub(super) name: Given<()>,
     pub(super) places: Places,
+    /// What it is promised at which time of day.
+    pub(super) contracts: Option<Daily<Requirement>>,
+}
+
+/// One pool. Its exports are beside it, because their names must differ across pools; its membership in the cluster, because the cluster is
+/// read once all its members are known; and what it promises, which changes while it is served.
+pub(super) struct ReadPool {
+    pub(super) config: PoolConfig,
+    pub(super) exports: Vec<NamedExport>,
+    pub(super) member: Option<Member>,
+    pub(super) promised: Option<PoolContracts>,
 }
 
 fn divides_requests(law: &LoopConfig) -> bool {
     matches!(law.law, Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }))
 }
 
-/// Reads one pool. Its exports are returned beside it, because their names must differ across pools, and its membership
-/// in the cluster, because the cluster is read once all its members are known.
-pub(super) fn read(
-    name: &Given<&str>,
-    section: &Section<'_>,
-    context: &mut Context<'_>,
-) -> Option<(PoolConfig, Vec<NamedExport>, Option<Member>)> {
+/// Reads one pool.
+pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Context<'_>) -> Option<ReadPool> {
     let resource = match ResourceName::new(name.value) {
         Ok(resource) => Some(resource),
         Err(error) => {
@@ -146,7 +155,9 @@ pub(super) fn read(
     pool.law = law;
     pool.limits = limits;
     reservation::check(section, &pool, &mut context.report);
-    Some((pool, exports, member))
+    let beforehand = contracts::beforehand(section, context);
+    let promised = contracts::promised(section, &pool, &exports, beforehand, &mut context.report);
+    Some(ReadPool { config: pool, exports, member, promised })
 }
 
 fn exports(
@@ -167,9 +178,9 @@ fn exports(
     tables
         .into_iter()
         .filter_map(|(name, table)| {
-            let config = export::read(&name, &table, backend, context)?;
+            let (config, contracts) = export::read(&name, &table, backend, context)?;
             let places = Places::of(&table);
-            Some(NamedExport { config, name: Given { value: (), span: name.span }, places })
+            Some(NamedExport { config, name: Given { value: (), span: name.span }, places, contracts })
         })
         .collect()
 }

@@ -15,6 +15,7 @@ use tidegate_units::{Latency, ResourceName};
 use super::counts::{InputCounts, ReloadCounts};
 use super::name::Metric;
 use super::samples::{Samples, Value, encode, flag, number, seconds, to_text};
+use crate::admission::ContractsStatus;
 
 /// Everything that is exposed, at one moment.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Exposition {
     pub reloads: ReloadCounts,
     /// The exchange with other hosts; `None` without a cluster.
     pub cluster: Option<ClusterStatus>,
+    /// What pools promise; those without contracts are not in it.
+    pub contracts: BTreeMap<ResourceName, ContractsStatus>,
 }
 
 impl Exposition {
@@ -117,6 +120,17 @@ impl Exposition {
                 let counts = self.decisions.get(&pool.name).copied().unwrap_or_default();
                 for (input, count) in counts.named() {
                     samples.add(&[name, input], Value::Count(count));
+                }
+                None
+            }
+            Metric::PoolAdmitted => {
+                self.contracts.get(&pool.name).and_then(|status| status.admitted).map(flag)
+            }
+            Metric::PoolOverdue => self.contracts.get(&pool.name).map(|status| flag(status.overdue)),
+            Metric::PoolContractChanges => {
+                if let Some(status) = self.contracts.get(&pool.name) {
+                    samples.add(&[name, "begun"], Value::Count(status.begun));
+                    samples.add(&[name, "refused"], Value::Count(status.refused));
                 }
                 None
             }

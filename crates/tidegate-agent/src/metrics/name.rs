@@ -119,6 +119,12 @@ pub enum Metric {
     ContractLate,
     /// How long it had requests outstanding, under a contract.
     ContractActive,
+    /// Whether a pool's contracts were admitted.
+    PoolAdmitted,
+    /// Whether what is due is not in force.
+    PoolOverdue,
+    /// What became of contracts when their time came.
+    PoolContractChanges,
 }
 
 const NONE: &[&str] = &[];
@@ -128,7 +134,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 59] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -157,6 +163,9 @@ impl Metric {
         Self::PoolThrottled,
         Self::PoolDryRun,
         Self::PoolDecisions,
+        Self::PoolAdmitted,
+        Self::PoolOverdue,
+        Self::PoolContractChanges,
         Self::Requests,
         Self::Payload,
         Self::Errors,
@@ -340,6 +349,27 @@ impl Metric {
                 Counter,
                 &["pool", "input"][..],
                 "Decisions of the law by what the signal said",
+            ),
+            Self::PoolAdmitted => (
+                "tidegate_pool_contracts_admitted",
+                None,
+                Gauge,
+                POOL,
+                "Whether the contracts in force were admitted; absent where they were not judged",
+            ),
+            Self::PoolOverdue => (
+                "tidegate_pool_contracts_overdue",
+                None,
+                Gauge,
+                POOL,
+                "Whether the contracts for this time of day are not in force, since they were refused or are not judged yet",
+            ),
+            Self::PoolContractChanges => (
+                "tidegate_pool_contract_changes",
+                None,
+                Counter,
+                &["pool", "result"][..],
+                "Contracts whose time of day came",
             ),
             Self::Requests => {
                 ("tidegate_requests", None, Counter, OPERATION, "Requests answered without an error")

@@ -115,7 +115,11 @@ impl File {
             _ => {
                 let mut report = Report::new(&self.name, &self.text);
                 let help = "give each tenant one `iops`, `size` and `response_time`, of the time of day that matters";
-                report.error_with_help(&self.tenants, "a profile is of one mixture, and these change over the day", help);
+                report.error_with_help(
+                    &self.tenants,
+                    "a profile is of one mixture, and these change over the day",
+                    help,
+                );
                 Err(Failure::InvalidContracts(report.into_findings()))
             }
         }
@@ -270,12 +274,7 @@ impl Terms {
     }
 
     /// As a contract and its load; `None` where something is missing or wrong, and the latter is then reported.
-    fn check(
-        self,
-        name: &ConsumerName,
-        weight: Shares,
-        report: &mut Report<'_>,
-    ) -> Option<Requirement> {
+    fn check(self, name: &ConsumerName, weight: Shares, report: &mut Report<'_>) -> Option<Requirement> {
         if let Some(reads) = self.reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {
             report.error(&reads.span, "`read` is the part of the requests that read, 0 to 1");
         }
@@ -423,13 +422,21 @@ requirements = [
         for (from, to, expected) in [
             ("iops = 20", "iops = 0", "7:45: `iops` must be at least 0.01, this is 0"),
             ("iops = 20", "", "7:3: number 1 of `requirements` of tenant `w2` needs `iops`"),
-            ("response_time = \"38ms\"", "", "7:3: number 1 of `requirements` of tenant `w2` needs `response_time`"),
+            (
+                "response_time = \"38ms\"",
+                "",
+                "7:3: number 1 of `requirements` of tenant `w2` needs `response_time`",
+            ),
             (
                 "18:00",
                 "20:01",
                 "7:30: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one begins at 20:00",
             ),
-            ("iops = 5", "weight = 5", "8:22: unknown key `weight` in number 2 of `requirements` of tenant `w2`"),
+            (
+                "iops = 5",
+                "weight = 5",
+                "8:22: unknown key `weight` in number 2 of `requirements` of tenant `w2`",
+            ),
         ] {
             let found = read(&DAY.replacen(from, to, 1)).err().unwrap_or_default();
             assert!(found.contains(&expected.to_owned()), "{to}: {found:?}");
@@ -480,7 +487,9 @@ requirements = [
     #[test]
     fn live_storage_is_only_read_and_in_one_size() {
         let Ok(file) = read(LEE) else { panic!("it is right") };
-        let Err(Failure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else { panic!("w2 writes") };
+        let Err(Failure::InvalidContracts(findings)) = file.check_live(&file.sets[0]) else {
+            panic!("w2 writes")
+        };
         let said: Vec<_> = findings.iter().map(|f| (f.line(), f.message())).collect();
         assert_eq!(
             said,
@@ -500,7 +509,8 @@ requirements = [
         let (asked, alone) = (Latency::from_millis(38), Latency::from_millis(40));
         let finding = file.impossible(&DemandError::BelowService { name, asked, alone }, file.sets.first());
         assert_eq!((finding.line(), finding.column()), (16, 17));
-        let finding = file.impossible(&DemandError::AboveCapacity { asked: 60.5, capacity: 60.0 }, file.sets.first());
+        let finding =
+            file.impossible(&DemandError::AboveCapacity { asked: 60.5, capacity: 60.0 }, file.sets.first());
         assert_eq!(finding.line(), 6);
     }
 }

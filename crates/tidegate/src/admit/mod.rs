@@ -137,7 +137,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut all: Vec<(&Set, Found)> = Vec::new();
     for set in &file.sets {
         // The same requirements at another time of day are the same question.
-        let known = all.iter().find(|(other, _)| other.contracts == set.contracts && other.loads == set.loads);
+        let known =
+            all.iter().find(|(other, _)| other.contracts == set.contracts && other.loads == set.loads);
         let found = match known {
             Some((_, found)) => found.clone(),
             None => find(args, &file, set, &rule)?,
@@ -212,7 +213,11 @@ fn find(args: &Args, file: &File, set: &Set, rule: &AdmissionRule) -> Result<Fou
         Measuring::Model(_) => (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates"),
         Measuring::Live(live) => {
             let nothing = "none of the rates that there was time to measure";
-            (vec![args.effort.seed], format!("{}, arrivals {}", live.said(), args.effort.arrivals_name()), nothing)
+            (
+                vec![args.effort.seed],
+                format!("{}, arrivals {}", live.said(), args.effort.arrivals_name()),
+                nothing,
+            )
         }
     };
     Ok(Found { capacity: ability.capacity, decided, seeds, how, nothing })

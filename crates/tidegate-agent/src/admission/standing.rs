@@ -1,0 +1,469 @@
+//! Which of a day's sets of requirements is in force in a pool.
+//!
+//! What is promised changes at times of day. Everything that holds together at some time is a set, and is judged before it holds: measured
+//! on the pool's model, or found in what was measured beforehand. A set that was refused is not put into force: the one before it stays,
+//! which was admitted. No clock is read here, and nothing is measured.
+
+use std::fmt;
+
+use tidegate_config::contract::Requirement;
+use tidegate_control::Contract;
+use tidegate_gateway::{GatewayConfig, PoolConfig};
+use tidegate_place::{Demand, DemandError, Demands};
+use tidegate_sched::Release;
+use tidegate_units::{ConsumerName, Daily, Latency, Period, ResourceName, Shares, TimeOfDay};
+
+use super::api::Model;
+use super::beforehand::Beforehand;
+
+/// What a pool's exports were promised, and by what that is judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolContracts {
+    /// The pool.
+    pub pool: ResourceName,
+    /// Each export with a contract: its weight, and its requirements.
+    pub exports: Vec<(ConsumerName, Shares, Daily<Requirement>)>,
+    /// By what they are judged.
+    pub basis: Basis,
+}
+
+/// By what requirements are judged.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Basis {
+    /// They are measured on the pool's model.
+    Model(Model),
+    /// They are compared with what was measured beforehand.
+    Beforehand(Beforehand),
+    /// Nobody knows: they are taken as they are told.
+    Nothing,
+}
+
+impl PoolContracts {
+    /// The parts of a day in which none of the requirements changes.
+    #[must_use]
+    pub fn periods(&self) -> Vec<Period> {
+        Period::between(self.exports.iter().flat_map(|(.., daily)| daily.changes()).collect())
+    }
+}
+
+/// What holds together at some time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Set {
+    /// When first in a day.
+    pub(crate) period: Period,
+    pub(crate) requirements: Vec<(ConsumerName, Shares, Option<Requirement>)>,
+}
+
+/// The answer about a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It can be kept; with RT^E of each export in it.
+    Admitted(Vec<(ConsumerName, Latency)>),
+    /// It cannot, or nobody could find out, for this reason.
+    Refused(String),
+    /// Nobody asks.
+    Unjudged,
+}
+
+impl Set {
+    fn held(&self) -> impl Iterator<Item = (&ConsumerName, Shares, Requirement)> {
+        self.requirements.iter().filter_map(|(name, shares, held)| Some((name, *shares, (*held)?)))
+    }
+
+    /// Whether nothing is promised to anybody.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held().next().is_none()
+    }
+
+    /// What is asked for, with the weight of each. Sizes that are not said are no bytes, which is refused.
+    pub(crate) fn demands(&self) -> Result<(Demands, Vec<Shares>), DemandError> {
+        let demand =
+            |(name, shares, Requirement { given, size, .. }): (&ConsumerName, Shares, Requirement)| {
+                let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
+                (Demand { name: name.clone(), iops, size: size.unwrap_or_default(), response_time }, shares)
+            };
+        let (demands, shares) = self.held().map(demand).unzip();
+        Ok((Demands::new(demands)?, shares))
+    }
+}
+
+/// The sets of a pool, the answers to them, and which one is in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    contracts: PoolContracts,
+    /// Every part of the day, and the set that holds then.
+    periods: Vec<(Period, usize)>,
+    sets: Vec<(Set, Option<Verdict>)>,
+    in_force: usize,
+    /// The set that was due and was refused, once that was said.
+    refused: Option<usize>,
+    /// It comes with a configuration that is not in force yet.
+    pub(crate) is_new: bool,
+    begun: u64,
+    kept_out: u64,
+}
+
+/// What a pool's exports were promised, as it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContractsStatus {
+    /// Whether what is in force was admitted; `None`: it was not judged, or not yet.
+    pub admitted: Option<bool>,
+    /// What the configuration has for this time of day is not in force.
+    pub overdue: bool,
+    /// Sets that were put into force when their time came.
+    pub begun: u64,
+    /// Sets that were refused when their time came.
+    pub refused: u64,
+}
+
+/// What became of a set whose time has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is to be in force.
+    Begun(String),
+    /// It is not, and what was stays.
+    Refused(String),
+}
+
+impl Standing {
+    /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back to.
+    pub(crate) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
+        let mut sets: Vec<(Set, Option<Verdict>)> = Vec::new();
+        let mut periods = Vec::new();
+        for period in contracts.periods() {
+            let requirement = |(name, shares, daily): &(ConsumerName, Shares, Daily<Requirement>)| {
+                (name.clone(), *shares, daily.at(period.from()).copied())
+            };
+            let set = Set { period, requirements: contracts.exports.iter().map(requirement).collect() };
+            let known = sets.iter().position(|(other, _)| other.requirements == set.requirements);
+            periods.push((period, known.unwrap_or(sets.len())));
+            if known.is_none() {
+                let verdict = match &contracts.basis {
+                    Basis::Model(_) => set.is_empty().then(|| Verdict::Admitted(Vec::new())),
+                    Basis::Beforehand(known) => Some(known.judge(&set)),
+                    Basis::Nothing => Some(Verdict::Unjudged),
+                };
+                sets.push((set, verdict));
+            }
+        }
+        let mut standing = Self {
+            contracts,
+            periods,
+            sets,
+            in_force: 0,
+            refused: None,
+            is_new: true,
+            begun: 0,
+            kept_out: 0,
+        };
+        standing.in_force = standing.due(now);
+        standing
+    }
+
+    pub(crate) fn pool(&self) -> &ResourceName {
+        &self.contracts.pool
+    }
+
+    pub(crate) fn contracts(&self) -> &PoolContracts {
+        &self.contracts
+    }
+
+    /// The set that holds at this time.
+    fn due(&self, time: TimeOfDay) -> usize {
+        self.periods.iter().find(|(period, _)| period.contains(time)).map_or(0, |(_, set)| *set)
+    }
+
+    /// The sets of which nothing is known, those first whose time comes first.
+    pub(crate) fn unknown(&self) -> Vec<(usize, Set)> {
+        let order = (self.in_force..self.sets.len()).chain(0..self.in_force);
+        order.filter(|&at| self.sets[at].1.is_none()).map(|at| (at, self.sets[at].0.clone())).collect()
+    }
+
+    /// Takes an answer. What is to be said of it, where it is a refusal.
+    pub(crate) fn judged(&mut self, set: usize, verdict: Verdict) -> Option<String> {
+        let (asked, known) = self.sets.get_mut(set)?;
+        let said = match &verdict {
+            Verdict::Refused(why) => Some(format!("{}: {why}", asked.period)),
+            _ => None,
+        };
+        *known = Some(verdict);
+        said
+    }
+
+    /// Whether this set is the one in force.
+    pub(crate) fn is_in_force(&self, set: usize) -> bool {
+        self.in_force == set
+    }
+
+    /// Why one of the sets was refused.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.sets.iter().find_map(|(set, verdict)| match verdict {
+            Some(Verdict::Refused(why)) => Some(format!(
+                "pool {}: the contracts that hold {} are refused: {why}",
+                self.pool(),
+                set.period
+            )),
+            _ => None,
+        })
+    }
+
+    /// What the time of day asks for. A set whose answer is not known yet waits for it; one that is refused is so once, until another one
+    /// was due. A clock that leaps asks for what is due where it arrives.
+    pub(crate) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
+        let due = self.due(now);
+        if due == self.in_force {
+            self.refused = None;
+            return None;
+        }
+        let (set, verdict) = &self.sets[due];
+        match verdict {
+            None => None,
+            Some(Verdict::Refused(_)) if self.refused == Some(due) => None,
+            Some(Verdict::Refused(why)) => {
+                let stays = &self.sets[self.in_force].0;
+                let said = format!(
+                    "pool {}: the contracts that hold {} are refused, {} stays in force: {why}",
+                    self.pool(),
+                    set.period,
+                    Told(stays)
+                );
+                self.refused = Some(due);
+                self.kept_out += 1;
+                Some(Change::Refused(said))
+            }
+            Some(verdict) => {
+                let how = if *verdict == Verdict::Unjudged {
+                    ", which nobody judged"
+                } else {
+                    ", which was admitted"
+                };
+                let said = format!("pool {}: in force now is {}{how}", self.pool(), Told(set));
+                self.in_force = due;
+                self.refused = None;
+                self.begun += 1;
+                Some(Change::Begun(said))
+            }
+        }
+    }
+
+    /// Writes what is in force into the pool's configuration.
+    fn apply(&self, pool: &mut PoolConfig) {
+        let (set, verdict) = &self.sets[self.in_force];
+        for export in &mut pool.exports {
+            let Some((name, _, held)) = set.requirements.iter().find(|(name, ..)| *name == export.name)
+            else {
+                continue;
+            };
+            let measured = match verdict {
+                Some(Verdict::Admitted(all)) => {
+                    all.iter().find(|(of, _)| of == name).map(|&(_, expected)| expected)
+                }
+                _ => None,
+            };
+            export.contract = held.map(|held| with(held, measured));
+            export.bucket = held.and_then(|held| held.given.bucket).unwrap_or(Release::USUAL_SIZE);
+        }
+    }
+
+    pub(crate) fn status(&self, now: TimeOfDay) -> ContractsStatus {
+        let admitted = match &self.sets[self.in_force].1 {
+            Some(Verdict::Admitted(_)) => Some(true),
+            Some(Verdict::Refused(_)) => Some(false),
+            Some(Verdict::Unjudged) | None => None,
+        };
+        let overdue = self.due(now) != self.in_force;
+        ContractsStatus { admitted, overdue, begun: self.begun, refused: self.kept_out }
+    }
+}
+
+/// The promise, with what was measured where it does not say what is expected.
+fn with(requirement: Requirement, measured: Option<Latency>) -> Contract {
+    let contract = requirement.given.contract;
+    let measured = measured.filter(|_| !requirement.expects);
+    // What was admitted is expected sooner than it was promised.
+    let known = measured.and_then(|it| Contract::new(contract.iops(), contract.response_time(), it).ok());
+    known.unwrap_or(contract)
+}
+
+/// Puts what is in force into the configuration of a gateway.
+pub(crate) fn apply(standings: &[Standing], config: &mut GatewayConfig) {
+    for pool in &mut config.pools {
+        if let Some(standing) = standings.iter().find(|standing| *standing.pool() == pool.name) {
+            standing.apply(pool);
+        }
+    }
+}
+
+/// A set, in words.
+struct Told<'a>(&'a Set);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no contract");
+        }
+        for (index, (name, _, Requirement { given, .. })) in self.0.held().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let (iops, response_time) = (given.contract.iops(), given.contract.response_time());
+            write!(f, "{separator}{name} {iops} within {response_time}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::contract::Given;
+    use tidegate_units::{Bytes, Iops};
+
+    use super::*;
+
+    fn time(text: &str) -> TimeOfDay {
+        text.parse().unwrap()
+    }
+
+    fn requirement(iops: f64) -> Requirement {
+        let ms = Latency::from_millis;
+        let contract = Contract::new(Iops::new(iops), ms(36), ms(30)).unwrap();
+        Requirement {
+            given: Given { contract, bucket: None },
+            expects: false,
+            size: Some(Bytes::from_kib(4)),
+        }
+    }
+
+    /// One with 40 IO/s all day, and another with 20 by day, 5 in the evening, and nothing at night.
+    fn standing(basis: Basis, now: &str) -> Standing {
+        let name = |name| ConsumerName::new(name).unwrap();
+        let day = vec![
+            (time("08:00"), None, requirement(20.0)),
+            (time("18:00"), Some(time("22:00")), requirement(5.0)),
+        ];
+        let exports = vec![
+            (name("w1"), Shares::DEFAULT, Daily::always(requirement(40.0))),
+            (name("w2"), Shares::DEFAULT, Daily::new(day).unwrap()),
+        ];
+        Standing::new(PoolContracts { pool: ResourceName::new("p").unwrap(), exports, basis }, time(now))
+    }
+
+    fn unasked(now: &str) -> Standing {
+        let mut standing = standing(Basis::Nothing, now);
+        // As if somebody was asked.
+        standing.sets.iter_mut().for_each(|(_, verdict)| *verdict = None);
+        standing
+    }
+
+    fn promised(standing: &Standing) -> Option<f64> {
+        let (set, _) = &standing.sets[standing.in_force];
+        set.requirements[1].2.map(|held| held.given.contract.iops().per_second())
+    }
+
+    #[test]
+    fn what_is_due_begins_when_it_is_admitted_and_not_before() {
+        let mut standing = unasked("12:00");
+        assert_eq!(standing.unknown().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
+        assert_eq!(
+            (standing.step(time("18:00")), promised(&standing)),
+            (None, Some(20.0)),
+            "nobody knows yet"
+        );
+        assert!(standing.status(time("18:00")).overdue);
+        assert_eq!(standing.judged(1, Verdict::Admitted(Vec::new())), None);
+        assert!(matches!(standing.step(time("18:00:01")), Some(Change::Begun(_))));
+        assert_eq!((standing.step(time("18:00:02")), promised(&standing)), (None, Some(5.0)));
+        let status = ContractsStatus { admitted: Some(true), overdue: false, begun: 1, refused: 0 };
+        assert_eq!(standing.status(time("18:00:02")), status);
+    }
+
+    #[test]
+    fn what_is_refused_is_said_once_and_what_was_stays_until_another_set_is_due() {
+        let mut standing = unasked("12:00");
+        standing.judged(0, Verdict::Admitted(Vec::new()));
+        let said = standing.judged(1, Verdict::Refused("too much".to_owned()));
+        assert_eq!(said.as_deref(), Some("from 18:00 until 22:00: too much"));
+        standing.judged(2, Verdict::Admitted(Vec::new()));
+        let Some(Change::Refused(said)) = standing.step(time("19:00")) else { panic!("it is refused") };
+        assert_eq!(
+            said,
+            "pool p: the contracts that hold from 18:00 until 22:00 are refused, w1 40 IO/s within 36.0ms, w2 20 IO/s within \
+             36.0ms stays in force: too much"
+        );
+        assert_eq!((standing.step(time("21:00")), promised(&standing)), (None, Some(20.0)));
+        let status = ContractsStatus { admitted: Some(true), overdue: true, begun: 0, refused: 1 };
+        assert_eq!(standing.status(time("21:00")), status);
+        assert!(matches!(standing.step(time("22:00")), Some(Change::Begun(_))));
+        assert_eq!(promised(&standing), None);
+        // The next evening it is asked for, and refused, again.
+        assert!(matches!(standing.step(time("18:00")), Some(Change::Refused(_))));
+        assert_eq!(promised(&standing), None);
+    }
+
+    #[test]
+    fn a_clock_that_leaps_asks_for_what_is_due_where_it_arrives() {
+        let mut standing = standing(Basis::Nothing, "12:00");
+        for (now, expected) in [
+            ("23:00", None),
+            ("12:00", Some(20.0)),
+            ("18:00", Some(5.0)),
+            ("17:59", Some(20.0)),
+            ("02:00", None),
+        ] {
+            assert!(matches!(standing.step(time(now)), Some(Change::Begun(_))), "{now}");
+            assert_eq!((promised(&standing), standing.step(time(now))), (expected, None), "{now}");
+        }
+        assert_eq!(standing.status(time("02:00")).admitted, None, "nobody judged");
+    }
+
+    #[test]
+    fn at_the_start_what_is_due_is_in_force_whatever_is_said_of_it_later() {
+        let mut standing = unasked("19:00");
+        standing.judged(standing.in_force, Verdict::Refused("too much".to_owned()));
+        assert_eq!((standing.step(time("19:00")), promised(&standing)), (None, Some(5.0)));
+        let status = ContractsStatus { admitted: Some(false), overdue: false, begun: 0, refused: 0 };
+        assert_eq!(standing.status(time("19:00")), status);
+    }
+
+    #[test]
+    fn what_was_measured_is_expected_unless_something_else_was_said() {
+        let measured = Some(Latency::from_millis(12));
+        assert_eq!(with(requirement(1.0), measured).expected(), Latency::from_millis(12));
+        assert_eq!(with(requirement(1.0), None).expected(), Latency::from_millis(30));
+        let told = Requirement { expects: true, ..requirement(1.0) };
+        assert_eq!(with(told, measured).expected(), Latency::from_millis(30));
+    }
+
+    #[test]
+    fn who_asks_for_no_more_than_was_measured_is_admitted_by_it() {
+        let answer = |deliverable: &str| {
+            format!(
+                r#"{{ "admitted": true, "tenants": [
+                    {{ "name": "w1", "iops": 40.0, "size": 4096, "expected_s": 0.02, "deliverable_s": 0.024, "kept": true }},
+                    {{ "name": "w2", "iops": 20.0, "size": 4096, "expected_s": 0.03, "deliverable_s": {deliverable} }} ] }}"#
+            )
+        };
+        let judged = |text: &str| {
+            let known = Beforehand::parse(text).unwrap();
+            let standing = standing(Basis::Beforehand(known), "12:00");
+            standing
+                .sets
+                .iter()
+                .map(|(_, verdict)| matches!(verdict, Some(Verdict::Admitted(_))))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(judged(&answer("0.036")), [true; 3]);
+        let short = answer("0.0361");
+        assert_eq!(judged(&short), [false, false, true], "at night there is only the first");
+        let day = format!(r#"{{ "admitted": true, "periods": [{short}, {}] }}"#, answer("0.036"));
+        assert_eq!(judged(&day), [true; 3]);
+        assert_eq!(judged(&answer("null")), [false, false, true], "the storage did not keep up");
+        for text in ["", "{}", "[]", r#"{ "tenants": [{}] }"#] {
+            assert!(Beforehand::parse(text).is_err(), "{text}");
+        }
+        let small = standing(
+            Basis::Beforehand(Beforehand::parse(&answer("0.036").replace("40.0", "39.9")).unwrap()),
+            "12:00",
+        );
+        assert!(small.refusal().is_some_and(|why| why.contains("nothing that was measured beforehand")));
+    }
+}
