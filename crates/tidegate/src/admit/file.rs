@@ -403,7 +403,7 @@ requirements = [
             [
                 "from 08:00 until 18:00: w1 40 IO/s 4 KiB 35.0ms, w2 20 IO/s 4 KiB 38.0ms",
                 "from 18:00 until 20:00: w1 40 IO/s 4 KiB 35.0ms",
-                "from 20:00 until 08:00: w1 40 IO/s 4 KiB 35.0ms, w2 5 IO/s 64 KiB 100ms",
+                "from 20:00 until 08:00: w1 40 IO/s 4 KiB 35.0ms, w2 5.0 IO/s 64 KiB 100ms",
             ]
         );
         assert_eq!(file.sets[2].loads[1].sizes, Sizes::fixed(65_536));
@@ -430,12 +430,12 @@ requirements = [
             (
                 "18:00",
                 "20:01",
-                "7:30: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one begins at 20:00",
+                "7:29: number 1 of `requirements` of tenant `w2`: it goes on until 20:01, and the next one begins at 20:00",
             ),
             (
                 "iops = 5",
                 "weight = 5",
-                "8:22: unknown key `weight` in number 2 of `requirements` of tenant `w2`",
+                "8:21: unknown key `weight` in number 2 of `requirements` of tenant `w2`",
             ),
         ] {
             let found = read(&DAY.replacen(from, to, 1)).err().unwrap_or_default();
