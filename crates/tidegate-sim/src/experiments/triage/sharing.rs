@@ -250,3 +250,33 @@ pub(super) fn fig10() -> Experiment {
             .into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_device::{DeviceConfig, ExponentialConfig};
+    use tidegate_units::{Bytes, Iops};
+
+    use super::*;
+    use crate::excite::Excitation;
+
+    /// What they were fitted to: 4 ms, at 500 IO/s of one server and at 700 of two, which eight clients release evenly.
+    #[test]
+    fn the_storages_meet_the_papers_goal_at_the_papers_throughput() {
+        for (rate, at) in [(ONE, 500.0), (TWO, 700.0)] {
+            let device = DeviceConfig::Exponential(ExponentialConfig {
+                rate: Iops::new(rate),
+                servers: 1,
+                capacity: Bytes::from_gib(1),
+            });
+            let steady =
+                Excitation { spread: 0.0, ..Excitation::new(device, Bytes::from_kib(4), Iops::new(at)) };
+            let samples = steady.samples(Duration::from_secs(1), 1).unwrap();
+            let known = samples.iter().filter_map(|sample| sample.response);
+            let mean =
+                known.clone().map(|response| response.as_millis_f64()).sum::<f64>() / known.count() as f64;
+            assert!((mean / 4.0 - 1.0).abs() < 0.05, "{rate}: {mean} ms at {at}");
+        }
+    }
+}
