@@ -27,6 +27,7 @@ pub struct Cgroup {
     /// What was read last.
     last: Option<Reading>,
     done: IoCounters,
+    is_new: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,12 @@ impl Cgroup {
     #[must_use]
     pub const fn done(&self) -> IoCounters {
         self.done
+    }
+
+    /// Whether it was read for the first time, so that it may have done something that nobody knows of.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Whether the kernel accounts for its I/O: by v2 only where its parent gives it the controller `io`.
@@ -118,7 +125,9 @@ impl CgroupReader {
         }
         for (cgroup, now) in self.cgroups.values_mut().zip(readings) {
             let last = std::mem::replace(&mut cgroup.last, now);
-            cgroup.done = last.zip(now).and_then(|(last, now)| now.since(last)).unwrap_or_default();
+            let since = last.zip(now).and_then(|(last, now)| now.since(last));
+            cgroup.is_new = now.is_some() && since.is_none();
+            cgroup.done = since.unwrap_or_default();
         }
         Ok(())
     }

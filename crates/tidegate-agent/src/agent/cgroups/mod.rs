@@ -174,11 +174,16 @@ impl CgroupResource {
         let completed = device.reads.ios + device.writes.ios;
         let waits = device.in_flight > 0 && completed == 0;
         self.waits_since = waits.then(|| self.waits_since.unwrap_or(now));
-        let mut all = IoCounters::default();
+        let (mut all, mut unknown) = (IoCounters::default(), false);
         for (name, cgroup) in self.reader.cgroups() {
             let Some(consumer) = self.consumers.get_mut(name) else { continue };
             all = plus(all, cgroup.done());
+            unknown |= cgroup.is_new();
             consumer.take(elapsed, cgroup.done(), device);
+        }
+        if unknown {
+            // Whose requests these were, and which of them are on their way, is not known: nobody else's are seen among them.
+            self.ahead = Ahead { reads: Lead(u64::MAX), writes: Lead(u64::MAX) };
         }
         // The device may merge and split what cgroups do: what is left is about what others did.
         let others = IoCounters {
