@@ -256,7 +256,7 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_device::{DeviceConfig, ExponentialConfig};
-    use tidegate_units::{Bytes, Iops};
+    use tidegate_units::{Bytes, Iops, Latency};
 
     use super::*;
     use crate::excite::Excitation;
@@ -274,8 +274,7 @@ mod tests {
                 Excitation { spread: 0.0, ..Excitation::new(device, Bytes::from_kib(4), Iops::new(at)) };
             let samples = steady.samples(Duration::from_secs(1), 1).unwrap();
             let known = samples.iter().filter_map(|sample| sample.response);
-            let mean =
-                known.clone().map(|response| response.as_millis_f64()).sum::<f64>() / known.count() as f64;
+            let mean = known.clone().map(Latency::as_millis_f64).sum::<f64>() / known.count() as f64;
             assert!((mean / 4.0 - 1.0).abs() < 0.05, "{rate}: {mean} ms at {at}");
         }
     }
