@@ -188,6 +188,14 @@ fn exposition(dry_run: bool) -> Exposition {
     }
 }
 
+/// What the self-tuning law says of one who may be held.
+fn divided() -> PointDecision {
+    let name = ConsumerName::new("batch.slice").unwrap();
+    let (entitled, rate) = (Iops::new(350.0), Iops::new(350.0));
+    let allotments = vec![tidegate_control::Allotment { name, entitled, rate, held: true }];
+    PointDecision { allotments, ..point(Some(BandPosition::In { band: 2, part: 0.2 })) }
+}
+
 /// A resource that holds one of two, one of them with a name that must be escaped.
 fn agents_exposition() -> AgentExposition {
     let name = ResourceName::new("vg0").unwrap();
@@ -212,7 +220,7 @@ fn agents_exposition() -> AgentExposition {
             delay: Latency::from_micros(8_500),
             limits: [("dm-1".to_owned(), WriteLimit::new(Iops::new(300.0), ByteRate::new(19_660_800.0)))]
                 .into(),
-            decision: Some(decision(false)),
+            decision: Some(Decision { point: Some(divided()), ..decision(false) }),
             reads,
             writes: Operations::default(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]

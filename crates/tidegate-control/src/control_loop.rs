@@ -289,12 +289,12 @@ impl ControlLoop {
     /// The same report with what the [`step`](Self::step) since has decided: what the others are told. Of the self-tuning law that is what they
     /// steer by; what they measured is too old by the time that a step of theirs would follow it.
     #[must_use]
-    pub fn decided(&self, report: HostReport) -> HostReport {
-        let point = match &self.law {
+    pub fn decided(&self, mut report: HostReport) -> HostReport {
+        report.point = match &self.law {
             LawState::Regulators(regulators) => regulators.told().cloned(),
             LawState::Common(_) | LawState::Rates(_) => None,
         };
-        HostReport { point, ..report }
+        report
     }
 
     /// Whose response times this host's own measurements are.
