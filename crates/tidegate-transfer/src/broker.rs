@@ -343,7 +343,11 @@ impl Broker {
         let Stored { name, size, sha256 } = stored;
         self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
         self.forget(now, id);
-        self.step(now)
+        // It is kept, which is what was asked; what comes of it for others is theirs.
+        if let Err(error) = self.step(now) {
+            tracing::error!("{error}");
+        }
+        Ok(())
     }
 
     /// A transfer is over, or no longer wanted; `failed` when its node is to blame.
@@ -550,6 +554,11 @@ impl Broker {
             let lane = &mut self.ended.entry(granted.node).or_default()[lane(transfer.way)];
             *lane = lane.saturating_add(transfer.moved - transfer.counted);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&mut self) {
+        self.catalogue.fill_disk();
     }
 
     fn with_places(&self, object: &Object) -> Object {

@@ -196,6 +196,8 @@ pub struct Catalogue {
     known: Known,
     /// Lines of the journal.
     lines: usize,
+    /// With so many lines writing it anew is worth to be tried again, after it failed.
+    retry: usize,
     broken: bool,
     /// Held as long as this lives.
     _lock: File,
@@ -242,7 +244,7 @@ impl Catalogue {
         }
         journal.seek(SeekFrom::End(0)).map_err(at(&path))?;
         let folder = folder.to_owned();
-        let mut catalogue = Self { folder, journal, known, lines, broken: false, _lock: lock };
+        let mut catalogue = Self { folder, journal, known, lines, retry: 0, broken: false, _lock: lock };
         if catalogue.lines == 0 {
             catalogue.append(Record::Version(VERSION), true)?;
             catalogue.sync_folder()?;
@@ -297,6 +299,7 @@ impl Catalogue {
         Ok(Some(object))
     }
 
+    /// When this returns an error, nothing says whether the record is there after the next start; until then it is not.
     fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
         let path = self.folder.join(JOURNAL);
         if self.broken {
@@ -311,8 +314,13 @@ impl Catalogue {
         }
         self.known.apply(record);
         self.lines += 1;
-        if self.lines > SHORT + 4 * self.known.lines() {
-            self.rewrite()?;
+        // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers to.
+        if self.lines > self.retry.max(SHORT + 4 * self.known.lines())
+            && let Err(error) = self.rewrite()
+        {
+            tracing::error!("the catalogue grows, since it could not be written anew: {error}");
+            // There may be no room for a second copy: not with every record.
+            self.retry = self.lines + SHORT;
         }
         Ok(())
     }
@@ -337,7 +345,14 @@ impl Catalogue {
         let file = write().map_err(|source| CatalogueError::Io { path: path.clone(), source })?;
         self.journal = file;
         self.lines = self.known.lines();
-        self.sync_folder()
+        // Before that a crash may bring the old one back, which lacks what is appended from now on.
+        self.sync_folder().inspect_err(|_| self.broken = true)
+    }
+
+    /// From now on the disk is full.
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&mut self) {
+        self.journal = OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
     }
 
     fn sync_folder(&self) -> Result<(), CatalogueError> {
@@ -493,6 +508,25 @@ mod tests {
         let catalogue = Catalogue::open(folder.path()).unwrap();
         assert_eq!(names(&catalogue), ["kept"]);
         assert_eq!(catalogue.under_way().map(|begun| begun.id.as_str()).collect::<Vec<_>>(), ["under-way"]);
+    }
+
+    #[test]
+    fn what_was_kept_was_refused_when_there_was_no_room_to_write_the_journal_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        // In the way of the new journal.
+        fs::create_dir(folder.path().join(REWRITTEN)).unwrap();
+        while catalogue.lines <= SHORT + 4 * catalogue.known.lines() {
+            catalogue.ended("nobody").unwrap();
+        }
+        assert!(catalogue.retry > catalogue.lines, "it was tried, and is not tried again with every record");
+        catalogue.stored(new("kept", "n")).unwrap();
+        fs::remove_dir(folder.path().join(REWRITTEN)).unwrap();
+        while catalogue.lines > SHORT {
+            catalogue.ended("nobody").unwrap();
+        }
+        drop(catalogue);
+        assert_eq!(names(&Catalogue::open(folder.path()).unwrap()), ["kept"]);
     }
 
     #[test]

@@ -114,6 +114,19 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// It was written, and nobody knows whether the catalogue has it.
+    #[error(
+        "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
+         before you store it again"
+    )]
+    Unsure {
+        /// Where it is.
+        node: ResourceName,
+        /// Under which key.
+        key: String,
+        /// What came instead of an acknowledgement.
+        why: AskError,
+    },
     /// Nodes failed again and again.
     #[error("given up after {attempts} attempts, the last on node `{node}`: {why}")]
     Nodes {
@@ -152,6 +165,20 @@ impl From<StoreError> for Attempt {
     fn from(error: StoreError) -> Self {
         Self::Node(error.to_string())
     }
+}
+
+/// What becomes of a write that is not acknowledged. Only where the broker says that the catalogue does not have it, it may be tried again
+/// or removed: else its record may be on the disk, and only the answer is missing.
+fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
+    if error.is("gone") {
+        return Attempt::Lost;
+    }
+    let is_refused = ["duplicate", "otherwise", "unknown-object", "full"].iter().any(|code| error.is(code));
+    Attempt::Fatal(if is_refused {
+        error.into()
+    } else {
+        MoveError::Unsure { node, key: key.to_owned(), why: error }
+    })
 }
 
 /// What an attempt measures of itself, and tells the broker.
@@ -233,6 +260,7 @@ impl Mover {
                     let seconds = began.elapsed().as_secs_f64();
                     return Ok((tries.carried(granted.node, seconds, &meter), digest));
                 }
+                Err(Attempt::Fatal(unsure @ MoveError::Unsure { .. })) => return Err(unsure),
                 Err(attempt) => {
                     // The broker first: others need not try there now.
                     let failed =
@@ -305,8 +333,7 @@ impl Mover {
         let stored = Stored { name, size: granted.size, sha256: digest };
         match self.client.stored(id, &stored).await {
             Ok(()) => Ok(digest),
-            Err(error) if error.is("gone") => Err(Attempt::Lost),
-            Err(error) => Err(Attempt::Fatal(error.into())),
+            Err(error) => Err(unacknowledged(error, granted.node.clone(), key)),
         }
     }
 

@@ -8,6 +8,7 @@ use tidegate_units::{ByteRate, Bytes};
 use super::*;
 use crate::client::Client;
 use crate::digest::Hasher;
+use crate::mover::{Event, MoveError, Mover, Settings};
 use crate::wire;
 
 const ONE: &str = r#"
@@ -20,20 +21,21 @@ peak = "15MB/s"
 "#;
 
 /// A broker behind a real socket.
-async fn start(folder: &FilePath) -> String {
-    let config = BrokerConfig::parse("broker.toml", ONE, FilePath::new("")).unwrap();
+async fn start(config: &str, folder: &FilePath) -> (String, Api) {
+    let config = BrokerConfig::parse("broker.toml", config, FilePath::new("")).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
     let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router(api)).await });
-    format!("http://{address}")
+    let router = router(api.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (format!("http://{address}"), api)
 }
 
 fn run(test: impl AsyncFnOnce(String)) {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { test(start(folder.path()).await).await });
+    runtime.block_on(async { test(start(ONE, folder.path()).await.0).await });
 }
 
 fn description() -> Value {
@@ -192,5 +194,30 @@ fn who_waits_is_answered_when_it_may_begin() {
         };
         let (second, ()) = tokio::join!(client.place_and_wait(&second, waits), end);
         assert_eq!(second.unwrap().granted.unwrap().node.as_str(), "a");
+    });
+}
+
+#[test]
+fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = folder.path().join("node");
+    std::fs::create_dir(&node).unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "data").unwrap();
+    let config = ONE.replace("/srv/a", node.to_str().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (url, api) = start(&config, folder.path()).await;
+        let settings = Settings::new(wire::Needs::Average(1e6));
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        // The disk of the catalogue is full, when the file is on its way.
+        let watch = |event: Event<'_>| {
+            if let Event::Begins(..) = event {
+                api.broker.lock().unwrap().fill_disk();
+            }
+        };
+        let failed = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap_err();
+        let MoveError::Unsure { key, .. } = failed else { panic!("{failed}") };
+        assert_eq!(std::fs::read(node.join(key)).unwrap(), b"data");
     });
 }

@@ -346,6 +346,7 @@ impl Said {
                         MoveError::Ask(_) => "no-broker",
                         MoveError::File { .. } | MoveError::NotAFile(_) => "file",
                         MoveError::Changed(_) => "changed",
+                        MoveError::Unsure { .. } => "unsure",
                         MoveError::Nodes { .. } => "nodes",
                         MoveError::Checksum { .. } => "checksum",
                     };
