@@ -13,7 +13,7 @@ use thiserror::Error;
 use tidegate_place::transfer::Kept;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{AskError, Client};
@@ -385,7 +385,7 @@ impl Mover {
             tries.count += 1;
             // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
             let nodes = std::mem::take(&mut part.from);
-            part.restart().await.map_err(at)?;
+            part.restart();
             if nodes.iter().all(|node| *node == granted.node) {
                 damaged.push(granted.node.clone());
             }
@@ -421,6 +421,9 @@ impl Mover {
         let (size, from) = (granted.size.get(), part.length);
         let moved = Arc::clone(&meter.moved);
         let fetch = async {
+            part.go_on()
+                .await
+                .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
             if part.length == size {
                 return Ok(());
             }
@@ -706,6 +709,15 @@ impl Part {
         Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
     }
 
+    /// Ends what is still being written of an attempt that was given up in the middle of a piece, and goes on after the last one that
+    /// was counted: `add` may be dropped at any time.
+    async fn go_on(&mut self) -> io::Result<()> {
+        self.file.flush().await?;
+        self.file.set_len(self.length).await?;
+        self.file.seek(SeekFrom::Start(self.length)).await.map(drop)
+    }
+
+    /// Appends a piece. Where this is dropped before it is done, call [`go_on`](Self::go_on) before the next.
     async fn add(&mut self, piece: &Piece) -> io::Result<()> {
         self.file.write_all(piece).await?;
         // The file's own buffer is written in the background, and its errors come with what follows.
@@ -715,16 +727,18 @@ impl Part {
         Ok(())
     }
 
-    async fn restart(&mut self) -> io::Result<()> {
-        use tokio::io::AsyncSeekExt;
-        self.file.set_len(0).await?;
-        self.file.rewind().await?;
+    fn restart(&mut self) {
         (self.length, self.hasher) = (0, Hasher::default());
-        Ok(())
     }
 
     async fn finish(mut self, target: &Path) -> io::Result<()> {
         self.file.sync_all().await?;
+        // The checksum is of what was counted; it says nothing of what else might be there.
+        let there = self.file.metadata().await?.len();
+        if there != self.length {
+            let why = format!("{there} bytes are in {}, of {}", self.path.display(), self.length);
+            return Err(io::Error::other(why));
+        }
         tokio::fs::rename(&self.path, target).await?;
         self.finished = true;
         Ok(())
@@ -739,3 +753,6 @@ impl Drop for Part {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
