@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_place::transfer::{
-    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfigError,
-    Progress, Ticket,
+    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfig,
+    PlacementConfigError, Progress, Ticket,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, ResourceName};
 
@@ -120,6 +120,7 @@ struct UnderWay {
 #[derive(Debug)]
 pub struct Broker {
     lease: Duration,
+    interval: Duration,
     plans: BTreeMap<ResourceName, NodePlan>,
     placement: Placement,
     catalogue: Catalogue,
@@ -150,9 +151,12 @@ impl Broker {
             node.free = plan.capacity.map(|capacity| left(capacity, catalogue.held(&node.name)));
             node
         });
-        let placement = Placement::new(config.placement, nodes.collect(), now)?;
+        // Who is dead is judged in one place, here: two books of it would differ.
+        let rules = PlacementConfig { lease: Duration::MAX, ..config.placement };
+        let placement = Placement::new(rules, nodes.collect(), now)?;
         let mut broker = Self {
             lease: config.placement.lease,
+            interval: config.interval,
             plans,
             placement,
             catalogue,
@@ -434,10 +438,16 @@ impl Broker {
         now: Instant,
         devices: &BTreeMap<ResourceName, DeviceSample>,
     ) -> Result<(), BrokerError> {
-        let elapsed = now.saturating_since(self.looked).as_secs_f64();
+        let elapsed = now.saturating_since(self.looked);
         self.looked = now;
-        if elapsed > 0.0 {
-            self.measure(now, elapsed, devices);
+        if !elapsed.is_zero() {
+            self.measure(now, elapsed.as_secs_f64(), devices);
+        }
+        // A look that is late says that this was held up, by a disk or the whole machine, and no more: what clients said meanwhile may
+        // still wait to be read. Leases stand still for that time.
+        let held_up = elapsed.saturating_sub(self.interval);
+        for transfer in self.under_way.values_mut() {
+            transfer.heard = (transfer.heard + held_up).min(now);
         }
         let silent = |transfer: &UnderWay| now.saturating_since(transfer.heard) > self.lease;
         let dead: Vec<String> = self

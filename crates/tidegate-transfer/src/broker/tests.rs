@@ -33,6 +33,13 @@ fn at(seconds: f64) -> Instant {
     Instant::ZERO + Latency::from_secs_f64(seconds)
 }
 
+/// Looks once in a second, after a second and until another.
+fn look(broker: &mut Broker, after: u32, until: u32) {
+    for second in after + 1..=until {
+        broker.look(at(f64::from(second)), &BTreeMap::new()).unwrap();
+    }
+}
+
 fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
 }
@@ -152,18 +159,51 @@ fn rates_are_what_transfers_moved_between_two_looks() {
 fn who_is_silent_is_dead_whether_he_waited_or_moved() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
-    let none = BTreeMap::new();
     for (id, expected) in [("1", Some("a")), ("2", Some("a")), ("3", Some("b")), ("4", None), ("5", None)] {
         assert_eq!(node(&broker.place(at(0.0), id, write(id)).unwrap()), expected, "{id}");
     }
+    look(&mut broker, 0, 6);
     broker.progress(at(6.0), "1", Moved { bytes: Bytes::ZERO }).unwrap();
     broker.reservation(at(6.0), "5").unwrap();
-    broker.look(at(10.5), &none).unwrap();
+    look(&mut broker, 6, 11);
     for id in ["2", "3", "4"] {
-        refused(broker.reservation(at(10.6), id), "gone");
+        refused(broker.reservation(at(11.0), id), "gone");
     }
-    assert_eq!(node(&broker.reservation(at(10.6), "5").unwrap()), Some("a"), "it was its turn");
+    assert_eq!(node(&broker.reservation(at(11.0), "5").unwrap()), Some("a"), "it was its turn");
     assert_eq!(broker.nodes().waiting, 0);
+}
+
+#[test]
+fn a_pause_of_the_broker_was_taken_for_the_silence_of_its_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    for id in ["1", "2", "3"] {
+        broker.place(at(0.0), id, write(id)).unwrap();
+    }
+    look(&mut broker, 0, 4);
+    // For a minute it is held up. One client is heard before the broker looks, another only afterwards.
+    broker.stored(at(64.0), "3", stored("3")).unwrap();
+    assert_eq!(broker.nodes().nodes[0].write.reserved_bps, ByteRate::new(20e6), "both are still there");
+    broker.progress(at(64.0), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.look(at(64.1), &BTreeMap::new()).unwrap();
+    broker.progress(at(64.2), "2", Moved { bytes: Bytes::ZERO }).unwrap();
+    // From then on their leases are as long as any.
+    look(&mut broker, 65, 74);
+    assert_eq!(broker.nodes().nodes[0].write.active, 2);
+    look(&mut broker, 74, 76);
+    assert_eq!(broker.nodes().nodes[0].write.active, 0);
+}
+
+#[test]
+fn who_spoke_just_within_his_lease_lost_his_reservation() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    broker.place(at(0.0), "2", write("y")).unwrap();
+    look(&mut broker, 0, 9);
+    broker.progress(at(9.9), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.stored(at(10.5), "2", stored("y")).unwrap();
+    assert_eq!(broker.nodes().nodes[0].write.active, 1);
 }
 
 #[test]
@@ -186,7 +226,7 @@ fn after_a_restart_everybody_goes_on() {
     broker.progress(at(1.0), "2", Moved { bytes: Bytes::new(9) }).unwrap();
     broker.stored(at(1.0), "1", stored("x")).unwrap();
     assert_eq!(broker.object(&name("x")).unwrap().replicas[0].key, "x.1");
-    broker.look(at(20.0), &BTreeMap::new()).unwrap();
+    look(&mut broker, 0, 12);
     assert!(
         broker.nodes().nodes.iter().all(|node| node.read.active + node.write.active == 0),
         "leases go on, too"
@@ -278,8 +318,8 @@ proptest! {
                 broker.objects(None, 100).objects.into_iter().map(|object| (object.name, object.replicas.len())).collect();
             prop_assert_eq!(&found, &there);
         }
-        for _ in 0..3 {
-            now += 11.0;
+        for _ in 0..33 {
+            now += 1.0;
             broker.look(at(now), &none).unwrap();
         }
         let nodes = broker.nodes();
