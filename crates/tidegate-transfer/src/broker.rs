@@ -368,10 +368,11 @@ impl Broker {
         }
         let was_granted = transfer.granted.is_some();
         self.forget(now, id);
-        if was_granted {
-            self.catalogue.ended(id)?;
-        }
-        self.step(now)
+        // Whatever the catalogue says, what this leaves is for those who wait.
+        let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
+        let stepped = self.step(now);
+        kept?;
+        stepped
     }
 
     /// An object.
@@ -456,16 +457,19 @@ impl Broker {
             .filter(|(_, transfer)| silent(transfer))
             .map(|(id, _)| id.clone())
             .collect();
+        let mut kept = Ok(());
         // All of them first: who waits and is dead must not be granted what another leaves.
         for id in dead {
             tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");
             let was_granted = self.under_way.get(&id).is_some_and(|transfer| transfer.granted.is_some());
             self.forget(now, &id);
             if was_granted {
-                self.catalogue.ended(&id)?;
+                kept = kept.and(self.catalogue.ended(&id));
             }
         }
-        self.step(now)
+        let stepped = self.step(now);
+        kept?;
+        stepped
     }
 
     fn measure(&mut self, now: Instant, elapsed: f64, devices: &BTreeMap<ResourceName, DeviceSample>) {
@@ -495,12 +499,13 @@ impl Broker {
         }
     }
 
-    /// Whoever waited and may begin now, may.
+    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever.
     fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
+        let mut outcome = Ok(());
         for grant in self.placement.step(now) {
-            self.grant(now, &grant)?;
+            outcome = outcome.and(self.grant(now, &grant));
         }
-        Ok(())
+        outcome
     }
 
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {

@@ -207,6 +207,28 @@ fn who_spoke_just_within_his_lease_lost_his_reservation() {
 }
 
 #[test]
+fn one_grant_that_could_not_be_kept_left_the_others_waiting_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    for id in ["1", "2", "3"] {
+        assert!(broker.place(at(0.0), id, write(id)).unwrap().granted.is_some());
+    }
+    // Two that wait for what one leaves.
+    let large = Wish { needs: Needs::Average(14e6), ..write("large") };
+    assert!(broker.place(at(0.0), "large", large).unwrap().granted.is_none());
+    let other = Wish { needs: Needs::Average(5e6), ..write("other") };
+    assert!(broker.place(at(0.0), "other", other).unwrap().granted.is_none());
+    broker.fill_disk();
+    for id in ["1", "2", "3"] {
+        refused(broker.end(at(1.0), id, false), "catalogue");
+    }
+    // They are told, and ask anew.
+    refused(broker.reservation(at(1.0), "large"), "gone");
+    refused(broker.reservation(at(1.0), "other"), "gone");
+    assert!(broker.nodes().nodes.iter().all(|node| node.write.active == 0));
+}
+
+#[test]
 fn after_a_restart_everybody_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     {
