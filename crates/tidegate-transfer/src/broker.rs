@@ -191,13 +191,16 @@ impl Broker {
                 let _ = self.catalogue.ended(&begun.id);
                 continue;
             };
+            // Who asked may not have heard of the grant, and be told of it only now.
+            let read = begun.name.as_ref().filter(|_| begun.way == Way::Read);
+            let sha256 = read.and_then(|name| self.catalogue.get(name)).map(|object| object.sha256);
             let granted = Granted {
                 node: begun.node,
                 place: plan.place.to_string(),
                 key: begun.key,
                 expected_bps: ByteRate::ZERO,
                 size: begun.size,
-                sha256: None,
+                sha256,
             };
             let transfer = UnderWay {
                 ticket,

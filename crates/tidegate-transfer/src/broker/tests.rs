@@ -255,6 +255,18 @@ fn after_a_restart_everybody_goes_on() {
     );
 }
 
+#[test]
+fn who_was_granted_a_read_and_heard_it_after_a_restart_took_the_object_for_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = broker(folder.path(), 0.0);
+    first.place(at(0.0), "0", write("x")).unwrap();
+    first.stored(at(0.0), "0", stored("x")).unwrap();
+    let before = first.place(at(0.0), "1", read("x")).unwrap().granted.unwrap();
+    drop(first);
+    let after = broker(folder.path(), 1.0).reservation(at(1.0), "1").unwrap().granted.unwrap();
+    assert_eq!((after.key, after.sha256), (before.key, Some(digest())));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(u8),
