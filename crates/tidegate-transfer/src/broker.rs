@@ -317,8 +317,8 @@ impl Broker {
         if transfer.granted.is_none() {
             return Err(BrokerError::Gone);
         }
-        // Reports may overtake each other.
-        transfer.moved = transfer.moved.max(moved.bytes.get());
+        // Reports may overtake each other, and nobody moves more than there is.
+        transfer.moved = transfer.moved.max(moved.bytes.get()).min(transfer.size.get());
         Ok(())
     }
 

@@ -156,6 +156,20 @@ fn rates_are_what_transfers_moved_between_two_looks() {
 }
 
 #[test]
+fn who_told_of_more_than_there_is_ended_with_less_than_nothing_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(u64::MAX) }).unwrap();
+    look(&mut broker, 0, 1);
+    let rate = |broker: &Broker| broker.nodes().nodes[0].write.current_bps;
+    assert_eq!(rate(&broker), Some(ByteRate::new(1e6)));
+    broker.stored(at(1.5), "1", stored("x")).unwrap();
+    look(&mut broker, 1, 2);
+    assert_eq!(rate(&broker), Some(ByteRate::ZERO));
+}
+
+#[test]
 fn who_is_silent_is_dead_whether_he_waited_or_moved() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
