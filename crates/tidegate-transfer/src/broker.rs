@@ -112,8 +112,16 @@ struct UnderWay {
     /// Whether anything was heard since the last look.
     fresh: bool,
     moved: u64,
-    /// What of it was there at the last look.
-    counted: u64,
+    /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a restart, until it tells.
+    counted: Option<u64>,
+}
+
+impl UnderWay {
+    /// What was moved since this was last asked for.
+    fn count(&mut self) -> u64 {
+        let Some(counted) = &mut self.counted else { return 0 };
+        self.moved.saturating_sub(std::mem::replace(counted, self.moved))
+    }
 }
 
 /// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an interval.
@@ -213,7 +221,7 @@ impl Broker {
                 heard: now,
                 fresh: false,
                 moved: 0,
-                counted: 0,
+                counted: None,
             };
             self.ids.insert(ticket, begun.id.clone());
             self.under_way.insert(begun.id, transfer);
@@ -246,7 +254,7 @@ impl Broker {
             heard: now,
             fresh: true,
             moved: 0,
-            counted: 0,
+            counted: Some(0),
         };
         self.ids.insert(ticket, id.to_owned());
         self.under_way.insert(id.to_owned(), transfer);
@@ -319,6 +327,10 @@ impl Broker {
         }
         // Reports may overtake each other, and nobody moves more than there is.
         transfer.moved = transfer.moved.max(moved.bytes.get()).min(transfer.size.get());
+        if transfer.counted.is_none() {
+            // How long it took for that is not known.
+            (transfer.counted, transfer.fresh) = (Some(transfer.moved), false);
+        }
         Ok(())
     }
 
@@ -478,12 +490,11 @@ impl Broker {
     fn measure(&mut self, now: Instant, elapsed: f64, devices: &BTreeMap<ResourceName, DeviceSample>) {
         let mut moved = std::mem::take(&mut self.ended);
         for transfer in self.under_way.values_mut() {
+            let bytes = transfer.count();
             let Some(granted) = &transfer.granted else { continue };
-            let bytes = transfer.moved - transfer.counted;
-            transfer.counted = transfer.moved;
             let lane = &mut moved.entry(granted.node.clone()).or_default()[lane(transfer.way)];
             *lane = lane.saturating_add(bytes);
-            if std::mem::take(&mut transfer.fresh) {
+            if std::mem::take(&mut transfer.fresh) && transfer.counted.is_some() {
                 let rate = ByteRate::new(bytes as f64 / elapsed);
                 self.placement.progress(now, transfer.ticket, Progress { rate });
             }
@@ -565,12 +576,13 @@ impl Broker {
 
     /// What was reserved is free again.
     fn forget(&mut self, now: Instant, id: &str) {
-        let Some(transfer) = self.under_way.remove(id) else { return };
+        let Some(mut transfer) = self.under_way.remove(id) else { return };
         self.ids.remove(&transfer.ticket);
         self.placement.ended(now, transfer.ticket);
+        let bytes = transfer.count();
         if let Some(granted) = transfer.granted {
             let lane = &mut self.ended.entry(granted.node).or_default()[lane(transfer.way)];
-            *lane = lane.saturating_add(transfer.moved - transfer.counted);
+            *lane = lane.saturating_add(bytes);
         }
     }
 

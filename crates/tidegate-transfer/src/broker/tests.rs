@@ -281,6 +281,24 @@ fn who_was_granted_a_read_and_heard_it_after_a_restart_took_the_object_for_damag
     assert_eq!((after.key, after.sha256), (before.key, Some(digest())));
 }
 
+#[test]
+fn all_that_was_moved_before_a_restart_was_taken_for_the_rate_of_the_first_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = broker(folder.path(), 0.0);
+    let large = Wish { size: Some(Bytes::new(500_000_000)), ..write("x") };
+    first.place(at(0.0), "1", large).unwrap();
+    drop(first);
+    let mut broker = broker(folder.path(), 0.0);
+    let rate = |broker: &Broker| broker.nodes().nodes[0].write.current_bps;
+    broker.progress(at(0.2), "1", Moved { bytes: Bytes::new(400_000_000) }).unwrap();
+    broker.progress(at(0.8), "1", Moved { bytes: Bytes::new(406_000_000) }).unwrap();
+    look(&mut broker, 0, 1);
+    assert_eq!(rate(&broker), Some(ByteRate::new(6e6)));
+    broker.progress(at(1.8), "1", Moved { bytes: Bytes::new(416_000_000) }).unwrap();
+    look(&mut broker, 1, 2);
+    assert_eq!(rate(&broker), Some(ByteRate::new(10e6)));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(u8),
