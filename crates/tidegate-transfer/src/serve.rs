@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use axum::Router;
 use axum::body::Bytes as Body;
@@ -20,9 +20,10 @@ use tidegate_place::transfer::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, ResourceName};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::{Broker, BrokerError, Sensor};
+use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{ObjectName, ObjectNameError};
@@ -33,6 +34,12 @@ const LARGEST: usize = 64 * 1024;
 
 /// Objects in one answer, at the most.
 const PAGE: usize = 1_000;
+
+/// A sensor that does not answer in this time is done without: they are small files of the kernel, and a question about free space.
+const SENSING: Duration = Duration::from_secs(1);
+
+/// So long threads that hang are waited for at the end.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// The description of all this for other programs.
 const OPENAPI: &str = include_str!("../../../docs/transfers.openapi.json");
@@ -70,7 +77,10 @@ pub fn serve(
     let catalogue = Catalogue::open(&config.state)?;
     let broker = Broker::new(config, catalogue, Instant::ZERO)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(config, broker, sensors))
+    let outcome = runtime.block_on(run(config, broker, sensors));
+    // A sensor may hang for ever.
+    runtime.shutdown_timeout(LEAVING);
+    outcome
 }
 
 async fn run(
@@ -94,33 +104,99 @@ async fn run(
     Ok(())
 }
 
-async fn look(api: Api, interval: std::time::Duration, mut sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
-    let mut ticks = tokio::time::interval(interval);
+async fn look(api: Api, interval: Duration, sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
+    let mut watched: BTreeMap<_, _> =
+        sensors.into_iter().map(|(name, sensor)| (name, Watched::new(sensor))).collect();
+    // What they say now counts from when they were made, and the reading of a catalogue lies between.
+    sample(&mut watched, interval).await;
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
     // Two looks at once say nothing: what is late counts from when it is.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = Clock::now();
     loop {
         ticks.tick().await;
-        let looked = api.with(move |broker, now| {
-            let elapsed = before.elapsed();
-            let samples =
-                sensors.iter_mut().map(|(name, sensor)| (name.clone(), sensor.sample(elapsed))).collect();
-            (broker.look(now, &samples), sensors)
-        });
-        before = Clock::now();
-        match looked.await {
-            Ok((outcome, back)) => {
-                sensors = back;
-                if let Err(error) = outcome {
-                    tracing::error!("{error}");
-                }
-            }
+        let samples = sample(&mut watched, interval).await;
+        match api.with(move |broker, now| broker.look(now, &samples)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("{error}"),
             Err(refused) => {
                 tracing::error!("{}", refused.text());
                 return;
             }
         }
     }
+}
+
+/// A sensor, and when it was last asked.
+struct Timed {
+    sensor: Box<dyn Sensor>,
+    asked: Clock,
+}
+
+impl Timed {
+    fn sample(&mut self) -> DeviceSample {
+        let elapsed = self.asked.elapsed();
+        self.asked = Clock::now();
+        self.sensor.sample(elapsed)
+    }
+}
+
+/// A sensor on a thread of its own: where a file system hangs it does not come back.
+struct Watched {
+    idle: Option<Timed>,
+    busy: Option<JoinHandle<(Timed, DeviceSample)>>,
+    is_silent: bool,
+}
+
+impl Watched {
+    fn new(sensor: Box<dyn Sensor>) -> Self {
+        Self { idle: Some(Timed { sensor, asked: Clock::now() }), busy: None, is_silent: false }
+    }
+
+    fn begin(&mut self) {
+        if let Some(mut timed) = self.idle.take() {
+            self.busy = Some(tokio::task::spawn_blocking(move || {
+                let sample = timed.sample();
+                (timed, sample)
+            }));
+        }
+    }
+
+    /// What it says, if it does so until then. One that was silent before is not waited for.
+    async fn end(&mut self, name: &ResourceName, until: tokio::time::Instant) -> Option<DeviceSample> {
+        let until = if self.is_silent { tokio::time::Instant::now() } else { until };
+        let outcome = tokio::time::timeout_at(until, self.busy.as_mut()?).await;
+        let was_silent = std::mem::replace(&mut self.is_silent, outcome.is_err());
+        let Ok(outcome) = outcome else {
+            if !was_silent {
+                tracing::warn!(
+                    "what `sense` of node `{name}` names does not answer: what its transfers say of themselves is taken for its rates"
+                );
+            }
+            return None;
+        };
+        self.busy = None;
+        // One that panicked is gone.
+        let (timed, sample) = outcome.ok()?;
+        self.idle = Some(timed);
+        // What comes after a silence is of a time that nobody knows.
+        (!was_silent).then_some(sample)
+    }
+}
+
+/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. The broker is not held up by any.
+async fn sample(
+    watched: &mut BTreeMap<ResourceName, Watched>,
+    interval: Duration,
+) -> BTreeMap<ResourceName, DeviceSample> {
+    let until = tokio::time::Instant::now() + interval.min(SENSING);
+    watched.values_mut().for_each(Watched::begin);
+    let mut samples = BTreeMap::new();
+    for (name, watched) in watched {
+        if let Some(sample) = watched.end(name, until).await {
+            samples.insert(name.clone(), sample);
+        }
+    }
+    samples
 }
 
 #[derive(Clone)]

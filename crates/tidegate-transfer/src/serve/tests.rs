@@ -34,8 +34,7 @@ async fn start(config: &str, folder: &FilePath) -> (String, Api) {
 
 fn run(test: impl AsyncFnOnce(String)) {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { test(start(ONE, folder.path()).await.0).await });
+    runtime().block_on(async { test(start(ONE, folder.path()).await.0).await });
 }
 
 fn description() -> Value {
@@ -205,8 +204,7 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
     let file = folder.path().join("x");
     std::fs::write(&file, "data").unwrap();
     let config = ONE.replace("/srv/a", node.to_str().unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let (url, api) = start(&config, folder.path()).await;
         let settings = Settings::new(wire::Needs::Average(1e6));
         let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
@@ -219,5 +217,74 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
         let failed = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap_err();
         let MoveError::Unsure { key, .. } = failed else { panic!("{failed}") };
         assert_eq!(std::fs::read(node.join(key)).unwrap(), b"data");
+    });
+}
+
+/// Says how long it was asked for, and waits to be let on where there is something to wait for.
+#[derive(Debug)]
+struct Probe {
+    asked: std::sync::mpsc::Sender<Duration>,
+    hangs: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Sensor for Probe {
+    fn sample(&mut self, elapsed: Duration) -> DeviceSample {
+        let _ = self.asked.send(elapsed);
+        if let Some(let_on) = &self.hangs {
+            let _ = let_on.recv();
+        }
+        DeviceSample { rates: None, free: None }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn the_first_look_was_at_microseconds_after_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        let (asked, elapsed) = std::sync::mpsc::channel();
+        let probe: Box<dyn Sensor> = Box::new(Probe { asked, hangs: None });
+        let interval = Duration::from_millis(30);
+        let sensors = BTreeMap::from([(ResourceName::new("a").unwrap(), probe)]);
+        let looking = tokio::spawn(look(api.clone(), interval, sensors));
+        while api.broker.lock().unwrap().nodes().nodes[0].write.current_bps.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        looking.abort();
+        // The first is where counting begins.
+        let elapsed: Vec<_> = elapsed.try_iter().collect();
+        assert!(elapsed.len() >= 2 && elapsed[1] >= interval, "{elapsed:?}");
+    });
+}
+
+#[test]
+fn a_sensor_that_hangs_stopped_the_broker() {
+    runtime().block_on(async {
+        let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
+        let (asked, _keep) = std::sync::mpsc::channel();
+        let (let_on, hangs) = std::sync::mpsc::channel();
+        let hung = Probe { asked: asked.clone(), hangs: Some(hangs) };
+        let mut watched = BTreeMap::from([
+            (a.clone(), Watched::new(Box::new(hung))),
+            (b.clone(), Watched::new(Box::new(Probe { asked, hangs: None }))),
+        ]);
+        let interval = Duration::from_millis(200);
+        for _ in 0..3 {
+            let samples = sample(&mut watched, interval).await;
+            assert!(!samples.contains_key(&a));
+        }
+        drop(let_on);
+        // Once it is back it is listened to, and so is the other.
+        loop {
+            let samples = sample(&mut watched, interval).await;
+            if samples.len() == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }
