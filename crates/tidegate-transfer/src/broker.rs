@@ -361,7 +361,7 @@ impl Broker {
         let node = granted.node.clone();
         let Stored { name, size, sha256 } = stored;
         self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
-        self.forget(now, id);
+        self.forget(now, id, true);
         // It is kept, which is what was asked; what comes of it for others is theirs.
         if let Err(error) = self.step(now) {
             tracing::error!("{error}");
@@ -382,7 +382,9 @@ impl Broker {
             self.placement.failed(now, transfer.ticket);
         }
         let was_granted = transfer.granted.is_some();
-        self.forget(now, id);
+        // What has no name is in no catalogue: its writer alone knows whether it stays.
+        let has_written = transfer.name.is_none() && !failed;
+        self.forget(now, id, has_written);
         // Whatever the catalogue says, what this leaves is for those who wait.
         let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
         let stepped = self.step(now);
@@ -476,8 +478,9 @@ impl Broker {
         // All of them first: who waits and is dead must not be granted what another leaves.
         for id in dead {
             tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");
-            let was_granted = self.under_way.get(&id).is_some_and(|transfer| transfer.granted.is_some());
-            self.forget(now, &id);
+            let Some(transfer) = self.under_way.get(&id) else { continue };
+            let (was_granted, has_written) = (transfer.granted.is_some(), transfer.name.is_none());
+            self.forget(now, &id, has_written);
             if was_granted {
                 kept = kept.and(self.catalogue.ended(&id));
             }
@@ -539,7 +542,7 @@ impl Broker {
         let sha256 = object.filter(|_| transfer.way == Way::Read).map(|object| object.sha256);
         if transfer.way == Way::Read && key.is_none() {
             // It was removed while this waited.
-            self.forget(now, &id);
+            self.forget(now, &id, false);
             return Ok(());
         }
         transfer.granted = Some(Granted {
@@ -561,7 +564,7 @@ impl Broker {
             replica: transfer.replica,
         };
         if let Err(error) = self.catalogue.began(begun) {
-            self.forget(now, &id);
+            self.forget(now, &id, false);
             return Err(error.into());
         }
         Ok(())
@@ -574,11 +577,15 @@ impl Broker {
         Ok(transfer)
     }
 
-    /// What was reserved is free again.
-    fn forget(&mut self, now: Instant, id: &str) {
+    /// What was reserved is free again, and so is the room on the node unless something was written.
+    fn forget(&mut self, now: Instant, id: &str, has_written: bool) {
         let Some(mut transfer) = self.under_way.remove(id) else { return };
         self.ids.remove(&transfer.ticket);
-        self.placement.ended(now, transfer.ticket);
+        if has_written {
+            self.placement.ended(now, transfer.ticket);
+        } else {
+            self.placement.abandoned(now, transfer.ticket);
+        }
         let bytes = transfer.count();
         if let Some(granted) = transfer.granted {
             let lane = &mut self.ended.entry(granted.node).or_default()[lane(transfer.way)];

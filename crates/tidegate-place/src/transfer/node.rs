@@ -199,10 +199,15 @@ impl Node {
 
     /// A write that was promised room for so much is over. Until a sample says how much it really took, it is taken for written.
     pub(super) fn wrote(&mut self, size: Bytes) {
-        self.promised = self.promised.saturating_sub(size.get());
+        self.wrote_not(size);
         if let Some(free) = &mut self.config.free {
             *free = Bytes::new(free.get().saturating_sub(size.get()));
         }
+    }
+
+    /// A write that was promised room for so much is over, and left nothing.
+    pub(super) fn wrote_not(&mut self, size: Bytes) {
+        self.promised = self.promised.saturating_sub(size.get());
     }
 
     pub(super) fn free(&self) -> Option<Bytes> {

@@ -319,14 +319,25 @@ impl Placement {
         }
     }
 
-    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
+    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there. What it was to write is
+    /// taken for written until a sample says more.
     pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
+        self.over(now, ticket, Node::wrote)
+    }
+
+    /// The same of one of which it is known that nothing of it stays: the room that it was promised is free again at once, for whoever
+    /// tries it anew.
+    pub fn abandoned(&mut self, now: Instant, ticket: Ticket) -> bool {
+        self.over(now, ticket, Node::wrote_not)
+    }
+
+    fn over(&mut self, now: Instant, ticket: Ticket, settle: fn(&mut Node, Bytes)) -> bool {
         if let Some(active) = self.active.remove(&ticket) {
             let kept = ByteRate::new(active.reserved.per_second() - active.lent.per_second());
             if let Some(node) = self.nodes.get_mut(&active.node) {
                 node.lane_mut(active.direction).ended(now, kept);
                 if active.direction == Direction::Write {
-                    node.wrote(active.size);
+                    settle(node, active.size);
                 }
             }
             return true;

@@ -243,6 +243,25 @@ fn one_grant_that_could_not_be_kept_left_the_others_waiting_for_ever() {
 }
 
 #[test]
+fn what_a_failed_write_did_not_write_was_missing_when_it_was_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    let b = ResourceName::new("b").unwrap();
+    let wish = Wish { size: Some(Bytes::new(600_000_000)), except: vec![b], ..write("x") };
+    assert_eq!(node(&broker.place(at(0.0), "1", wish.clone()).unwrap()), Some("a"));
+    broker.end(at(0.1), "1", true).unwrap();
+    // It rests, and has the room.
+    assert!(broker.place(at(0.2), "2", wish.clone()).unwrap().granted.is_none());
+    broker.end(at(0.3), "2", false).unwrap();
+    assert_eq!(broker.nodes().nodes[0].free, Some(Bytes::new(1_000_000_000)));
+    // What was stored has taken its room, before anything is measured.
+    look(&mut broker, 0, 6);
+    broker.place(at(6.0), "3", wish.clone()).unwrap();
+    broker.stored(at(6.1), "3", Stored { size: Bytes::new(600_000_000), ..stored("x") }).unwrap();
+    refused(broker.place(at(6.2), "4", Wish { name: Some(name("y")), ..wish }), "too-large");
+}
+
+#[test]
 fn after_a_restart_everybody_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     {
