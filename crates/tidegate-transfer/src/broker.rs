@@ -56,6 +56,9 @@ pub enum BrokerError {
         "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
     )]
     Gone,
+    /// Somebody else's id.
+    #[error("another transfer has this id: draw 16 digits at random for each")]
+    Taken,
     /// Something else was written than was asked for.
     #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
     Otherwise {
@@ -92,6 +95,7 @@ impl BrokerError {
             Self::NoName => "no-name",
             Self::NoObject(_) => "unknown-object",
             Self::Gone => "gone",
+            Self::Taken => "taken",
             Self::Otherwise { .. } => "otherwise",
         }
     }
@@ -228,11 +232,25 @@ impl Broker {
         }
     }
 
-    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before.
+    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before. The same wish by the same id
+    /// is of somebody who did not hear the answer: told again it changes nothing.
     ///
     /// # Errors
     /// When it can never be carried, contradicts the catalogue, or there are too many.
     pub fn place(&mut self, now: Instant, id: &str, wish: Wish) -> Result<Reservation, BrokerError> {
+        if let Some(transfer) = self.under_way.get(id) {
+            let is_it = transfer.way == wish.way
+                && transfer.name == wish.name
+                && transfer.replica == wish.replica
+                && wish.size.is_none_or(|size| size == transfer.size);
+            return if is_it { self.reservation(now, id) } else { Err(BrokerError::Taken) };
+        }
+        // A key is written once.
+        let there =
+            wish.name.as_ref().filter(|_| wish.way == Way::Write).and_then(|name| self.catalogue.get(name));
+        if there.is_some_and(|object| object.replicas.iter().any(|one| one.key == key(&object.name, id))) {
+            return Err(BrokerError::Taken);
+        }
         if self.under_way.len() >= Self::MOST {
             return Err(BrokerError::TooMany(self.under_way.len()));
         }

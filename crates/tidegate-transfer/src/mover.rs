@@ -577,8 +577,8 @@ impl Tries {
                 return Err(error);
             }
         };
-        // If it cannot be told, the lease ends it.
-        let _ = mover.client.end(id, End { failed: to_blame }).await;
+        // The next attempt would be refused for this one. If it cannot be told, the lease ends it.
+        let _ = mover.client.end_patiently(id, End { failed: to_blame }).await;
         watch(Event::Failed(&node, &why));
         self.count += 1;
         if self.count >= self.most {

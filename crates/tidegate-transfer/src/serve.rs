@@ -12,7 +12,6 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -26,7 +25,7 @@ use tokio::time::MissedTickBehavior;
 use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
-use crate::name::{ObjectName, ObjectNameError};
+use crate::name::{ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::wire::{End, Problem};
 
 /// The largest question: a wish with a thousand nodes that must not carry it.
@@ -231,6 +230,8 @@ enum Refused {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Name(#[from] ObjectNameError),
+    #[error(transparent)]
+    Id(#[from] TransferIdError),
     #[error("`{0}` is not understood here: write `?after=NAME&limit=NUMBER`")]
     Query(String),
     #[error("there is no such page: /v1/openapi.json describes those that there are")]
@@ -247,7 +248,7 @@ impl Refused {
     const fn code(&self) -> &'static str {
         match self {
             Self::Broker(error) => error.code(),
-            Self::Json(_) | Self::Name(_) | Self::Query(_) => "not-understood",
+            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => "not-understood",
             Self::NoPage => "no-page",
             Self::Broken => "broken",
         }
@@ -255,7 +256,7 @@ impl Refused {
 
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Json(_) | Self::Name(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::NoPage => StatusCode::NOT_FOUND,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broker(error) => match error {
@@ -267,6 +268,7 @@ impl Refused {
                 }
                 BrokerError::Gone => StatusCode::GONE,
                 BrokerError::BeingWritten(_)
+                | BrokerError::Taken
                 | BrokerError::Otherwise { .. }
                 | BrokerError::Catalogue(CatalogueError::Duplicate(_))
                 | BrokerError::Place(PlaceError::NoReplica) => StatusCode::CONFLICT,
@@ -303,7 +305,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
 fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     vec![
         ("/v1/place", post(place)),
-        ("/v1/transfers/{id}", get(reservation)),
+        ("/v1/transfers/{id}", get(reservation).put(place_named)),
         ("/v1/transfers/{id}/progress", post(progress)),
         ("/v1/transfers/{id}/stored", post(stored)),
         ("/v1/transfers/{id}/end", post(end)),
@@ -319,17 +321,19 @@ fn router(api: Api) -> Router {
     router.fallback(async || Refused::NoPage).layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
 }
 
-/// A name for a transfer that nobody guesses and nobody had before.
-fn fresh_id() -> Result<String, Refused> {
-    let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Refused::Broken)?;
-    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+async fn place(State(api): State<Api>, body: Body) -> Answer {
+    let id = TransferId::fresh().map_err(|_| Refused::Broken)?;
+    place_as(&api, id, &body).await
 }
 
-async fn place(State(api): State<Api>, body: Body) -> Answer {
-    let wish = read(&body)?;
-    let id = fresh_id()?;
-    let reservation = api.with(move |broker, now| broker.place(now, &id, wish)).await??;
+/// Under a name that the client chose: whoever did not hear the answer asks again.
+async fn place_named(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+    place_as(&api, id.parse()?, &body).await
+}
+
+async fn place_as(api: &Api, id: TransferId, body: &[u8]) -> Answer {
+    let wish = read(body)?;
+    let reservation = api.with(move |broker, now| broker.place(now, id.as_str(), wish)).await??;
     let status = if reservation.granted.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(json(status, &reservation))
 }

@@ -262,6 +262,30 @@ fn what_a_failed_write_did_not_write_was_missing_when_it_was_tried_again() {
 }
 
 #[test]
+fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = broker(folder.path(), 0.0);
+    let granted = first.place(at(0.0), "1", write("x")).unwrap();
+    assert_eq!(first.place(at(0.1), "1", write("x")).unwrap(), granted);
+    refused(first.place(at(0.1), "1", write("y")), "taken");
+    refused(first.place(at(0.1), "1", Wish { size: Some(Bytes::new(1)), ..write("x") }), "taken");
+    assert_eq!(first.nodes().nodes[0].write.active, 1);
+    drop(first);
+    let mut broker = broker(folder.path(), 0.0);
+    assert_eq!(node(&broker.place(at(0.1), "1", write("x")).unwrap()), Some("a"));
+    assert_eq!(broker.nodes().nodes[0].write.active, 1);
+    broker.stored(at(0.2), "1", stored("x")).unwrap();
+    // Its key is never written again.
+    refused(broker.place(at(0.3), "1", Wish { replica: true, ..write("x") }), "taken");
+    let waits = Wish { needs: Needs::Average(14e6), ..write("z") };
+    broker.place(at(0.3), "2", Wish { needs: Needs::Average(29e6), ..write("y") }).unwrap();
+    broker.place(at(0.3), "3", waits.clone()).unwrap();
+    broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits.clone() }).unwrap();
+    assert!(broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits }).unwrap().granted.is_none());
+    assert_eq!(broker.nodes().waiting, 1);
+}
+
+#[test]
 fn after_a_restart_everybody_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     {

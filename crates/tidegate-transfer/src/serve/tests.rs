@@ -165,6 +165,29 @@ fn what_is_not_understood_is_said_with_its_status() {
 }
 
 #[test]
+fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
+    run(async |url| {
+        let http = crate::store::http_client().unwrap();
+        let wish = json!({ "way": "write", "size": 1, "needs": { "average": 1 } }).to_string();
+        let put = async |id: &str| {
+            let answer =
+                http.put(format!("{url}/v1/transfers/{id}")).body(wish.clone()).send().await.unwrap();
+            (
+                answer.status().as_u16(),
+                serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap(),
+            )
+        };
+        let first = put("0123456789abcdef").await;
+        assert_eq!((first.0, first.1["id"].as_str()), (200, Some("0123456789abcdef")));
+        assert_eq!(put("0123456789abcdef").await, first);
+        assert_eq!(put("mine").await.0, 400);
+        let placed = http.post(format!("{url}/v1/place")).body(wish.clone()).send().await.unwrap();
+        let placed: wire::Reservation = serde_json::from_slice(&placed.bytes().await.unwrap()).unwrap();
+        assert!(placed.id.parse::<TransferId>().is_ok() && placed.id != "0123456789abcdef");
+    });
+}
+
+#[test]
 fn who_waits_is_answered_when_it_may_begin() {
     run(async |url| {
         let client = Client::new(&url, Duration::ZERO).unwrap();
