@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes as Piece, BytesMut};
@@ -294,9 +294,13 @@ impl Mover {
             store.size(key).await
         };
         let written = self.beside(id, meter, watch, write).await;
-        let (hasher, read, error) = source.take();
+        let Read { hasher, bytes: read, is_short, error } = source.take();
         if let Some(error) = error {
             return Err(fatal(error));
+        }
+        if is_short {
+            // Whatever the node made of it: a server takes it for a broken connection.
+            return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
         }
         let there = written??;
         let digest = hasher.finish();
@@ -625,25 +629,39 @@ fn open(granted: &Granted) -> Result<(Store, &str), Attempt> {
     Ok((Store::open(&place)?, key))
 }
 
+/// What was read of a file.
+#[derive(Default)]
+struct Read {
+    hasher: Hasher,
+    bytes: u64,
+    /// It ended before the size that it had.
+    is_short: bool,
+    error: Option<io::Error>,
+}
+
 /// What was read of a file while it was sent.
 #[derive(Default)]
-struct Source(Mutex<(Hasher, u64, Option<io::Error>)>);
+struct Source(Mutex<Read>);
 
 impl Source {
-    fn take(&self) -> (Hasher, u64, Option<io::Error>) {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn state(&self) -> MutexGuard<'_, Read> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Read {
+        std::mem::take(&mut *self.state())
     }
 
     fn add(&self, piece: &[u8]) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.add(piece);
-        state.1 += piece.len() as u64;
+        let mut state = self.state();
+        state.hasher.add(piece);
+        state.bytes += piece.len() as u64;
     }
 
     /// Keeps the reason, and gives one to whoever sends.
     fn fail(&self, error: io::Error) -> io::Error {
         let copy = io::Error::new(error.kind(), error.to_string());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).2 = Some(error);
+        self.state().error = Some(error);
         copy
     }
 }
@@ -667,6 +685,7 @@ fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<AtomicU64>) -> 
                     piece.truncate(filled);
                     source.add(&piece);
                     // A file that has become shorter ends here, and whoever sends it sees that there is less than was said.
+                    source.state().is_short |= filled < want;
                     let left = if filled < want { 0 } else { left - filled as u64 };
                     if filled == 0 {
                         return None;

@@ -33,3 +33,29 @@ async fn a_file_that_is_longer_than_what_was_counted_is_not_finished() {
     part.finish(&target).await.unwrap_err();
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nor is anything left of it");
 }
+
+#[tokio::test]
+async fn a_file_that_became_shorter_was_blamed_on_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "short").unwrap();
+    // A server that takes whatever comes.
+    let router = axum::Router::new().fallback(async |_: axum::body::Bytes| ());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let needs = Needs::Average(1.0);
+    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), Settings::new(needs));
+    let granted = Granted {
+        node: ResourceName::new("a").unwrap(),
+        place: url,
+        key: Some("x.1".to_owned()),
+        expected_bps: ByteRate::ZERO,
+        size: Bytes::new(10_000_000),
+        sha256: None,
+    };
+    let mut meter = Meter::new(needs);
+    let wish = mover.wish(Way::Write);
+    let outcome = mover.put_once(&file, &wish, None, "1", &granted, &mut meter, &|_| ()).await;
+    assert!(matches!(outcome, Err(Attempt::Fatal(MoveError::Changed(_)))));
+}
