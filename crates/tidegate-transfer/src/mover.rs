@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes as Piece, BytesMut};
@@ -84,7 +84,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// Bytes over seconds, of the slowest replica.
     pub rate_bps: ByteRate,
-    /// How long it waited for a node.
+    /// How long it waited for a node that could carry it; 0 where there was one.
     pub waited_s: f64,
     /// Whether it got what it needed; of several replicas, each.
     pub kept: bool,
@@ -367,7 +367,13 @@ impl Mover {
             };
             let part = match &mut part {
                 Some(part) => part,
-                None => part.insert(Part::new(file, &reservation.id).await.map_err(at)?),
+                None => match Part::new(file, &reservation.id).await {
+                    Ok(new) => part.insert(new),
+                    Err(error) => {
+                        let _ = self.client.end(&reservation.id, End::default()).await;
+                        return Err(at(error));
+                    }
+                },
             };
             part.from.push(granted.node.clone());
             let began = Instant::now();
@@ -524,10 +530,14 @@ impl Mover {
         excluded: &[ResourceName],
         watch: &(dyn Fn(Event<'_>) + Sync),
     ) -> Result<(Reservation, Granted), MoveError> {
-        let began = Instant::now();
+        let since = OnceLock::new();
         loop {
             wish.except = excluded.iter().chain(&tries.failed_at).cloned().collect();
-            let reservation = match self.client.place_and_wait(wish, || watch(Event::Waits)).await {
+            let waits = || {
+                since.get_or_init(Instant::now);
+                watch(Event::Waits);
+            };
+            let reservation = match self.client.place_and_wait(wish, waits).await {
                 // Each was given a rest.
                 Err(error) if error.is("excluded") && !tries.failed_at.is_empty() => {
                     tries.failed_at.clear();
@@ -536,7 +546,7 @@ impl Mover {
                 reservation => reservation?,
             };
             if let Some(granted) = reservation.granted.clone() {
-                tries.waited += began.elapsed().as_secs_f64();
+                tries.waited += since.get().map_or(0.0, |since| since.elapsed().as_secs_f64());
                 return Ok((reservation, granted));
             }
         }
