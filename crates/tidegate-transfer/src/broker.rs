@@ -13,7 +13,9 @@ use tidegate_units::{ByteRate, Bytes, Instant, ResourceName};
 use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
-use crate::wire::{Granted, Lane, Moved, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish};
+use crate::wire::{
+    Granted, Lane, Moved, Needs, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish,
+};
 
 /// What a node's device did since it was last looked at, whoever made it do so.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,7 +111,7 @@ struct UnderWay {
     name: Option<ObjectName>,
     size: Bytes,
     replica: bool,
-    wish: Wish,
+    needs: Needs,
     /// Where it may begin, once it may.
     granted: Option<Granted>,
     heard: Instant,
@@ -220,7 +222,7 @@ impl Broker {
                 name: begun.name,
                 size: begun.size,
                 replica: begun.replica,
-                wish,
+                needs: begun.needs,
                 granted: Some(granted),
                 heard: now,
                 fresh: false,
@@ -256,6 +258,9 @@ impl Broker {
         }
         let (size, replicas, mut except) = self.check(&wish)?;
         except.extend(wish.except.iter().cloned());
+        // Of a node that is named again and again it is enough to know once.
+        except.sort_unstable();
+        except.dedup();
         let answer = self.placement.ask(now, ask(&wish, size, replicas, except))?;
         let ticket = match &answer {
             Answer::Granted(grant) => grant.ticket,
@@ -264,10 +269,10 @@ impl Broker {
         let transfer = UnderWay {
             ticket,
             way: wish.way,
-            name: wish.name.clone(),
+            name: wish.name,
             size,
             replica: wish.replica,
-            wish,
+            needs: wish.needs,
             granted: None,
             heard: now,
             fresh: true,
@@ -543,7 +548,28 @@ impl Broker {
         outcome
     }
 
+    /// Whether a transfer would write a replica of an object where one is, or is being written: that was decided while it waited.
+    fn is_second(&self, id: &str, node: &ResourceName) -> bool {
+        let Some(UnderWay { way: Way::Write, replica: true, name: Some(name), .. }) = self.under_way.get(id)
+        else {
+            return false;
+        };
+        let is_there = |object: &Object| object.replicas.iter().any(|replica| replica.node == *node);
+        self.catalogue.get(name).is_some_and(is_there)
+            || self.under_way.values().any(|other| {
+                let to = other.granted.as_ref().map(|granted| &granted.node);
+                other.way == Way::Write && other.name.as_ref() == Some(name) && to == Some(node)
+            })
+    }
+
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
+        if let Some(id) = self.ids.get(&grant.ticket).cloned()
+            && self.is_second(&id, &grant.node)
+        {
+            // It asks anew, and is placed elsewhere.
+            self.forget(now, &id, false);
+            return Ok(());
+        }
         let known =
             self.ids.get(&grant.ticket).and_then(|id| Some((id.clone(), self.under_way.get_mut(id)?)));
         let (Some((id, transfer)), Some(plan)) = (known, self.plans.get(&grant.node)) else {
@@ -576,7 +602,7 @@ impl Broker {
             way: transfer.way,
             name: transfer.name.clone(),
             size: transfer.size,
-            needs: transfer.wish.needs,
+            needs: transfer.needs,
             node: grant.node.clone(),
             key,
             replica: transfer.replica,

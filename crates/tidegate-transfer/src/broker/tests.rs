@@ -286,6 +286,44 @@ fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
 }
 
 #[test]
+fn two_replicas_that_waited_were_given_one_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    let b = ResourceName::new("b").unwrap();
+    broker.place(at(0.0), "0", Wish { except: vec![b], ..write("x") }).unwrap();
+    broker.stored(at(0.0), "0", stored("x")).unwrap();
+    // Node b is full, and holds none yet.
+    let a = ResourceName::new("a").unwrap();
+    broker.place(at(0.0), "1", Wish { except: vec![a], ..write("y") }).unwrap();
+    for id in ["2", "3"] {
+        let copy = Wish { replica: true, needs: Needs::Average(5e6), ..write("x") };
+        assert!(broker.place(at(0.0), id, copy).unwrap().granted.is_none());
+    }
+    broker.end(at(1.0), "1", false).unwrap();
+    assert_eq!(node(&broker.reservation(at(1.0), "2").unwrap()), Some("b"));
+    refused(broker.reservation(at(1.0), "3"), "gone");
+}
+
+#[test]
+fn a_node_that_was_excluded_thousands_of_times_was_kept_thousands_of_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    let a = ResourceName::new("a").unwrap();
+    broker
+        .place(
+            at(0.0),
+            "1",
+            Wish { except: vec![a.clone(); 5_000], needs: Needs::Average(14e6), ..write("x") },
+        )
+        .unwrap();
+    let waits = Wish { except: vec![a; 5_000], needs: Needs::Average(14e6), ..write("y") };
+    assert!(broker.place(at(0.0), "2", waits).unwrap().granted.is_none());
+    let kept = format!("{broker:?}").matches("except: [").count();
+    assert_eq!(kept, 1, "of the one that waits");
+    assert!(format!("{broker:?}").len() < 50_000);
+}
+
+#[test]
 fn after_a_restart_everybody_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     {
