@@ -37,6 +37,20 @@ fn run(test: impl AsyncFnOnce(String)) {
     runtime().block_on(async { test(start(ONE, folder.path()).await.0).await });
 }
 
+/// More than half of what the node carries.
+fn wish(name: &str) -> wire::Wish {
+    wire::Wish {
+        way: wire::Way::Write,
+        name: Some(ObjectName::new(name).unwrap()),
+        size: Some(Bytes::new(1)),
+        needs: wire::Needs::Average(10e6),
+        availability: 0,
+        cost: u8::MAX,
+        except: Vec::new(),
+        replica: false,
+    }
+}
+
 fn description() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }
@@ -188,19 +202,28 @@ fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
 }
 
 #[test]
+fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        api.broker.lock().unwrap().place(Instant::ZERO, "1", wish("x")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = router(api.clone());
+        tokio::spawn(async move {
+            drop(listener.accept().await);
+            axum::serve(listener, router).await
+        });
+        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        client.end_patiently("1", End { failed: true }).await.unwrap();
+        assert_eq!(api.broker.lock().unwrap().nodes().nodes[0].write.active, 0);
+    });
+}
+
+#[test]
 fn who_waits_is_answered_when_it_may_begin() {
     run(async |url| {
         let client = Client::new(&url, Duration::ZERO).unwrap();
-        let wish = |name: &str| wire::Wish {
-            way: wire::Way::Write,
-            name: Some(ObjectName::new(name).unwrap()),
-            size: Some(Bytes::new(1)),
-            needs: wire::Needs::Average(10e6),
-            availability: 0,
-            cost: u8::MAX,
-            except: Vec::new(),
-            replica: false,
-        };
         let first = client.place(&wish("x")).await.unwrap();
         assert!(first.granted.is_some());
         let second = wish("y");
