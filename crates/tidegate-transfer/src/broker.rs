@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_place::transfer::{
-    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfigError,
-    Progress, Ticket,
+    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfig,
+    PlacementConfigError, Progress, Ticket,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, ResourceName};
 
 use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
-use crate::wire::{Granted, Lane, Moved, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish};
+use crate::wire::{
+    Granted, Lane, Moved, Needs, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish,
+};
 
 /// What a node's device did since it was last looked at, whoever made it do so.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,6 +58,9 @@ pub enum BrokerError {
         "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
     )]
     Gone,
+    /// Somebody else's id.
+    #[error("another transfer has this id: draw 16 digits at random for each")]
+    Taken,
     /// Something else was written than was asked for.
     #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
     Otherwise {
@@ -92,6 +97,7 @@ impl BrokerError {
             Self::NoName => "no-name",
             Self::NoObject(_) => "unknown-object",
             Self::Gone => "gone",
+            Self::Taken => "taken",
             Self::Otherwise { .. } => "otherwise",
         }
     }
@@ -105,21 +111,30 @@ struct UnderWay {
     name: Option<ObjectName>,
     size: Bytes,
     replica: bool,
-    wish: Wish,
+    needs: Needs,
     /// Where it may begin, once it may.
     granted: Option<Granted>,
     heard: Instant,
     /// Whether anything was heard since the last look.
     fresh: bool,
     moved: u64,
-    /// What of it was there at the last look.
-    counted: u64,
+    /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a restart, until it tells.
+    counted: Option<u64>,
+}
+
+impl UnderWay {
+    /// What was moved since this was last asked for.
+    fn count(&mut self) -> u64 {
+        let Some(counted) = &mut self.counted else { return 0 };
+        self.moved.saturating_sub(std::mem::replace(counted, self.moved))
+    }
 }
 
 /// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an interval.
 #[derive(Debug)]
 pub struct Broker {
     lease: Duration,
+    interval: Duration,
     plans: BTreeMap<ResourceName, NodePlan>,
     placement: Placement,
     catalogue: Catalogue,
@@ -150,9 +165,12 @@ impl Broker {
             node.free = plan.capacity.map(|capacity| left(capacity, catalogue.held(&node.name)));
             node
         });
-        let placement = Placement::new(config.placement, nodes.collect(), now)?;
+        // Who is dead is judged in one place, here: two books of it would differ.
+        let rules = PlacementConfig { lease: Duration::MAX, ..config.placement };
+        let placement = Placement::new(rules, nodes.collect(), now)?;
         let mut broker = Self {
             lease: config.placement.lease,
+            interval: config.interval,
             plans,
             placement,
             catalogue,
@@ -187,13 +205,16 @@ impl Broker {
                 let _ = self.catalogue.ended(&begun.id);
                 continue;
             };
+            // Who asked may not have heard of the grant, and be told of it only now.
+            let read = begun.name.as_ref().filter(|_| begun.way == Way::Read);
+            let sha256 = read.and_then(|name| self.catalogue.get(name)).map(|object| object.sha256);
             let granted = Granted {
                 node: begun.node,
                 place: plan.place.to_string(),
                 key: begun.key,
                 expected_bps: ByteRate::ZERO,
                 size: begun.size,
-                sha256: None,
+                sha256,
             };
             let transfer = UnderWay {
                 ticket,
@@ -201,28 +222,45 @@ impl Broker {
                 name: begun.name,
                 size: begun.size,
                 replica: begun.replica,
-                wish,
+                needs: begun.needs,
                 granted: Some(granted),
                 heard: now,
                 fresh: false,
                 moved: 0,
-                counted: 0,
+                counted: None,
             };
             self.ids.insert(ticket, begun.id.clone());
             self.under_way.insert(begun.id, transfer);
         }
     }
 
-    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before.
+    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before. The same wish by the same id
+    /// is of somebody who did not hear the answer: told again it changes nothing.
     ///
     /// # Errors
     /// When it can never be carried, contradicts the catalogue, or there are too many.
     pub fn place(&mut self, now: Instant, id: &str, wish: Wish) -> Result<Reservation, BrokerError> {
+        if let Some(transfer) = self.under_way.get(id) {
+            let is_it = transfer.way == wish.way
+                && transfer.name == wish.name
+                && transfer.replica == wish.replica
+                && wish.size.is_none_or(|size| size == transfer.size);
+            return if is_it { self.reservation(now, id) } else { Err(BrokerError::Taken) };
+        }
+        // A key is written once.
+        let there =
+            wish.name.as_ref().filter(|_| wish.way == Way::Write).and_then(|name| self.catalogue.get(name));
+        if there.is_some_and(|object| object.replicas.iter().any(|one| one.key == key(&object.name, id))) {
+            return Err(BrokerError::Taken);
+        }
         if self.under_way.len() >= Self::MOST {
             return Err(BrokerError::TooMany(self.under_way.len()));
         }
         let (size, replicas, mut except) = self.check(&wish)?;
         except.extend(wish.except.iter().cloned());
+        // Of a node that is named again and again it is enough to know once.
+        except.sort_unstable();
+        except.dedup();
         let answer = self.placement.ask(now, ask(&wish, size, replicas, except))?;
         let ticket = match &answer {
             Answer::Granted(grant) => grant.ticket,
@@ -231,15 +269,15 @@ impl Broker {
         let transfer = UnderWay {
             ticket,
             way: wish.way,
-            name: wish.name.clone(),
+            name: wish.name,
             size,
             replica: wish.replica,
-            wish,
+            needs: wish.needs,
             granted: None,
             heard: now,
             fresh: true,
             moved: 0,
-            counted: 0,
+            counted: Some(0),
         };
         self.ids.insert(ticket, id.to_owned());
         self.under_way.insert(id.to_owned(), transfer);
@@ -310,8 +348,12 @@ impl Broker {
         if transfer.granted.is_none() {
             return Err(BrokerError::Gone);
         }
-        // Reports may overtake each other.
-        transfer.moved = transfer.moved.max(moved.bytes.get());
+        // Reports may overtake each other, and nobody moves more than there is.
+        transfer.moved = transfer.moved.max(moved.bytes.get()).min(transfer.size.get());
+        if transfer.counted.is_none() {
+            // How long it took for that is not known.
+            (transfer.counted, transfer.fresh) = (Some(transfer.moved), false);
+        }
         Ok(())
     }
 
@@ -342,8 +384,12 @@ impl Broker {
         let node = granted.node.clone();
         let Stored { name, size, sha256 } = stored;
         self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
-        self.forget(now, id);
-        self.step(now)
+        self.forget(now, id, true);
+        // It is kept, which is what was asked; what comes of it for others is theirs.
+        if let Err(error) = self.step(now) {
+            tracing::error!("{error}");
+        }
+        Ok(())
     }
 
     /// A transfer is over, or no longer wanted; `failed` when its node is to blame.
@@ -359,11 +405,14 @@ impl Broker {
             self.placement.failed(now, transfer.ticket);
         }
         let was_granted = transfer.granted.is_some();
-        self.forget(now, id);
-        if was_granted {
-            self.catalogue.ended(id)?;
-        }
-        self.step(now)
+        // What has no name is in no catalogue: its writer alone knows whether it stays.
+        let has_written = transfer.name.is_none() && !failed;
+        self.forget(now, id, has_written);
+        // Whatever the catalogue says, what this leaves is for those who wait.
+        let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
+        let stepped = self.step(now);
+        kept?;
+        stepped
     }
 
     /// An object.
@@ -430,10 +479,16 @@ impl Broker {
         now: Instant,
         devices: &BTreeMap<ResourceName, DeviceSample>,
     ) -> Result<(), BrokerError> {
-        let elapsed = now.saturating_since(self.looked).as_secs_f64();
+        let elapsed = now.saturating_since(self.looked);
         self.looked = now;
-        if elapsed > 0.0 {
-            self.measure(now, elapsed, devices);
+        if !elapsed.is_zero() {
+            self.measure(now, elapsed.as_secs_f64(), devices);
+        }
+        // A look that is late says that this was held up, by a disk or the whole machine, and no more: what clients said meanwhile may
+        // still wait to be read. Leases stand still for that time.
+        let held_up = elapsed.saturating_sub(self.interval);
+        for transfer in self.under_way.values_mut() {
+            transfer.heard = (transfer.heard + held_up).min(now);
         }
         let silent = |transfer: &UnderWay| now.saturating_since(transfer.heard) > self.lease;
         let dead: Vec<String> = self
@@ -442,27 +497,30 @@ impl Broker {
             .filter(|(_, transfer)| silent(transfer))
             .map(|(id, _)| id.clone())
             .collect();
+        let mut kept = Ok(());
         // All of them first: who waits and is dead must not be granted what another leaves.
         for id in dead {
             tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");
-            let was_granted = self.under_way.get(&id).is_some_and(|transfer| transfer.granted.is_some());
-            self.forget(now, &id);
+            let Some(transfer) = self.under_way.get(&id) else { continue };
+            let (was_granted, has_written) = (transfer.granted.is_some(), transfer.name.is_none());
+            self.forget(now, &id, has_written);
             if was_granted {
-                self.catalogue.ended(&id)?;
+                kept = kept.and(self.catalogue.ended(&id));
             }
         }
-        self.step(now)
+        let stepped = self.step(now);
+        kept?;
+        stepped
     }
 
     fn measure(&mut self, now: Instant, elapsed: f64, devices: &BTreeMap<ResourceName, DeviceSample>) {
         let mut moved = std::mem::take(&mut self.ended);
         for transfer in self.under_way.values_mut() {
+            let bytes = transfer.count();
             let Some(granted) = &transfer.granted else { continue };
-            let bytes = transfer.moved - transfer.counted;
-            transfer.counted = transfer.moved;
             let lane = &mut moved.entry(granted.node.clone()).or_default()[lane(transfer.way)];
             *lane = lane.saturating_add(bytes);
-            if std::mem::take(&mut transfer.fresh) {
+            if std::mem::take(&mut transfer.fresh) && transfer.counted.is_some() {
                 let rate = ByteRate::new(bytes as f64 / elapsed);
                 self.placement.progress(now, transfer.ticket, Progress { rate });
             }
@@ -481,15 +539,37 @@ impl Broker {
         }
     }
 
-    /// Whoever waited and may begin now, may.
+    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever.
     fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
+        let mut outcome = Ok(());
         for grant in self.placement.step(now) {
-            self.grant(now, &grant)?;
+            outcome = outcome.and(self.grant(now, &grant));
         }
-        Ok(())
+        outcome
+    }
+
+    /// Whether a transfer would write a replica of an object where one is, or is being written: that was decided while it waited.
+    fn is_second(&self, id: &str, node: &ResourceName) -> bool {
+        let Some(UnderWay { way: Way::Write, replica: true, name: Some(name), .. }) = self.under_way.get(id)
+        else {
+            return false;
+        };
+        let is_there = |object: &Object| object.replicas.iter().any(|replica| replica.node == *node);
+        self.catalogue.get(name).is_some_and(is_there)
+            || self.under_way.values().any(|other| {
+                let to = other.granted.as_ref().map(|granted| &granted.node);
+                other.way == Way::Write && other.name.as_ref() == Some(name) && to == Some(node)
+            })
     }
 
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
+        if let Some(id) = self.ids.get(&grant.ticket).cloned()
+            && self.is_second(&id, &grant.node)
+        {
+            // It asks anew, and is placed elsewhere.
+            self.forget(now, &id, false);
+            return Ok(());
+        }
         let known =
             self.ids.get(&grant.ticket).and_then(|id| Some((id.clone(), self.under_way.get_mut(id)?)));
         let (Some((id, transfer)), Some(plan)) = (known, self.plans.get(&grant.node)) else {
@@ -506,7 +586,7 @@ impl Broker {
         let sha256 = object.filter(|_| transfer.way == Way::Read).map(|object| object.sha256);
         if transfer.way == Way::Read && key.is_none() {
             // It was removed while this waited.
-            self.forget(now, &id);
+            self.forget(now, &id, false);
             return Ok(());
         }
         transfer.granted = Some(Granted {
@@ -522,13 +602,13 @@ impl Broker {
             way: transfer.way,
             name: transfer.name.clone(),
             size: transfer.size,
-            needs: transfer.wish.needs,
+            needs: transfer.needs,
             node: grant.node.clone(),
             key,
             replica: transfer.replica,
         };
         if let Err(error) = self.catalogue.began(begun) {
-            self.forget(now, &id);
+            self.forget(now, &id, false);
             return Err(error.into());
         }
         Ok(())
@@ -541,15 +621,25 @@ impl Broker {
         Ok(transfer)
     }
 
-    /// What was reserved is free again.
-    fn forget(&mut self, now: Instant, id: &str) {
-        let Some(transfer) = self.under_way.remove(id) else { return };
+    /// What was reserved is free again, and so is the room on the node unless something was written.
+    fn forget(&mut self, now: Instant, id: &str, has_written: bool) {
+        let Some(mut transfer) = self.under_way.remove(id) else { return };
         self.ids.remove(&transfer.ticket);
-        self.placement.ended(now, transfer.ticket);
+        if has_written {
+            self.placement.ended(now, transfer.ticket);
+        } else {
+            self.placement.abandoned(now, transfer.ticket);
+        }
+        let bytes = transfer.count();
         if let Some(granted) = transfer.granted {
             let lane = &mut self.ended.entry(granted.node).or_default()[lane(transfer.way)];
-            *lane = lane.saturating_add(transfer.moved - transfer.counted);
+            *lane = lane.saturating_add(bytes);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&mut self) {
+        self.catalogue.fill_disk();
     }
 
     fn with_places(&self, object: &Object) -> Object {

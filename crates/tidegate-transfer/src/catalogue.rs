@@ -1,9 +1,10 @@
 //! Who holds what: a journal on disk, and what it comes to in memory.
 //!
 //! One file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space, JSON. What is acknowledged was flushed
-//! to the disk before. After a crash the end of the file may be torn: what follows the last line that is whole was never acknowledged,
-//! and is cut off. A damaged line *before* a whole one is no crash but a broken disk or an editor, and is refused: nobody can say what
-//! is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
+//! to the disk before. Beginnings and ends of transfers are acknowledged to nobody, and not flushed: when the power fails any of their
+//! pages may be there, a later one without an earlier one. So from the first damaged line on all is cut off, if nothing but these follows
+//! it. Objects are written only after what came before them is on the disk: a damaged line *before* one is no crash but a broken disk
+//! or an editor, and is refused: nobody can say what is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
 //! own place by a rename.
 
 use std::collections::BTreeMap;
@@ -45,9 +46,9 @@ pub enum CatalogueError {
     /// Another broker uses it.
     #[error("{}: another broker keeps its catalogue there", .0.display())]
     InUse(PathBuf),
-    /// A line is damaged, and others after it are not.
+    /// A line is damaged, and what was acknowledged after it is not.
     #[error(
-        "{}:{line}: this line is damaged, and those after it are not: no crash does that. Restore the file from a copy, or remove the \
+        "{}:{line}: this line is damaged, and objects after it are not: no crash does that. Restore the file from a copy, or remove the \
          line and what you know to be missing will be missing",
         path.display()
     )]
@@ -196,6 +197,10 @@ pub struct Catalogue {
     known: Known,
     /// Lines of the journal.
     lines: usize,
+    /// The end of it may not be on the disk.
+    is_unflushed: bool,
+    /// With so many lines writing it anew is worth to be tried again, after it failed.
+    retry: usize,
     broken: bool,
     /// Held as long as this lives.
     _lock: File,
@@ -234,7 +239,7 @@ impl Catalogue {
         let length = journal.metadata().map_err(at(&path))?.len();
         if whole < length {
             tracing::warn!(
-                "{}: the last {} bytes were torn by a crash, and are cut off; nothing of them was acknowledged",
+                "{}: of the last {} bytes a crash has left parts, and they are cut off; nothing of them was acknowledged",
                 path.display(),
                 length - whole
             );
@@ -242,7 +247,8 @@ impl Catalogue {
         }
         journal.seek(SeekFrom::End(0)).map_err(at(&path))?;
         let folder = folder.to_owned();
-        let mut catalogue = Self { folder, journal, known, lines, broken: false, _lock: lock };
+        let mut catalogue =
+            Self { folder, journal, known, lines, is_unflushed: true, retry: 0, broken: false, _lock: lock };
         if catalogue.lines == 0 {
             catalogue.append(Record::Version(VERSION), true)?;
             catalogue.sync_folder()?;
@@ -297,22 +303,36 @@ impl Catalogue {
         Ok(Some(object))
     }
 
+    /// When this returns an error, nothing says whether the record is there after the next start; until then it is not.
     fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
         let path = self.folder.join(JOURNAL);
         if self.broken {
             return Err(CatalogueError::Broken(path));
         }
-        let written = line(&record).and_then(|line| self.journal.write_all(line.as_bytes()));
-        let written = written.and_then(|()| if flush { self.journal.sync_data() } else { Ok(()) });
-        if let Err(source) = written {
+        let mut write = || {
+            let line = line(&record)?;
+            if flush && self.is_unflushed {
+                // Otherwise it could be there after a crash, and what comes before it not.
+                self.journal.sync_data()?;
+            }
+            self.journal.write_all(line.as_bytes())?;
+            if flush { self.journal.sync_data() } else { Ok(()) }
+        };
+        if let Err(source) = write() {
             // Part of it may be there, and after a flush that failed nobody knows what is.
             self.broken = true;
             return Err(CatalogueError::Io { path, source });
         }
+        self.is_unflushed = !flush;
         self.known.apply(record);
         self.lines += 1;
-        if self.lines > SHORT + 4 * self.known.lines() {
-            self.rewrite()?;
+        // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers to.
+        if self.lines > self.retry.max(SHORT + 4 * self.known.lines())
+            && let Err(error) = self.rewrite()
+        {
+            tracing::error!("the catalogue grows, since it could not be written anew: {error}");
+            // There may be no room for a second copy: not with every record.
+            self.retry = self.lines + SHORT;
         }
         Ok(())
     }
@@ -336,8 +356,16 @@ impl Catalogue {
         // The old one is whole, and stays in use.
         let file = write().map_err(|source| CatalogueError::Io { path: path.clone(), source })?;
         self.journal = file;
+        self.is_unflushed = false;
         self.lines = self.known.lines();
-        self.sync_folder()
+        // Before that a crash may bring the old one back, which lacks what is appended from now on.
+        self.sync_folder().inspect_err(|_| self.broken = true)
+    }
+
+    /// From now on the disk is full.
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&mut self) {
+        self.journal = OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
     }
 
     fn sync_folder(&self) -> Result<(), CatalogueError> {
@@ -380,6 +408,9 @@ fn read(path: &Path, journal: &mut File) -> Result<(Known, usize, u64), Catalogu
             continue;
         };
         if let Some(line) = damaged {
+            if matches!(record, Record::Began(_) | Record::Ended(_)) {
+                continue;
+            }
             return Err(CatalogueError::Damaged { path: path.to_owned(), line });
         }
         if let Record::Version(found) = record
@@ -477,6 +508,36 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_a_loss_of_power_left_out_were_taken_for_a_broken_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOURNAL);
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        catalogue.stored(new("a", "n")).unwrap();
+        let from = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+        for number in 0..200 {
+            catalogue.began(begun(&number.to_string())).unwrap();
+            catalogue.ended(&number.to_string()).unwrap();
+        }
+        drop(catalogue);
+        let mut text = fs::read(&path).unwrap();
+        assert!(text.len() > from + 16_384);
+        // A page in the middle never reached the disk.
+        text[from + 5_000..from + 9_096].fill(0);
+        fs::write(&path, &text).unwrap();
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        assert_eq!(names(&catalogue), ["a"]);
+        let cut = fs::metadata(&path).unwrap().len();
+        assert!(cut <= (from + 5_000) as u64, "{cut}");
+        catalogue.stored(new("b", "n")).unwrap();
+        drop(catalogue);
+        assert_eq!(names(&Catalogue::open(folder.path()).unwrap()), ["a", "b"]);
+        // Nothing that was acknowledged is cut off.
+        fs::write(&path, [&text[..], &fs::read(&path).unwrap()[usize::try_from(cut).unwrap()..]].concat())
+            .unwrap();
+        assert!(matches!(Catalogue::open(folder.path()), Err(CatalogueError::Damaged { .. })));
+    }
+
+    #[test]
     fn it_is_written_anew_before_it_grows_without_bound() {
         let folder = tempfile::tempdir().unwrap();
         let mut catalogue = Catalogue::open(folder.path()).unwrap();
@@ -493,6 +554,25 @@ mod tests {
         let catalogue = Catalogue::open(folder.path()).unwrap();
         assert_eq!(names(&catalogue), ["kept"]);
         assert_eq!(catalogue.under_way().map(|begun| begun.id.as_str()).collect::<Vec<_>>(), ["under-way"]);
+    }
+
+    #[test]
+    fn what_was_kept_was_refused_when_there_was_no_room_to_write_the_journal_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        // In the way of the new journal.
+        fs::create_dir(folder.path().join(REWRITTEN)).unwrap();
+        while catalogue.lines <= SHORT + 4 * catalogue.known.lines() {
+            catalogue.ended("nobody").unwrap();
+        }
+        assert!(catalogue.retry > catalogue.lines, "it was tried, and is not tried again with every record");
+        catalogue.stored(new("kept", "n")).unwrap();
+        fs::remove_dir(folder.path().join(REWRITTEN)).unwrap();
+        while catalogue.lines > SHORT {
+            catalogue.ended("nobody").unwrap();
+        }
+        drop(catalogue);
+        assert_eq!(names(&Catalogue::open(folder.path()).unwrap()), ["kept"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use crate::name::ObjectName;
+use crate::name::{NoRandom, ObjectName, TransferId};
 use crate::store::http_client;
 use crate::wire::{End, Moved, Nodes, Object, Objects, Problem, Reservation, Stored, Wish};
 
@@ -32,6 +32,9 @@ pub enum AskError {
     /// It says no.
     #[error("{}", .0.error)]
     Refused(Problem),
+    /// A transfer could not be given a name.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
     /// What answers is no broker.
     #[error("what answers at {url} is no broker: {cause}")]
     NoBroker {
@@ -80,7 +83,12 @@ impl Client {
     /// # Errors
     /// When the broker is not there, or says no.
     pub async fn place(&self, wish: &Wish) -> Result<Reservation, AskError> {
-        self.ask(Method::POST, "/v1/place", Some(wish)).await
+        self.place_as(&TransferId::fresh()?, wish).await
+    }
+
+    /// By a name of ours: asked again it is the same transfer, so that it does not matter whether the first answer was lost.
+    async fn place_as(&self, id: &TransferId, wish: &Wish) -> Result<Reservation, AskError> {
+        self.ask(Method::PUT, &format!("/v1/transfers/{}", id.as_str()), Some(wish)).await
     }
 
     /// Asks for a transfer, and waits for as long as nobody can carry it. `waits` is told once when it has to.
@@ -90,7 +98,8 @@ impl Client {
     pub async fn place_and_wait(&self, wish: &Wish, waits: impl Fn()) -> Result<Reservation, AskError> {
         let mut told = false;
         loop {
-            let mut reservation = self.patiently(|| self.place(wish)).await?;
+            let id = TransferId::fresh()?;
+            let mut reservation = self.patiently(|| self.place_as(&id, wish)).await?;
             loop {
                 if reservation.granted.is_some() {
                     return Ok(reservation);
@@ -136,6 +145,14 @@ impl Client {
 
     async fn tell_stored(&self, id: &str, stored: &Stored) -> Result<(), AskError> {
         self.tell(&format!("/v1/transfers/{id}/stored"), stored).await
+    }
+
+    /// Tells that a transfer is over, until the broker has heard it: one that it still knows keeps its node and its name.
+    ///
+    /// # Errors
+    /// When the broker is away for longer than our patience, or does not know it.
+    pub async fn end_patiently(&self, id: &str, end: End) -> Result<(), AskError> {
+        self.patiently(|| self.end(id, end)).await
     }
 
     /// Tells that a transfer is over.

@@ -129,11 +129,22 @@ pub fn is_brokers(text: &str) -> bool {
         .is_some_and(|document| document.get("node").is_some())
 }
 
-/// A time that must be above zero.
-fn above_zero(root: &Section<'_>, key: &str, default: Duration, report: &mut Report<'_>) -> Duration {
-    let Some(given) = root.parsed::<Latency>(key, report) else { return default };
-    if given.value.to_duration() < Duration::from_millis(10) {
-        report.error(&given.span, format!("`{key}` is at least 10ms"));
+/// Clients tell how far they have come four times a second, and a word of theirs may take a moment.
+const SHORTEST_LEASE: Latency = Latency::from_millis(1_000);
+
+/// Sensors count no faster.
+const SHORTEST_INTERVAL: Latency = Latency::from_millis(10);
+
+fn at_least(
+    root: &Section<'_>,
+    key: &str,
+    least: Latency,
+    default: Latency,
+    report: &mut Report<'_>,
+) -> Duration {
+    let Some(given) = root.parsed::<Latency>(key, report) else { return default.to_duration() };
+    if given.value < least {
+        report.error(&given.span, format!("`{key}` is at least {least}"));
     }
     given.value.to_duration()
 }
@@ -157,8 +168,8 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
         root.missing("state", "\"/var/lib/tidegate/broker\"", report);
     }
     let policy = policy(root, report);
-    let interval = above_zero(root, "interval", Duration::from_secs(1), report);
-    let lease = above_zero(root, "lease", Duration::from_secs(10), report);
+    let interval = at_least(root, "interval", SHORTEST_INTERVAL, Latency::from_millis(1_000), report);
+    let lease = at_least(root, "lease", SHORTEST_LEASE, Latency::from_millis(10_000), report);
     if lease < 2 * interval
         && let Some(span) = root.key_span("lease").or_else(|| root.key_span("interval"))
     {
@@ -323,6 +334,12 @@ sense = "disk"
             ("file:///srv/disk", "ftp://srv", "`place`"),
             ("file:///srv/disk", "http://127.0.0.1:8080/store", "another node is at this place"),
             ("state = \"state\"", "state = \"state\"\nlease = \"1s\"", "`lease` must be at least twice"),
+            (
+                "state = \"state\"",
+                "state = \"state\"\nlease = \"200ms\"\ninterval = \"100ms\"",
+                "`lease` is at least 1",
+            ),
+            ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));

@@ -28,5 +28,5 @@ pub use client::{AskError, Client};
 pub use config::{BrokerConfig, ConfigError};
 pub use digest::{Digest, Hasher};
 pub use mover::{Event, MoveError, Mover, Outcome, Settings};
-pub use name::{ObjectName, ObjectNameError};
+pub use name::{NoRandom, ObjectName, ObjectNameError};
 pub use serve::{ServeError, serve};

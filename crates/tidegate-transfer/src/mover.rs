@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes as Piece, BytesMut};
@@ -13,7 +13,7 @@ use thiserror::Error;
 use tidegate_place::transfer::Kept;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{AskError, Client};
@@ -84,7 +84,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// Bytes over seconds, of the slowest replica.
     pub rate_bps: ByteRate,
-    /// How long it waited for a node.
+    /// How long it waited for a node that could carry it; 0 where there was one.
     pub waited_s: f64,
     /// Whether it got what it needed; of several replicas, each.
     pub kept: bool,
@@ -114,6 +114,19 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// It was written, and nobody knows whether the catalogue has it.
+    #[error(
+        "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
+         before you store it again"
+    )]
+    Unsure {
+        /// Where it is.
+        node: ResourceName,
+        /// Under which key.
+        key: String,
+        /// What came instead of an acknowledgement.
+        why: AskError,
+    },
     /// Nodes failed again and again.
     #[error("given up after {attempts} attempts, the last on node `{node}`: {why}")]
     Nodes {
@@ -152,6 +165,20 @@ impl From<StoreError> for Attempt {
     fn from(error: StoreError) -> Self {
         Self::Node(error.to_string())
     }
+}
+
+/// What becomes of a write that is not acknowledged. Only where the broker says that the catalogue does not have it, it may be tried again
+/// or removed: else its record may be on the disk, and only the answer is missing.
+fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
+    if error.is("gone") {
+        return Attempt::Lost;
+    }
+    let is_refused = ["duplicate", "otherwise", "unknown-object", "full"].iter().any(|code| error.is(code));
+    Attempt::Fatal(if is_refused {
+        error.into()
+    } else {
+        MoveError::Unsure { node, key: key.to_owned(), why: error }
+    })
 }
 
 /// What an attempt measures of itself, and tells the broker.
@@ -233,6 +260,7 @@ impl Mover {
                     let seconds = began.elapsed().as_secs_f64();
                     return Ok((tries.carried(granted.node, seconds, &meter), digest));
                 }
+                Err(Attempt::Fatal(unsure @ MoveError::Unsure { .. })) => return Err(unsure),
                 Err(attempt) => {
                     // The broker first: others need not try there now.
                     let failed =
@@ -266,9 +294,13 @@ impl Mover {
             store.size(key).await
         };
         let written = self.beside(id, meter, watch, write).await;
-        let (hasher, read, error) = source.take();
+        let Read { hasher, bytes: read, is_short, error } = source.take();
         if let Some(error) = error {
             return Err(fatal(error));
+        }
+        if is_short {
+            // Whatever the node made of it: a server takes it for a broken connection.
+            return Err(Attempt::Fatal(MoveError::Changed(file.to_owned())));
         }
         let there = written??;
         let digest = hasher.finish();
@@ -305,8 +337,7 @@ impl Mover {
         let stored = Stored { name, size: granted.size, sha256: digest };
         match self.client.stored(id, &stored).await {
             Ok(()) => Ok(digest),
-            Err(error) if error.is("gone") => Err(Attempt::Lost),
-            Err(error) => Err(Attempt::Fatal(error.into())),
+            Err(error) => Err(unacknowledged(error, granted.node.clone(), key)),
         }
     }
 
@@ -336,7 +367,13 @@ impl Mover {
             };
             let part = match &mut part {
                 Some(part) => part,
-                None => part.insert(Part::new(file, &reservation.id).await.map_err(at)?),
+                None => match Part::new(file, &reservation.id).await {
+                    Ok(new) => part.insert(new),
+                    Err(error) => {
+                        let _ = self.client.end(&reservation.id, End::default()).await;
+                        return Err(at(error));
+                    }
+                },
             };
             part.from.push(granted.node.clone());
             let began = Instant::now();
@@ -358,7 +395,7 @@ impl Mover {
             tries.count += 1;
             // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
             let nodes = std::mem::take(&mut part.from);
-            part.restart().await.map_err(at)?;
+            part.restart();
             if nodes.iter().all(|node| *node == granted.node) {
                 damaged.push(granted.node.clone());
             }
@@ -394,6 +431,9 @@ impl Mover {
         let (size, from) = (granted.size.get(), part.length);
         let moved = Arc::clone(&meter.moved);
         let fetch = async {
+            part.go_on()
+                .await
+                .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
             if part.length == size {
                 return Ok(());
             }
@@ -490,10 +530,14 @@ impl Mover {
         excluded: &[ResourceName],
         watch: &(dyn Fn(Event<'_>) + Sync),
     ) -> Result<(Reservation, Granted), MoveError> {
-        let began = Instant::now();
+        let since = OnceLock::new();
         loop {
             wish.except = excluded.iter().chain(&tries.failed_at).cloned().collect();
-            let reservation = match self.client.place_and_wait(wish, || watch(Event::Waits)).await {
+            let waits = || {
+                since.get_or_init(Instant::now);
+                watch(Event::Waits);
+            };
+            let reservation = match self.client.place_and_wait(wish, waits).await {
                 // Each was given a rest.
                 Err(error) if error.is("excluded") && !tries.failed_at.is_empty() => {
                     tries.failed_at.clear();
@@ -502,7 +546,7 @@ impl Mover {
                 reservation => reservation?,
             };
             if let Some(granted) = reservation.granted.clone() {
-                tries.waited += began.elapsed().as_secs_f64();
+                tries.waited += since.get().map_or(0.0, |since| since.elapsed().as_secs_f64());
                 return Ok((reservation, granted));
             }
         }
@@ -547,8 +591,8 @@ impl Tries {
                 return Err(error);
             }
         };
-        // If it cannot be told, the lease ends it.
-        let _ = mover.client.end(id, End { failed: to_blame }).await;
+        // The next attempt would be refused for this one. If it cannot be told, the lease ends it.
+        let _ = mover.client.end_patiently(id, End { failed: to_blame }).await;
         watch(Event::Failed(&node, &why));
         self.count += 1;
         if self.count >= self.most {
@@ -595,25 +639,39 @@ fn open(granted: &Granted) -> Result<(Store, &str), Attempt> {
     Ok((Store::open(&place)?, key))
 }
 
+/// What was read of a file.
+#[derive(Default)]
+struct Read {
+    hasher: Hasher,
+    bytes: u64,
+    /// It ended before the size that it had.
+    is_short: bool,
+    error: Option<io::Error>,
+}
+
 /// What was read of a file while it was sent.
 #[derive(Default)]
-struct Source(Mutex<(Hasher, u64, Option<io::Error>)>);
+struct Source(Mutex<Read>);
 
 impl Source {
-    fn take(&self) -> (Hasher, u64, Option<io::Error>) {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn state(&self) -> MutexGuard<'_, Read> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Read {
+        std::mem::take(&mut *self.state())
     }
 
     fn add(&self, piece: &[u8]) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.add(piece);
-        state.1 += piece.len() as u64;
+        let mut state = self.state();
+        state.hasher.add(piece);
+        state.bytes += piece.len() as u64;
     }
 
     /// Keeps the reason, and gives one to whoever sends.
     fn fail(&self, error: io::Error) -> io::Error {
         let copy = io::Error::new(error.kind(), error.to_string());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).2 = Some(error);
+        self.state().error = Some(error);
         copy
     }
 }
@@ -637,6 +695,7 @@ fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<AtomicU64>) -> 
                     piece.truncate(filled);
                     source.add(&piece);
                     // A file that has become shorter ends here, and whoever sends it sees that there is less than was said.
+                    source.state().is_short |= filled < want;
                     let left = if filled < want { 0 } else { left - filled as u64 };
                     if filled == 0 {
                         return None;
@@ -679,6 +738,15 @@ impl Part {
         Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
     }
 
+    /// Ends what is still being written of an attempt that was given up in the middle of a piece, and goes on after the last one that
+    /// was counted: `add` may be dropped at any time.
+    async fn go_on(&mut self) -> io::Result<()> {
+        self.file.flush().await?;
+        self.file.set_len(self.length).await?;
+        self.file.seek(SeekFrom::Start(self.length)).await.map(drop)
+    }
+
+    /// Appends a piece. Where this is dropped before it is done, call [`go_on`](Self::go_on) before the next.
     async fn add(&mut self, piece: &Piece) -> io::Result<()> {
         self.file.write_all(piece).await?;
         // The file's own buffer is written in the background, and its errors come with what follows.
@@ -688,16 +756,18 @@ impl Part {
         Ok(())
     }
 
-    async fn restart(&mut self) -> io::Result<()> {
-        use tokio::io::AsyncSeekExt;
-        self.file.set_len(0).await?;
-        self.file.rewind().await?;
+    fn restart(&mut self) {
         (self.length, self.hasher) = (0, Hasher::default());
-        Ok(())
     }
 
     async fn finish(mut self, target: &Path) -> io::Result<()> {
         self.file.sync_all().await?;
+        // The checksum is of what was counted; it says nothing of what else might be there.
+        let there = self.file.metadata().await?.len();
+        if there != self.length {
+            let why = format!("{there} bytes are in {}, of {}", self.path.display(), self.length);
+            return Err(io::Error::other(why));
+        }
         tokio::fs::rename(&self.path, target).await?;
         self.finished = true;
         Ok(())
@@ -712,3 +782,6 @@ impl Drop for Part {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

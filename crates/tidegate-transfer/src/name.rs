@@ -1,8 +1,9 @@
-//! Names of objects.
+//! Names of objects, and of transfers.
 
 use std::fmt;
 use std::str::FromStr;
 
+use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -72,9 +73,54 @@ impl fmt::Display for ObjectName {
     }
 }
 
+/// What a transfer is called: 16 hexadecimal digits, which nobody guesses and nobody had before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TransferId(String);
+
+/// Why a text is no name of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a transfer is called by 16 of the digits 0 to 9 and a to f, drawn at random")]
+pub(crate) struct TransferIdError;
+
+/// The system gives no random numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the system has no random numbers")]
+pub struct NoRandom;
+
+impl TransferId {
+    /// One that was never used.
+    pub(crate) fn fresh() -> Result<Self, NoRandom> {
+        let mut bytes = [0; 8];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandom)?;
+        Ok(Self(format!("{:016x}", u64::from_be_bytes(bytes))))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TransferId {
+    type Err = TransferIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let right = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if right { Ok(Self(text.to_owned())) } else { Err(TransferIdError) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transfer_is_called_by_sixteen_digits() {
+        let id = TransferId::fresh().unwrap();
+        assert_eq!(id.as_str().parse(), Ok(id));
+        for wrong in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", "../3456789abcdef"] {
+            assert_eq!(wrong.parse::<TransferId>(), Err(TransferIdError), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_name_means_the_same_everywhere() {

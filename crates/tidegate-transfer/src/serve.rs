@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use axum::Router;
 use axum::body::Bytes as Body;
@@ -12,7 +12,6 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -20,12 +19,13 @@ use tidegate_place::transfer::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, ResourceName};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::{Broker, BrokerError, Sensor};
+use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
-use crate::name::{ObjectName, ObjectNameError};
+use crate::name::{ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::wire::{End, Problem};
 
 /// The largest question: a wish with a thousand nodes that must not carry it.
@@ -33,6 +33,12 @@ const LARGEST: usize = 64 * 1024;
 
 /// Objects in one answer, at the most.
 const PAGE: usize = 1_000;
+
+/// A sensor that does not answer in this time is done without: they are small files of the kernel, and a question about free space.
+const SENSING: Duration = Duration::from_secs(1);
+
+/// So long threads that hang are waited for at the end.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// The description of all this for other programs.
 const OPENAPI: &str = include_str!("../../../docs/transfers.openapi.json");
@@ -70,7 +76,10 @@ pub fn serve(
     let catalogue = Catalogue::open(&config.state)?;
     let broker = Broker::new(config, catalogue, Instant::ZERO)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(config, broker, sensors))
+    let outcome = runtime.block_on(run(config, broker, sensors));
+    // A sensor may hang for ever.
+    runtime.shutdown_timeout(LEAVING);
+    outcome
 }
 
 async fn run(
@@ -94,33 +103,99 @@ async fn run(
     Ok(())
 }
 
-async fn look(api: Api, interval: std::time::Duration, mut sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
-    let mut ticks = tokio::time::interval(interval);
+async fn look(api: Api, interval: Duration, sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
+    let mut watched: BTreeMap<_, _> =
+        sensors.into_iter().map(|(name, sensor)| (name, Watched::new(sensor))).collect();
+    // What they say now counts from when they were made, and the reading of a catalogue lies between.
+    sample(&mut watched, interval).await;
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
     // Two looks at once say nothing: what is late counts from when it is.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = Clock::now();
     loop {
         ticks.tick().await;
-        let looked = api.with(move |broker, now| {
-            let elapsed = before.elapsed();
-            let samples =
-                sensors.iter_mut().map(|(name, sensor)| (name.clone(), sensor.sample(elapsed))).collect();
-            (broker.look(now, &samples), sensors)
-        });
-        before = Clock::now();
-        match looked.await {
-            Ok((outcome, back)) => {
-                sensors = back;
-                if let Err(error) = outcome {
-                    tracing::error!("{error}");
-                }
-            }
+        let samples = sample(&mut watched, interval).await;
+        match api.with(move |broker, now| broker.look(now, &samples)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("{error}"),
             Err(refused) => {
                 tracing::error!("{}", refused.text());
                 return;
             }
         }
     }
+}
+
+/// A sensor, and when it was last asked.
+struct Timed {
+    sensor: Box<dyn Sensor>,
+    asked: Clock,
+}
+
+impl Timed {
+    fn sample(&mut self) -> DeviceSample {
+        let elapsed = self.asked.elapsed();
+        self.asked = Clock::now();
+        self.sensor.sample(elapsed)
+    }
+}
+
+/// A sensor on a thread of its own: where a file system hangs it does not come back.
+struct Watched {
+    idle: Option<Timed>,
+    busy: Option<JoinHandle<(Timed, DeviceSample)>>,
+    is_silent: bool,
+}
+
+impl Watched {
+    fn new(sensor: Box<dyn Sensor>) -> Self {
+        Self { idle: Some(Timed { sensor, asked: Clock::now() }), busy: None, is_silent: false }
+    }
+
+    fn begin(&mut self) {
+        if let Some(mut timed) = self.idle.take() {
+            self.busy = Some(tokio::task::spawn_blocking(move || {
+                let sample = timed.sample();
+                (timed, sample)
+            }));
+        }
+    }
+
+    /// What it says, if it does so until then. One that was silent before is not waited for.
+    async fn end(&mut self, name: &ResourceName, until: tokio::time::Instant) -> Option<DeviceSample> {
+        let until = if self.is_silent { tokio::time::Instant::now() } else { until };
+        let outcome = tokio::time::timeout_at(until, self.busy.as_mut()?).await;
+        let was_silent = std::mem::replace(&mut self.is_silent, outcome.is_err());
+        let Ok(outcome) = outcome else {
+            if !was_silent {
+                tracing::warn!(
+                    "what `sense` of node `{name}` names does not answer: what its transfers say of themselves is taken for its rates"
+                );
+            }
+            return None;
+        };
+        self.busy = None;
+        // One that panicked is gone.
+        let (timed, sample) = outcome.ok()?;
+        self.idle = Some(timed);
+        // What comes after a silence is of a time that nobody knows.
+        (!was_silent).then_some(sample)
+    }
+}
+
+/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. The broker is not held up by any.
+async fn sample(
+    watched: &mut BTreeMap<ResourceName, Watched>,
+    interval: Duration,
+) -> BTreeMap<ResourceName, DeviceSample> {
+    let until = tokio::time::Instant::now() + interval.min(SENSING);
+    watched.values_mut().for_each(Watched::begin);
+    let mut samples = BTreeMap::new();
+    for (name, watched) in watched {
+        if let Some(sample) = watched.end(name, until).await {
+            samples.insert(name.clone(), sample);
+        }
+    }
+    samples
 }
 
 #[derive(Clone)]
@@ -155,6 +230,8 @@ enum Refused {
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Name(#[from] ObjectNameError),
+    #[error(transparent)]
+    Id(#[from] TransferIdError),
     #[error("`{0}` is not understood here: write `?after=NAME&limit=NUMBER`")]
     Query(String),
     #[error("there is no such page: /v1/openapi.json describes those that there are")]
@@ -171,7 +248,7 @@ impl Refused {
     const fn code(&self) -> &'static str {
         match self {
             Self::Broker(error) => error.code(),
-            Self::Json(_) | Self::Name(_) | Self::Query(_) => "not-understood",
+            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => "not-understood",
             Self::NoPage => "no-page",
             Self::Broken => "broken",
         }
@@ -179,7 +256,7 @@ impl Refused {
 
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Json(_) | Self::Name(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::NoPage => StatusCode::NOT_FOUND,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broker(error) => match error {
@@ -191,6 +268,7 @@ impl Refused {
                 }
                 BrokerError::Gone => StatusCode::GONE,
                 BrokerError::BeingWritten(_)
+                | BrokerError::Taken
                 | BrokerError::Otherwise { .. }
                 | BrokerError::Catalogue(CatalogueError::Duplicate(_))
                 | BrokerError::Place(PlaceError::NoReplica) => StatusCode::CONFLICT,
@@ -227,7 +305,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
 fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     vec![
         ("/v1/place", post(place)),
-        ("/v1/transfers/{id}", get(reservation)),
+        ("/v1/transfers/{id}", get(reservation).put(place_named)),
         ("/v1/transfers/{id}/progress", post(progress)),
         ("/v1/transfers/{id}/stored", post(stored)),
         ("/v1/transfers/{id}/end", post(end)),
@@ -243,17 +321,19 @@ fn router(api: Api) -> Router {
     router.fallback(async || Refused::NoPage).layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
 }
 
-/// A name for a transfer that nobody guesses and nobody had before.
-fn fresh_id() -> Result<String, Refused> {
-    let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Refused::Broken)?;
-    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+async fn place(State(api): State<Api>, body: Body) -> Answer {
+    let id = TransferId::fresh().map_err(|_| Refused::Broken)?;
+    place_as(&api, id, &body).await
 }
 
-async fn place(State(api): State<Api>, body: Body) -> Answer {
-    let wish = read(&body)?;
-    let id = fresh_id()?;
-    let reservation = api.with(move |broker, now| broker.place(now, &id, wish)).await??;
+/// Under a name that the client chose: whoever did not hear the answer asks again.
+async fn place_named(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
+    place_as(&api, id.parse()?, &body).await
+}
+
+async fn place_as(api: &Api, id: TransferId, body: &[u8]) -> Answer {
+    let wish = read(body)?;
+    let reservation = api.with(move |broker, now| broker.place(now, id.as_str(), wish)).await??;
     let status = if reservation.granted.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok(json(status, &reservation))
 }

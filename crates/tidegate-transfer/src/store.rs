@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,17 @@ use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStore
 use reqwest::header::CONTENT_LENGTH;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 /// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer, small enough that a
 /// hundred transfers take 100 MB.
 pub const PIECE: usize = 1024 * 1024;
+
+/// After so many bytes a file is flushed: a disk that does a tenth of what they all do has written them in a few seconds, and one that
+/// has to seek for it loses some hundredths of its rate.
+const UNFLUSHED: usize = 32 * PIECE;
 
 /// A node that does not take a connection in this time is down.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -94,6 +100,9 @@ pub enum StoreError {
     /// The crate that speaks to it says why.
     #[error(transparent)]
     Store(#[from] object_store::Error),
+    /// A file of a folder.
+    #[error("{}: {}", .0.display(), .1)]
+    File(PathBuf, io::Error),
     /// The connection, or what came over it.
     #[error("{}", with_causes(.0))]
     Http(#[from] reqwest::Error),
@@ -126,8 +135,16 @@ pub type Pieces = BoxStream<'static, io::Result<Bytes>>;
 #[derive(Debug, Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
-    /// Where objects are written by HTTP: `object_store` wants the whole of an object in memory for it.
-    http: Option<(reqwest::Client, String)>,
+    writes: Writes,
+}
+
+/// How objects are written, which `object_store` does not do as transfers need it.
+#[derive(Debug, Clone)]
+enum Writes {
+    /// It flushes all at the end, and says nothing meanwhile.
+    Folder(PathBuf),
+    /// It wants the whole of an object in memory for it.
+    Http(reqwest::Client, String),
 }
 
 /// All requests go through one client of ours.
@@ -155,8 +172,8 @@ impl Store {
     pub fn open(place: &Place) -> Result<Self, StoreError> {
         match place {
             Place::Folder(path) => {
-                let folder = LocalFileSystem::new_with_prefix(path)?.with_fsync(true);
-                Ok(Self { objects: Arc::new(folder), http: None })
+                let folder = LocalFileSystem::new_with_prefix(path)?;
+                Ok(Self { objects: Arc::new(folder), writes: Writes::Folder(path.clone()) })
             }
             Place::Http(url) => {
                 let client = http_client()?;
@@ -167,44 +184,24 @@ impl Store {
                     .with_retry(retry)
                     .with_http_connector(Ours(client.clone()))
                     .build()?;
-                Ok(Self { objects: Arc::new(objects), http: Some((client, url.clone())) })
+                Ok(Self { objects: Arc::new(objects), writes: Writes::Http(client, url.clone()) })
             }
         }
     }
 
-    /// Writes an object of this size, in memory for two pieces. When this returns it is there as a whole: on a folder flushed to the
-    /// disk, on a server as that does it.
+    /// Writes an object of this size, in memory for two pieces, under a key that was never used. When this returns it is there as a whole:
+    /// on a folder flushed to the disk, on a server as that does it.
     ///
     /// # Errors
     /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that nobody refers to.
-    pub async fn put(&self, key: &str, size: u64, mut pieces: Pieces) -> Result<(), StoreError> {
-        if let Some((client, url)) = &self.http {
-            let body = reqwest::Body::wrap_stream(pieces);
-            let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
-            let answer = request.send().await?;
-            return if answer.status().is_success() {
-                Ok(())
-            } else {
-                Err(StoreError::Status(answer.status()))
-            };
-        }
-        let mut upload = self.objects.put_multipart(&Key::from(key)).await?;
-        let mut written = Ok(());
-        while let Some(piece) = pieces.next().await {
-            written = match piece {
-                Ok(piece) => upload.put_part(piece.into()).await.map_err(StoreError::from),
-                Err(error) => Err(StoreError::Source(error)),
-            };
-            if written.is_err() {
-                break;
-            }
-        }
-        match written {
-            Ok(()) => upload.complete().await.map(drop).map_err(StoreError::from),
-            Err(error) => {
-                // What it leaves behind harms nobody: the first error says more.
-                let _ = upload.abort().await;
-                Err(error)
+    pub async fn put(&self, key: &str, size: u64, pieces: Pieces) -> Result<(), StoreError> {
+        match &self.writes {
+            Writes::Folder(folder) => write_file(folder, key, pieces).await,
+            Writes::Http(client, url) => {
+                let body = reqwest::Body::wrap_stream(pieces);
+                let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
+                let answer = request.send().await?;
+                if answer.status().is_success() { Ok(()) } else { Err(StoreError::Status(answer.status())) }
             }
         }
     }
@@ -250,9 +247,82 @@ impl Store {
     }
 }
 
+/// As it is written, it is flushed: else all of a large file would be taken at once, at the rate of the memory, and then nothing would
+/// seem to move for as long as the disk takes.
+async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), StoreError> {
+    let path = folder.join(key);
+    let at = |source| StoreError::File(path.clone(), source);
+    let mut file = File::options().write(true).create_new(true).open(&path).await.map_err(at)?;
+    let mut unfinished = Unfinished(Some(&path));
+    let mut unflushed = 0;
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(StoreError::Source)?;
+        file.write_all(&piece).await.map_err(at)?;
+        unflushed += piece.len();
+        if unflushed >= UNFLUSHED {
+            file.sync_data().await.map_err(at)?;
+            unflushed = 0;
+        }
+    }
+    file.sync_all().await.map_err(at)?;
+    // Its name, too.
+    let above = folder.to_owned();
+    let named = tokio::task::spawn_blocking(move || std::fs::File::open(above)?.sync_all()).await;
+    named.unwrap_or_else(|_| Err(io::Error::other("the flush of the folder was given up"))).map_err(at)?;
+    unfinished.0 = None;
+    Ok(())
+}
+
+/// A file that is removed when it does not come to its end.
+struct Unfinished<'a>(Option<&'a Path>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // Nobody refers to it: left behind it costs room, and no more.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_part_is_not_left_in_a_folder_when_it_is_given_up_or_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
+        let given = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&given);
+        let first = stream::once(async move {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from_static(b"abc"))
+        });
+        let never = first.chain(stream::pending()).boxed();
+        let writing = store.put("x.1", 6, never);
+        assert!(timeout(Duration::from_millis(100), writing).await.is_err());
+        assert_eq!(given.load(Ordering::Relaxed), 1, "it had begun");
+        let broken = vec![Ok(Bytes::from_static(b"abc")), Err(io::Error::other("gone"))];
+        let error = store.put("x.2", 6, stream::iter(broken).boxed()).await.unwrap_err();
+        assert!(matches!(error, StoreError::Source(_)), "{error}");
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_key_in_a_folder_is_written_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
+        let data = |byte| stream::iter(vec![Ok(Bytes::from(vec![byte; 10]))]).boxed();
+        store.put("x.1", 10, data(1)).await.unwrap();
+        assert!(matches!(store.put("x.1", 10, data(2)).await, Err(StoreError::File(..))));
+        assert_eq!(std::fs::read(folder.path().join("x.1")).unwrap(), [1; 10]);
+        assert_eq!(store.size("x.1").await.unwrap(), 10);
+    }
 
     #[test]
     fn a_place_is_a_folder_or_a_collection() {

@@ -78,6 +78,25 @@ pub struct DirectionReport {
     pub reserved: ByteRate,
 }
 
+/// Transfers of which it is known for long enough what they get: how many, and how many get less than they reserved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    all: u32,
+    short: u32,
+}
+
+impl Known {
+    /// One of them was known to fall short or not, and now is; nothing where it was or is not known.
+    pub(super) fn changes(&mut self, before: Option<bool>, after: Option<bool>) {
+        self.all = self.all + u32::from(after.is_some()) - u32::from(before.is_some());
+        self.short = self.short + u32::from(after == Some(true)) - u32::from(before == Some(true));
+    }
+
+    pub(super) const fn all_fall_short(self) -> bool {
+        self.all > 0 && self.short == self.all
+    }
+}
+
 /// One direction of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
@@ -86,6 +105,7 @@ pub(super) struct Lane {
     capacity: Capacity,
     pub(super) active: u32,
     pub(super) reserved: ByteRate,
+    pub(super) known: Known,
     /// Active transfers times seconds, since the last sample.
     busy: f64,
     counted: Instant,
@@ -99,6 +119,7 @@ impl Lane {
             capacity: Capacity::default(),
             active: 0,
             reserved: ByteRate::ZERO,
+            known: Known::default(),
             busy: 0.0,
             counted: now,
         }
@@ -199,10 +220,15 @@ impl Node {
 
     /// A write that was promised room for so much is over. Until a sample says how much it really took, it is taken for written.
     pub(super) fn wrote(&mut self, size: Bytes) {
-        self.promised = self.promised.saturating_sub(size.get());
+        self.wrote_not(size);
         if let Some(free) = &mut self.config.free {
             *free = Bytes::new(free.get().saturating_sub(size.get()));
         }
+    }
+
+    /// A write that was promised room for so much is over, and left nothing.
+    pub(super) fn wrote_not(&mut self, size: Bytes) {
+        self.promised = self.promised.saturating_sub(size.get());
     }
 
     pub(super) fn free(&self) -> Option<Bytes> {

@@ -187,6 +187,14 @@ struct Active {
     heard: Instant,
 }
 
+impl Active {
+    /// Whether it gets less than it reserved, where it is known for long enough.
+    fn falls_short(&self) -> Option<bool> {
+        let mean = self.used.get().unwrap_or_default().per_second();
+        self.used.is_full().then_some(mean < self.reserved.per_second() * Placement::USES)
+    }
+}
+
 /// Places transfers on storage nodes.
 ///
 /// Whoever cannot be carried waits, first come first served: nobody takes a node that somebody who came before could use, and
@@ -319,14 +327,27 @@ impl Placement {
         }
     }
 
-    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
+    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there. What it was to write is
+    /// taken for written until a sample says more.
     pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
+        self.over(now, ticket, Node::wrote)
+    }
+
+    /// The same of one of which it is known that nothing of it stays: the room that it was promised is free again at once, for whoever
+    /// tries it anew.
+    pub fn abandoned(&mut self, now: Instant, ticket: Ticket) -> bool {
+        self.over(now, ticket, Node::wrote_not)
+    }
+
+    fn over(&mut self, now: Instant, ticket: Ticket, settle: fn(&mut Node, Bytes)) -> bool {
         if let Some(active) = self.active.remove(&ticket) {
             let kept = ByteRate::new(active.reserved.per_second() - active.lent.per_second());
             if let Some(node) = self.nodes.get_mut(&active.node) {
-                node.lane_mut(active.direction).ended(now, kept);
+                let lane = node.lane_mut(active.direction);
+                lane.ended(now, kept);
+                lane.known.changes(active.falls_short(), None);
                 if active.direction == Direction::Write {
-                    node.wrote(active.size);
+                    settle(node, active.size);
                 }
             }
             return true;
@@ -340,12 +361,16 @@ impl Placement {
     /// as soon as it uses more than it kept: nobody new takes it then, and who was let in stays. Whether the transfer is known: who
     /// is not, was taken for dead, and has to ask anew.
     pub fn progress(&mut self, now: Instant, ticket: Ticket, progress: Progress) -> bool {
-        let others_fall_short = self.others_fall_short(ticket);
         let Some(active) = self.active.get_mut(&ticket) else { return false };
         active.heard = now;
+        let fell_short = active.falls_short();
         active.used.add(progress.rate);
         let Some(node) = self.nodes.get_mut(&active.node) else { return false };
         let lane = node.lane_mut(active.direction);
+        // Of those beside it on its node and in its direction that are known for long enough, none gets what it reserved: then it is the
+        // node that has less than its peak, and nobody has anything to lend.
+        lane.known.changes(fell_short, None);
+        let others_fall_short = lane.known.all_fall_short();
         let (reserved, lent) = (active.reserved.per_second(), active.lent.per_second());
         let mean = active.used.get().unwrap_or_default().per_second();
         let uses_little = active.used.is_full() && mean < reserved * Self::USES;
@@ -364,26 +389,8 @@ impl Placement {
         };
         lane.reserved = ByteRate::new(lane.reserved.per_second() + lent - lends);
         active.lent = ByteRate::new(lends);
+        lane.known.changes(None, active.falls_short());
         true
-    }
-
-    /// Whether there are others beside a transfer, on its node and in its direction, and none of those that are known for long enough gets
-    /// what it reserved. Then it is the node that has less than its peak, and nobody has anything to lend.
-    fn others_fall_short(&self, ticket: Ticket) -> bool {
-        let Some(own) = self.active.get(&ticket) else { return false };
-        let mut others = self
-            .active
-            .iter()
-            .filter(|(other, active)| {
-                **other != ticket && active.node == own.node && active.direction == own.direction
-            })
-            .filter(|(_, active)| active.used.is_full())
-            .map(|(_, active)| {
-                let mean = active.used.get().unwrap_or_default().per_second();
-                mean < active.reserved.per_second() * Self::USES
-            })
-            .peekable();
-        others.peek().is_some() && others.all(|short| short)
     }
 
     /// What a node's sensor measured.

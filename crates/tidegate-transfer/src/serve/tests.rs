@@ -8,6 +8,7 @@ use tidegate_units::{ByteRate, Bytes};
 use super::*;
 use crate::client::Client;
 use crate::digest::Hasher;
+use crate::mover::{Event, MoveError, Mover, Settings};
 use crate::wire;
 
 const ONE: &str = r#"
@@ -20,20 +21,34 @@ peak = "15MB/s"
 "#;
 
 /// A broker behind a real socket.
-async fn start(folder: &FilePath) -> String {
-    let config = BrokerConfig::parse("broker.toml", ONE, FilePath::new("")).unwrap();
+async fn start(config: &str, folder: &FilePath) -> (String, Api) {
+    let config = BrokerConfig::parse("broker.toml", config, FilePath::new("")).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
     let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router(api)).await });
-    format!("http://{address}")
+    let router = router(api.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (format!("http://{address}"), api)
 }
 
 fn run(test: impl AsyncFnOnce(String)) {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { test(start(folder.path()).await).await });
+    runtime().block_on(async { test(start(ONE, folder.path()).await.0).await });
+}
+
+/// More than half of what the node carries.
+fn wish(name: &str) -> wire::Wish {
+    wire::Wish {
+        way: wire::Way::Write,
+        name: Some(ObjectName::new(name).unwrap()),
+        size: Some(Bytes::new(1)),
+        needs: wire::Needs::Average(10e6),
+        availability: 0,
+        cost: u8::MAX,
+        except: Vec::new(),
+        replica: false,
+    }
 }
 
 fn description() -> Value {
@@ -164,19 +179,51 @@ fn what_is_not_understood_is_said_with_its_status() {
 }
 
 #[test]
+fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
+    run(async |url| {
+        let http = crate::store::http_client().unwrap();
+        let wish = json!({ "way": "write", "size": 1, "needs": { "average": 1 } }).to_string();
+        let put = async |id: &str| {
+            let answer =
+                http.put(format!("{url}/v1/transfers/{id}")).body(wish.clone()).send().await.unwrap();
+            (
+                answer.status().as_u16(),
+                serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap(),
+            )
+        };
+        let first = put("0123456789abcdef").await;
+        assert_eq!((first.0, first.1["id"].as_str()), (200, Some("0123456789abcdef")));
+        assert_eq!(put("0123456789abcdef").await, first);
+        assert_eq!(put("mine").await.0, 400);
+        let placed = http.post(format!("{url}/v1/place")).body(wish.clone()).send().await.unwrap();
+        let placed: wire::Reservation = serde_json::from_slice(&placed.bytes().await.unwrap()).unwrap();
+        assert!(placed.id.parse::<TransferId>().is_ok() && placed.id != "0123456789abcdef");
+    });
+}
+
+#[test]
+fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        api.broker.lock().unwrap().place(Instant::ZERO, "1", wish("x")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = router(api.clone());
+        tokio::spawn(async move {
+            drop(listener.accept().await);
+            axum::serve(listener, router).await
+        });
+        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        client.end_patiently("1", End { failed: true }).await.unwrap();
+        assert_eq!(api.broker.lock().unwrap().nodes().nodes[0].write.active, 0);
+    });
+}
+
+#[test]
 fn who_waits_is_answered_when_it_may_begin() {
     run(async |url| {
         let client = Client::new(&url, Duration::ZERO).unwrap();
-        let wish = |name: &str| wire::Wish {
-            way: wire::Way::Write,
-            name: Some(ObjectName::new(name).unwrap()),
-            size: Some(Bytes::new(1)),
-            needs: wire::Needs::Average(10e6),
-            availability: 0,
-            cost: u8::MAX,
-            except: Vec::new(),
-            replica: false,
-        };
         let first = client.place(&wish("x")).await.unwrap();
         assert!(first.granted.is_some());
         let second = wish("y");
@@ -192,5 +239,98 @@ fn who_waits_is_answered_when_it_may_begin() {
         };
         let (second, ()) = tokio::join!(client.place_and_wait(&second, waits), end);
         assert_eq!(second.unwrap().granted.unwrap().node.as_str(), "a");
+    });
+}
+
+#[test]
+fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = folder.path().join("node");
+    std::fs::create_dir(&node).unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "data").unwrap();
+    let config = ONE.replace("/srv/a", node.to_str().unwrap());
+    runtime().block_on(async {
+        let (url, api) = start(&config, folder.path()).await;
+        let settings = Settings::new(wire::Needs::Average(1e6));
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        // The disk of the catalogue is full, when the file is on its way.
+        let watch = |event: Event<'_>| {
+            if let Event::Begins(..) = event {
+                api.broker.lock().unwrap().fill_disk();
+            }
+        };
+        let failed = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap_err();
+        let MoveError::Unsure { key, .. } = failed else { panic!("{failed}") };
+        assert_eq!(std::fs::read(node.join(key)).unwrap(), b"data");
+    });
+}
+
+/// Says how long it was asked for, and waits to be let on where there is something to wait for.
+#[derive(Debug)]
+struct Probe {
+    asked: std::sync::mpsc::Sender<Duration>,
+    hangs: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Sensor for Probe {
+    fn sample(&mut self, elapsed: Duration) -> DeviceSample {
+        let _ = self.asked.send(elapsed);
+        if let Some(let_on) = &self.hangs {
+            let _ = let_on.recv();
+        }
+        DeviceSample { rates: None, free: None }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn the_first_look_was_at_microseconds_after_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        let (asked, elapsed) = std::sync::mpsc::channel();
+        let probe: Box<dyn Sensor> = Box::new(Probe { asked, hangs: None });
+        let interval = Duration::from_millis(30);
+        let sensors = BTreeMap::from([(ResourceName::new("a").unwrap(), probe)]);
+        let looking = tokio::spawn(look(api.clone(), interval, sensors));
+        while api.broker.lock().unwrap().nodes().nodes[0].write.current_bps.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        looking.abort();
+        // The first is where counting begins.
+        let elapsed: Vec<_> = elapsed.try_iter().collect();
+        assert!(elapsed.len() >= 2 && elapsed[1] >= interval, "{elapsed:?}");
+    });
+}
+
+#[test]
+fn a_sensor_that_hangs_stopped_the_broker() {
+    runtime().block_on(async {
+        let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
+        let (asked, _keep) = std::sync::mpsc::channel();
+        let (let_on, hangs) = std::sync::mpsc::channel();
+        let hung = Probe { asked: asked.clone(), hangs: Some(hangs) };
+        let mut watched = BTreeMap::from([
+            (a.clone(), Watched::new(Box::new(hung))),
+            (b.clone(), Watched::new(Box::new(Probe { asked, hangs: None }))),
+        ]);
+        let interval = Duration::from_millis(200);
+        for _ in 0..3 {
+            let samples = sample(&mut watched, interval).await;
+            assert!(!samples.contains_key(&a));
+        }
+        drop(let_on);
+        // Once it is back it is listened to, and so is the other.
+        loop {
+            let samples = sample(&mut watched, interval).await;
+            if samples.len() == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }

@@ -225,7 +225,7 @@ struct RemoveArgs {
 /// was reserved is free again after its lease.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
         tokio::select! {
@@ -233,7 +233,10 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
             _ = terminate.recv() => Err(Failure::Interrupted),
             _ = interrupt.recv() => Err(Failure::Interrupted),
         }
-    })
+    });
+    // A thread in a folder that hangs does not come back.
+    runtime.shutdown_background();
+    outcome
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -346,6 +349,7 @@ impl Said {
                         MoveError::Ask(_) => "no-broker",
                         MoveError::File { .. } | MoveError::NotAFile(_) => "file",
                         MoveError::Changed(_) => "changed",
+                        MoveError::Unsure { .. } => "unsure",
                         MoveError::Nodes { .. } => "nodes",
                         MoveError::Checksum { .. } => "checksum",
                     };
@@ -453,9 +457,9 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
         for replica in &object.replicas {
             let place = replica.place.as_deref().and_then(|place| place.parse::<Place>().ok());
             let gone = match place.as_ref().map(Store::open) {
-                Some(Ok(store)) => store.remove(&replica.key).await,
-                Some(Err(error)) => Err(error),
-                None => Ok(()),
+                Some(Ok(store)) => store.remove(&replica.key).await.map_err(|error| error.to_string()),
+                Some(Err(error)) => Err(error.to_string()),
+                None => Err("the broker's configuration has no such node any more".to_owned()),
             };
             if let Err(error) = gone {
                 failed += 1;

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::super::peak::Peak;
 use super::*;
+use crate::transfer::node::Known;
 
 fn name(text: &str) -> ResourceName {
     ResourceName::new(text).unwrap()
@@ -335,6 +336,22 @@ fn policy() -> impl Strategy<Value = Policy> {
     ]
 }
 
+/// What each lane is told to know of its transfers is what they are when they are counted.
+fn is_known_as_counted(placement: &Placement) -> bool {
+    placement.nodes.iter().all(|(name, node)| {
+        [Direction::Read, Direction::Write].into_iter().all(|direction| {
+            let here = |active: &&Active| active.node == *name && active.direction == direction;
+            let mut counted = Known::default();
+            placement
+                .active
+                .values()
+                .filter(here)
+                .for_each(|active| counted.changes(None, active.falls_short()));
+            node.lane(direction).known == counted
+        })
+    })
+}
+
 proptest! {
     /// Whatever happens, nobody who asked is forgotten: everyone is granted or waits until its end, once, and when all have
     /// ended nothing is reserved and nobody waits.
@@ -371,6 +388,7 @@ proptest! {
                 running.push(waiting.remove(0));
             }
             prop_assert_eq!((placement.waiting(), placement.active()), (waiting.len(), running.len()));
+            prop_assert!(is_known_as_counted(&placement));
         }
         // Ends one by one; whoever waits is carried in the end.
         while let Some(ticket) = running.pop() {

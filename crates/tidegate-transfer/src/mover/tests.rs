@@ -1,0 +1,61 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+#[tokio::test]
+async fn a_piece_of_an_attempt_that_was_given_up_was_left_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("x");
+    let mut part = Part::new(&target, "1").await.unwrap();
+    part.go_on().await.unwrap();
+    part.add(&Piece::from(vec![1; PIECE])).await.unwrap();
+    // What writes it goes on in the background.
+    let given_up = part.add(&Piece::from(vec![2; PIECE])).now_or_never();
+    part.go_on().await.unwrap();
+    let rest = if given_up.is_none() { vec![3; PIECE] } else { Vec::new() };
+    part.add(&Piece::from(rest.clone())).await.unwrap();
+    let (length, digest) = (part.length, part.hasher.clone().finish());
+    part.finish(&target).await.unwrap();
+    let there = std::fs::read(&target).unwrap();
+    let mut hasher = Hasher::default();
+    hasher.add(&there);
+    assert_eq!((there.len() as u64, hasher.finish()), (length, digest));
+    assert!(given_up.is_some() || there[PIECE..] == rest);
+}
+
+#[tokio::test]
+async fn a_file_that_is_longer_than_what_was_counted_is_not_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("x");
+    let mut part = Part::new(&target, "1").await.unwrap();
+    part.add(&Piece::from_static(b"abc")).await.unwrap();
+    part.file.write_all(b"d").await.unwrap();
+    part.finish(&target).await.unwrap_err();
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nor is anything left of it");
+}
+
+#[tokio::test]
+async fn a_file_that_became_shorter_was_blamed_on_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "short").unwrap();
+    // A server that takes whatever comes.
+    let router = axum::Router::new().fallback(async |_: axum::body::Bytes| ());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let needs = Needs::Average(1.0);
+    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), Settings::new(needs));
+    let granted = Granted {
+        node: ResourceName::new("a").unwrap(),
+        place: url,
+        key: Some("x.1".to_owned()),
+        expected_bps: ByteRate::ZERO,
+        size: Bytes::new(10_000_000),
+        sha256: None,
+    };
+    let mut meter = Meter::new(needs);
+    let wish = mover.wish(Way::Write);
+    let outcome = mover.put_once(&file, &wish, None, "1", &granted, &mut meter, &|_| ()).await;
+    assert!(matches!(outcome, Err(Attempt::Fatal(MoveError::Changed(_)))));
+}
