@@ -4,6 +4,7 @@ pub(crate) mod api;
 mod beforehand;
 mod measuring;
 mod standing;
+mod standings;
 
 use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
@@ -13,7 +14,8 @@ pub use api::Model;
 pub use beforehand::Beforehand;
 pub(crate) use measuring::{Judged as MeasuredSet, begin};
 pub use standing::{Basis, ContractsStatus, PoolContracts};
-pub(crate) use standing::{Change, Standing, apply};
+pub(crate) use standing::{Change, Outcome};
+pub(crate) use standings::Standings;
 
 /// What was asked, what was found, and how it was measured.
 #[derive(Debug, Clone, Copy)]
