@@ -35,7 +35,10 @@ use crate::metrics::PATIENCE;
 const LARGEST: usize = 64 * 1024;
 
 /// The most contracts: measuring takes the longer the more there are.
-const MOST_TENANTS: usize = 256;
+pub(crate) const MOST_TENANTS: usize = 256;
+
+/// The most requests in each simulation of a question, where it takes more than usual to have enough of every tenant.
+const MOST_REQUESTS: u32 = 20_000;
 
 /// How requests arrive: as `tidegate admit` has it where nothing is said.
 const ARRIVALS: &str = "in-step";
@@ -91,6 +94,24 @@ impl Model {
         (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
         offer.quantile = rule.quantile();
         offer
+    }
+}
+
+/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one with few beside others with many,
+/// so many are sent from then on that there are enough, up to a limit in each simulation.
+///
+/// # Errors
+/// As [`Offer::measured`], also when more than the limit would be needed.
+pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measured, Unmeasured> {
+    match offer.measured(scale) {
+        Err(Unmeasured::TooFew(few)) => match u32::try_from(few.needed) {
+            Ok(needed) if needed > offer.requests && needed <= most => {
+                offer.requests = needed;
+                offer.measured(scale)
+            }
+            _ => Err(few.into()),
+        },
+        done => done,
     }
 }
 
@@ -299,7 +320,7 @@ impl Measure for Measuring {
     type Error = Refused;
 
     fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
-        Ok(self.0.measured(scale)?)
+        Ok(measured(&mut self.0, scale, MOST_REQUESTS)?)
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, TimeOfDay};
 
+pub(crate) use api::MOST_TENANTS;
 pub use api::Model;
 pub use beforehand::Beforehand;
 pub(crate) use measuring::{Judged as MeasuredSet, begin};
