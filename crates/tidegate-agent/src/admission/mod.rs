@@ -57,6 +57,18 @@ pub struct Day<'a> {
     /// At all times.
     admitted: bool,
     periods: Vec<Part<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    impossible: Vec<Impossible>,
+}
+
+/// When what is asked for cannot be on this storage, so that it was not measured.
+#[derive(Debug, Serialize)]
+struct Impossible {
+    #[serde(serialize_with = "as_text")]
+    from: TimeOfDay,
+    #[serde(serialize_with = "as_text")]
+    until: TimeOfDay,
+    error: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,16 +87,23 @@ fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl<'a> Day<'a> {
-    /// Of the answers to what is asked for in each part of a day.
+    /// Of the answers to what is asked for in each part of a day; and of the parts in which that cannot be, with the reason.
     #[must_use]
-    pub fn of(answers: &[(Period, Answer<'a>)]) -> Self {
+    pub fn of(answers: &[(Period, Answer<'a>)], impossible: Vec<(Period, String)>) -> Self {
         let parts = answers.iter().map(|(period, answer)| Part {
             from: period.from(),
             until: period.until(),
             document: answer.document(),
         });
         let periods: Vec<_> = parts.collect();
-        Self { admitted: periods.iter().all(|part| part.document.admitted), periods }
+        let impossible = impossible.into_iter().map(|(period, error)| Impossible {
+            from: period.from(),
+            until: period.until(),
+            error,
+        });
+        let impossible: Vec<_> = impossible.collect();
+        let admitted = impossible.is_empty() && periods.iter().all(|part| part.document.admitted);
+        Self { admitted, periods, impossible }
     }
 }
 
