@@ -307,10 +307,19 @@ fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>) -> Result<Strin
     contracts.check(&ability).map_err(Refused::Impossible)?;
     let mut measuring = Measuring(offer);
     let decided = decide(contracts, &rule, &mut measuring)?;
-    let Offer { seed, seeds, .. } = measuring.0;
+    let Offer { seed, seeds, loads, .. } = measuring.0;
+    let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
     let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
     let (capacity, decided) = (ability.capacity, &decided);
-    let answer = Answer { contracts, rule: &rule, capacity, decided, arrivals: ARRIVALS, seeds: &seeds };
+    let answer = Answer {
+        contracts,
+        rule: &rule,
+        capacity,
+        decided,
+        arrivals: ARRIVALS,
+        weights: &weights,
+        seeds: &seeds,
+    };
     Ok(serde_json::to_string_pretty(&answer.document())?)
 }
 

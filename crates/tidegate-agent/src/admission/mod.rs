@@ -8,7 +8,7 @@ mod standings;
 
 use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
-use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, TimeOfDay};
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares, TimeOfDay};
 
 pub(crate) use api::MOST_TENANTS;
 pub use api::Model;
@@ -31,6 +31,8 @@ pub struct Answer<'a> {
     pub decided: &'a Decided,
     /// How requests arrived.
     pub arrivals: &'a str,
+    /// The weights that the contracts had in the scheduler, in their order; none where that was no part of what was measured.
+    pub weights: &'a [Shares],
     /// The seeds of what was measured.
     pub seeds: &'a [u64],
 }
@@ -112,6 +114,8 @@ struct Tenant<'a> {
     name: &'a ConsumerName,
     iops: Iops,
     size: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u32>,
     promised_s: f64,
     /// RT^E; nothing where the storage does not keep up.
     expected_s: Option<f64>,
@@ -166,10 +170,11 @@ impl<'a> Answer<'a> {
     /// As JSON.
     #[must_use]
     pub fn document(&self) -> Document<'a> {
-        let tenants = self.tenants().map(|(contract, judged)| Tenant {
+        let tenants = self.tenants().enumerate().map(|(at, (contract, judged))| Tenant {
             name: &contract.name,
             iops: contract.iops,
             size: contract.size,
+            weight: self.weights.get(at).map(|weight| weight.get()),
             promised_s: contract.response_time.as_secs_f64(),
             expected_s: judged.measured.map(|(expected, _)| expected.as_secs_f64()),
             deliverable_s: judged.measured.map(|(_, deliverable)| deliverable.as_secs_f64()),

@@ -530,6 +530,16 @@ mod tests {
         for text in ["", "{}", "[]", r#"{ "tenants": [{}] }"#] {
             assert!(Beforehand::parse(text).is_err(), "{text}");
         }
+        let weighted =
+            |first: u32| answer("0.036").replacen("\"size\"", &format!("\"weight\": {first}, \"size\""), 1);
+        let both = |first| weighted(first).replace("20.0, \"size\"", "20.0, \"weight\": 50, \"size\"");
+        assert_eq!(judged(&both(50)), [true; 3], "only proportions matter");
+        assert_eq!(judged(&both(100)), [false, false, true], "with other weights others wait");
+        for (arrivals, expected) in [("in-step", true), ("poisson", true), ("even", false), ("drawn", false)]
+        {
+            let text = answer("0.036").replacen('{', &format!(r#"{{ "arrivals": "{arrivals}","#), 1);
+            assert_eq!(judged(&text), [expected; 3], "{arrivals}");
+        }
         let small = standing(
             Basis::Beforehand(Beforehand::parse(&answer("0.036").replace("40.0", "39.9")).unwrap()),
             "12:00",

@@ -14,7 +14,7 @@ use tidegate_load::Target;
 use tidegate_place::{AdmissionRule, Decided, DemandError, WrongCount, decide};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
-use tidegate_units::{Iops, Period};
+use tidegate_units::{Iops, Period, Shares};
 
 use crate::failure::Failure;
 use crate::live::{LiveError, Loading, Tenant};
@@ -147,9 +147,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     // What cannot be at one time of the day takes nothing from what was found, perhaps in hours, of the others.
     let answers = all.iter().filter_map(|(set, found)| {
-        let Found { capacity, decided, seeds, .. } = found.as_ref().ok()?;
+        let Found { capacity, decided, seeds, weights, .. } = found.as_ref().ok()?;
         let (contracts, capacity, arrivals) = (&set.contracts, *capacity, arrivals.as_str());
-        Some((set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, seeds }))
+        Some((set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, weights, seeds }))
     });
     let answers: Vec<_> = answers.collect();
     let founds: Vec<_> = all.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
@@ -193,6 +193,7 @@ struct Found {
     capacity: Option<Iops>,
     decided: Decided,
     seeds: Vec<u64>,
+    weights: Vec<Shares>,
     how: String,
     nothing: &'static str,
 }
@@ -240,7 +241,12 @@ fn find(
             )
         }
     };
-    Ok(Ok(Found { capacity: ability.capacity, decided, seeds, how, nothing }))
+    // A live storage has the requests of all of them as those of one consumer.
+    let weights = match &measuring {
+        Measuring::Model(_) => set.loads.iter().map(|load| load.shares).collect(),
+        Measuring::Live(_) => Vec::new(),
+    };
+    Ok(Ok(Found { capacity: ability.capacity, decided, seeds, weights, how, nothing }))
 }
 
 fn print_json(document: &impl Serialize) -> Result<(), Failure> {
