@@ -43,7 +43,7 @@ pub(crate) enum Event {
     /// The cluster's policies have changed.
     Policies(Policies),
     /// It is known whether a set of contracts can be kept.
-    Judged(MeasuredSet),
+    Judged(Box<MeasuredSet>),
 }
 
 impl From<Signal> for Event {
@@ -63,7 +63,7 @@ impl From<ModelOf> for Event {
 
 impl From<MeasuredSet> for Event {
     fn from(judged: MeasuredSet) -> Self {
-        Self::Judged(judged)
+        Self::Judged(Box::new(judged))
     }
 }
 

@@ -59,8 +59,9 @@ impl Beforehand {
     }
 
     /// A set is admitted when there is a measurement in which each of its exports was measured, at no lower rate and with no smaller
-    /// requests than it is promised, and RT^T was no longer than the promise: who asks for less does not make response times longer. Weights, where they are known, are in the
-    /// same proportions. What came more kindly than buckets in step let it come, which is how contracts are held, says nothing.
+    /// requests than it is promised, and RT^T was no longer than the promise: who asks for less does not make response times longer.
+    /// Weights, where they are known, are in the same proportions. What came more kindly than buckets in step let it come, which is how
+    /// contracts are held, says nothing.
     pub(super) fn judge(&self, set: &Set) -> Verdict {
         if set.is_empty() {
             return Verdict::Admitted(Vec::new());

@@ -260,8 +260,8 @@ impl Standing {
         })
     }
 
-    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once; one that is refused is so once, until another one
-    /// was due. A clock that leaps asks for what is due where it arrives.
+    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once; one that is refused is so once,
+    /// until another one was due. A clock that leaps asks for what is due where it arrives.
     pub(super) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
         let due = self.due(now);
         if due == self.in_force {
