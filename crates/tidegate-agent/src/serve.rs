@@ -1,6 +1,5 @@
 //! The running service: one thread owns the gateway and does one thing at a time, whatever asks for it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Pe
 use tidegate_units::{ResourceName, TimeOfDay};
 
 use crate::admission::api::{self, Model, ModelOf};
-use crate::admission::{self, Change, ContractsStatus, MeasuredSet, Standing};
+use crate::admission::{self, Change, MeasuredSet, Outcome, Standings};
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
@@ -44,7 +43,7 @@ pub(crate) enum Event {
     /// The cluster's policies have changed.
     Policies(Policies),
     /// It is known whether a set of contracts can be kept.
-    Judged(MeasuredSet),
+    Judged(Box<MeasuredSet>),
 }
 
 impl From<Signal> for Event {
@@ -64,7 +63,7 @@ impl From<ModelOf> for Event {
 
 impl From<MeasuredSet> for Event {
     fn from(judged: MeasuredSet) -> Self {
-        Self::Judged(judged)
+        Self::Judged(Box::new(judged))
     }
 }
 
@@ -119,7 +118,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
     }
     let now = time_of_day();
-    let contracts = Contracts::new(config.contracts.iter().map(|of| Standing::new(of.clone(), now)));
+    let contracts = Standings::new(&config.contracts, now);
     let first = in_force(&config, &Policies::default(), &contracts);
     let gateway = Gateway::start_among(first, |pool| {
         let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
@@ -149,9 +148,10 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         reloads: ReloadCounts::default(),
         contracts,
         pending: None,
+        measuring: Measuring::Idle,
         events: sender,
     };
-    service.contracts.begun_with();
+    log_refused(&service.contracts);
     service.measure();
     service.run(&events)
 }
@@ -165,57 +165,21 @@ fn time_of_day() -> TimeOfDay {
     TimeOfDay::of_unix(seconds)
 }
 
-/// What pools promise.
-struct Contracts {
-    standings: Vec<Standing>,
-    /// Whoever measures them ends when this is gone.
-    held: Arc<()>,
-}
-
 /// A configuration that waits for an answer about its contracts.
 struct Pending {
     config: Config,
-    contracts: Contracts,
+    /// Those that are not in force already.
+    brought: Standings,
 }
 
-impl Contracts {
-    fn new(standings: impl Iterator<Item = Standing>) -> Self {
-        Self { standings: standings.collect(), held: Arc::new(()) }
-    }
-
-    /// Takes an answer about one of them; what is to be said of it, where it is a refusal.
-    fn judged(
-        &mut self,
-        MeasuredSet { pool, set, verdict, .. }: MeasuredSet,
-    ) -> Option<(ResourceName, bool, String)> {
-        let standing = self.standings.iter_mut().find(|standing| *standing.pool() == pool)?;
-        let said = standing.judged(set, verdict)?;
-        Some((pool, standing.is_in_force(set), said))
-    }
-
-    fn new_ones(&self) -> impl Iterator<Item = &Standing> {
-        self.standings.iter().filter(|standing| standing.is_new)
-    }
-
-    /// What refuses a configuration that brings them.
-    fn refusal(&self) -> Option<String> {
-        self.new_ones().find_map(Standing::refusal)
-    }
-
-    /// Whether it is not known yet whether a configuration that brings them is refused.
-    fn is_unknown(&self) -> bool {
-        self.new_ones().any(|standing| !standing.unknown().is_empty())
-    }
-
-    /// They are in force. What is known of them to be refused is said.
-    fn begun_with(&mut self) {
-        for standing in &mut self.standings {
-            standing.is_new = false;
-            if let Some(refusal) = standing.refusal() {
-                tracing::error!("{refusal}");
-            }
-        }
-    }
+/// Whether somebody measures what is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measuring {
+    Idle,
+    /// One question is being answered.
+    Busy,
+    /// There was no thread for it, which was said. It is tried again.
+    Failed,
 }
 
 fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
@@ -235,6 +199,12 @@ fn log_lines(lines: &impl ToString) {
     }
 }
 
+fn log_refused(contracts: &Standings) {
+    for refused in contracts.refused_sets() {
+        tracing::error!("{refused}");
+    }
+}
+
 fn log_warnings(config: &Config) {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -250,9 +220,10 @@ struct Service {
     policies: Policies,
     journal: Journal,
     reloads: ReloadCounts,
-    contracts: Contracts,
+    contracts: Standings,
     /// Read, and not in force yet.
     pending: Option<Pending>,
+    measuring: Measuring,
     events: SyncSender<Event>,
 }
 
@@ -268,11 +239,12 @@ impl Service {
                     let _ = answer.send(Model::of(&self.config.gateway, &pool));
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
-                Ok(Event::Judged(judged)) => self.judged(judged),
+                Ok(Event::Judged(judged)) => self.judged(&judged),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.look()?;
                     self.keep_time();
+                    self.measure();
                     next_tick = Instant::now() + TICK;
                 }
                 // It has a sender itself, for those who measure.
@@ -296,27 +268,20 @@ impl Service {
             decisions: self.journal.counts(),
             reloads: self.reloads,
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
-            contracts: self.contracts_status(),
+            contracts: self.contracts.status(time_of_day()).collect(),
         };
         // Nobody waits any more when the client has gone away.
         let _ = scrape.send(exposition.to_text());
         Ok(())
     }
 
-    fn contracts_status(&self) -> BTreeMap<ResourceName, ContractsStatus> {
-        let now = time_of_day();
-        let of = |standing: &Standing| (standing.pool().clone(), standing.status(now));
-        self.contracts.standings.iter().map(of).collect()
-    }
-
     /// Puts into force what holds from this time of day on.
     fn keep_time(&mut self) {
-        let now = time_of_day();
-        let changes = self.contracts.standings.iter_mut().filter_map(|standing| standing.step(now));
-        let changes: Vec<_> = changes.collect();
+        let changes = self.contracts.step(time_of_day());
         for change in &changes {
             match change {
                 Change::Begun(said) => tracing::info!("{said}"),
+                Change::Waits(said) => tracing::warn!("{said}"),
                 Change::Refused(said) => tracing::error!("{said}"),
             }
         }
@@ -333,33 +298,28 @@ impl Service {
         }
     }
 
-    /// An answer about a set of contracts, of those that hold or of those of a configuration that waits for it.
-    fn judged(&mut self, judged: MeasuredSet) {
-        let is_of = |contracts: &Contracts| std::ptr::eq(judged.of.as_ptr(), Arc::as_ptr(&contracts.held));
-        if is_of(&self.contracts) {
-            match self.contracts.judged(judged) {
-                Some((pool, true, said)) => tracing::error!(
-                    "pool {pool}: the contracts in force are refused, and kept as well as the storage can, {said}"
-                ),
-                Some((pool, false, said)) => {
-                    tracing::error!("pool {pool}: contracts will be refused when their time comes, {said}");
-                }
-                // With what is expected, which was measured.
-                None => self.enforce(),
-            }
-            self.keep_time();
-        } else if let Some(mut pending) = self.pending.take_if(|pending| is_of(&pending.contracts)) {
-            pending.contracts.judged(judged);
+    /// An answer about a set of contracts: of those that hold, of those of a configuration that waits for it, or of both.
+    fn judged(&mut self, judged: &MeasuredSet) {
+        self.measuring = Measuring::Idle;
+        match self.contracts.judged(judged) {
+            Some(Outcome::Refused(said)) => tracing::error!("{said}"),
+            // With what is expected, which was measured.
+            Some(Outcome::InForce) => self.enforce(),
+            Some(Outcome::Later) | None => {}
+        }
+        self.keep_time();
+        if let Some(mut pending) = self.pending.take() {
+            pending.brought.judged(judged);
             let decided = self.decide(pending);
             self.reloaded(decided);
         }
+        self.measure();
     }
 
     fn reload(&mut self) {
-        // Only the newest file counts.
-        self.pending = None;
         let outcome = self.try_reload();
         self.reloaded(outcome);
+        self.measure();
     }
 
     fn reloaded(&mut self, outcome: Result<Reloaded, String>) {
@@ -401,49 +361,65 @@ impl Service {
         if !changed.is_empty() {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
-        let now = time_of_day();
-        let standings = config.contracts.iter().map(|contracts| {
-            let mut old = self.contracts.standings.iter();
-            let same = old.find(|standing| standing.contracts() == contracts);
-            same.cloned().unwrap_or_else(|| Standing::new(contracts.clone(), now))
-        });
-        let pending = Pending { contracts: Contracts::new(standings), config };
-        if pending.contracts.refusal().is_none() && pending.contracts.is_unknown() {
-            measure(&pending.contracts, &self.events).map_err(|error| error.to_string())?;
+        let known = self.pending.as_ref().map(|pending| &pending.brought);
+        let brought = self.contracts.brought_by(&config.contracts, known, time_of_day());
+        if brought.refusal().is_none() && brought.is_unknown() {
             tracing::info!(
                 "contracts have changed: measuring whether they can be kept before they are in force"
             );
-            self.pending = Some(pending);
-            return Ok(Reloaded::Waits);
         }
-        let outcome = self.decide(pending)?;
-        // What was being measured of contracts that stay.
-        self.measure();
-        Ok(outcome)
+        let waited = self.pending.take();
+        let outcome = self.decide(Pending { config, brought });
+        match (&outcome, waited) {
+            // Only the newest file counts that can be used: another leaves all as it is.
+            (Err(_), waited) => self.pending = waited,
+            (Ok(_), Some(_)) => {
+                tracing::warn!(
+                    "the configuration whose contracts were being measured is given up for a newer one"
+                );
+            }
+            (Ok(_), None) => {}
+        }
+        outcome
     }
 
     /// Puts a configuration into force once all is known of the contracts that it brings, and none of them is refused.
     fn decide(&mut self, pending: Pending) -> Result<Reloaded, String> {
-        if let Some(refusal) = pending.contracts.refusal() {
+        if let Some(refusal) = pending.brought.refusal() {
             return Err(refusal);
         }
-        if pending.contracts.is_unknown() {
+        if pending.brought.is_unknown() {
             self.pending = Some(pending);
             return Ok(Reloaded::Waits);
         }
-        let Pending { config, mut contracts } = pending;
+        let Pending { config, brought } = pending;
+        let contracts = brought.in_place_of(&self.contracts, &config.contracts, time_of_day());
         let wanted = in_force(&config, &self.policies, &contracts);
         self.gateway.apply(wanted).map_err(|error| error.to_string())?;
-        for standing in &mut contracts.standings {
-            standing.is_new = false;
-        }
         (self.config, self.contracts) = (config, contracts);
         Ok(Reloaded::InForce)
     }
 
-    fn measure(&self) {
-        if let Err(error) = measure(&self.contracts, &self.events) {
-            tracing::error!("contracts are not judged, there is no thread for it: {error}");
+    /// Has what is not known measured, one set at a time: first what a configuration waits for.
+    fn measure(&mut self) {
+        if self.measuring == Measuring::Busy {
+            return;
+        }
+        let pending = self.pending.as_ref().map(|pending| &pending.brought);
+        let Some(question) = pending.into_iter().chain([&self.contracts]).find_map(Standings::question)
+        else {
+            return;
+        };
+        match admission::begin(question, self.events.clone()) {
+            Ok(()) => self.measuring = Measuring::Busy,
+            Err(error) => {
+                if self.measuring != Measuring::Failed {
+                    tracing::error!(
+                        "contracts are not judged, there is no thread for it, trying again: {error}"
+                    );
+                }
+                self.measuring = Measuring::Failed;
+            }
         }
     }
 
@@ -467,15 +443,11 @@ enum Reloaded {
     Waits,
 }
 
-fn measure(contracts: &Contracts, events: &SyncSender<Event>) -> io::Result<()> {
-    admission::begin(&contracts.standings, &contracts.held, events.clone())
-}
-
 /// The configuration of a host under the cluster's policies, with the contracts of this time of day.
-fn in_force(config: &Config, policies: &Policies, contracts: &Contracts) -> GatewayConfig {
+fn in_force(config: &Config, policies: &Policies, contracts: &Standings) -> GatewayConfig {
     let members = config.cluster.as_ref().map_or(&[][..], ClusterPlan::pools);
     let mut gateway = policy::in_force(&config.gateway, members, policies);
-    admission::apply(&contracts.standings, &mut gateway);
+    contracts.apply(&mut gateway);
     gateway
 }
 

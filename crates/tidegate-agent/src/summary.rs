@@ -320,12 +320,12 @@ impl fmt::Display for Kept {
         for (index, (pool, name, kept, released)) in self.contracts.iter().enumerate() {
             let ContractSnapshot { contract, requests, late, active } = kept;
             let separator = if index == 0 { "" } else { "\n" };
-            let (iops, response_time) = (contract.iops(), contract.response_time());
-            write!(
-                f,
-                "{separator}contract of {name} in pool {pool}: {iops} within {response_time} promised; "
-            )?;
-            let (Some(mean), Some(p95)) = (released.mean(), released.quantile(0.95)) else {
+            write!(f, "{separator}contract of {name} in pool {pool}: ")?;
+            match contract {
+                Some(terms) => write!(f, "{} within {} promised; ", terms.iops(), terms.response_time())?,
+                None => f.write_str("nothing is promised now; ")?,
+            }
+            let (Some(mean), Some(p95), 1..) = (released.mean(), released.quantile(0.95), *requests) else {
                 f.write_str("nothing was asked for")?;
                 continue;
             };

@@ -293,6 +293,22 @@ fn the_boundary_between_valid_and_invalid() {
 }
 
 #[test]
+fn more_contracts_than_can_be_measured_beside_the_service_are_warned_about() {
+    let pool = |exports: usize| {
+        let contract = "{ iops = '1 IO/s', size = '4KiB', response_time = '60ms' }";
+        let export = |at| format!("export.w{at} = {{ size = '1MiB', contract = {contract} }}\n");
+        let exports: String = (0..exports).map(export).collect();
+        format!(
+            "listen = ['unix:nbd.sock']\n[pool.p]\nbackend = {{ kind = 'emulated', preset = 'dnes-309170w' }}\n\
+             law = 'integral'\ntarget = '60ms'\n{exports}"
+        )
+    };
+    assert_eq!(said(&pool(256)), "\n");
+    let many = said(&pool(257));
+    assert!(many.contains("contracts are not judged: of more than 256 it would take too long"), "{many}");
+}
+
+#[test]
 fn relative_paths_start_at_the_configurations_folder() {
     let config =
         parse("listen = ['unix:s']\n[pool.p]\nbackend = { kind = 'file' }\nexport.e = { path = 'e.raw' }")

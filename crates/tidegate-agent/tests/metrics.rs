@@ -51,7 +51,7 @@ fn tenant() -> TenantSnapshot {
     TenantSnapshot {
         rate: Some(Iops::new(72.5)),
         released,
-        contract: Some(ContractSnapshot { contract, requests: 2, late: 1, active }),
+        contract: Some(ContractSnapshot { contract: Some(contract), requests: 2, late: 1, active }),
     }
 }
 

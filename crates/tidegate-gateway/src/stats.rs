@@ -106,15 +106,16 @@ pub struct TenantSnapshot {
     pub rate: Option<Iops>,
     /// From a request's release to its completion at the backend: what a contract is about. Since there is such a law.
     pub released: FineHistogram,
-    /// What was promised to it, and what came of that.
+    /// What was promised to it, and what came of that. `None` where nothing ever was.
     pub contract: Option<ContractSnapshot>,
 }
 
-/// A contract, and what came of it since there is one; each request is judged by the terms that held when it completed.
+/// A contract, and what came of it since the first one; each request is judged by the terms that held when it completed, and what is done while
+/// there are none does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ContractSnapshot {
-    /// The terms as they are now.
-    pub contract: Contract,
+    /// The terms as they are now; `None` where nothing is promised at this time.
+    pub contract: Option<Contract>,
     /// Reads and writes that succeeded.
     pub requests: u64,
     /// Of these, those that took longer than was promised, from release to completion.

@@ -35,15 +35,15 @@ pub(crate) struct Tenant {
     quiet_since: Option<Instant>,
 }
 
-/// A contract, and what came of it since there is one.
+/// A contract, and what came of it since the first one. What was counted stays while nothing is promised, as by night.
 #[derive(Debug)]
 struct Promise {
-    contract: Contract,
+    contract: Option<Contract>,
     requests: u64,
     late: u64,
     /// For how long it had something outstanding, without the stretch that is not over yet.
     active: Duration,
-    /// When that stretch began.
+    /// When that stretch began, or the contract in it.
     since: Option<Instant>,
 }
 
@@ -56,6 +56,15 @@ const fn size(config: &ExportConfig, first: FirstRate) -> u32 {
 }
 
 impl Promise {
+    /// Other terms, or none; with something outstanding or not.
+    fn change(&mut self, contract: Option<Contract>, outstanding: bool, now: Instant) {
+        if self.contract.is_some() != contract.is_some() {
+            self.active = self.active(now);
+            self.since = (contract.is_some() && outstanding).then_some(now);
+        }
+        self.contract = contract;
+    }
+
     fn active(&self, now: Instant) -> Duration {
         self.active + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
@@ -102,17 +111,15 @@ impl Tenant {
     ) {
         self.terms = release.bucket(self.terms.rate, size(config, first));
         self.goal = config.goal;
-        match (&mut self.promise, first.promised(config.contract)) {
-            (Some(promise), Some(contract)) => promise.contract = contract,
-            (promise, contract) => {
-                let since = self.quiet_since.is_none().then_some(now);
-                *promise = contract.map(|contract| Promise {
-                    contract,
-                    requests: 0,
-                    late: 0,
-                    active: Duration::ZERO,
-                    since,
-                });
+        let (contract, outstanding) = (first.promised(config.contract), self.quiet_since.is_none());
+        match &mut self.promise {
+            // A law that keeps no contracts does not go on with what another counted.
+            promise if first == FirstRate::Released => *promise = None,
+            Some(promise) => promise.change(contract, outstanding, now),
+            promise @ None => {
+                let since = outstanding.then_some(now);
+                let begins = |_| Promise { contract, requests: 0, late: 0, active: Duration::ZERO, since };
+                *promise = contract.map(begins);
             }
         }
     }
@@ -131,7 +138,7 @@ impl Tenant {
     /// it.
     pub(crate) fn issued(&mut self, now: Instant, pause: Duration) -> bool {
         let Some(since) = self.quiet_since.take() else { return false };
-        let Some(promise) = &mut self.promise else { return false };
+        let Some(promise @ Promise { contract: Some(_), .. }) = &mut self.promise else { return false };
         promise.since = Some(now);
         now.saturating_since(since) >= pause
     }
@@ -151,9 +158,9 @@ impl Tenant {
         self.waited = self.waited.saturating_add(dispatched.latency_since(released));
         self.interval.record(took);
         self.total.record(took);
-        if let Some(promise) = &mut self.promise {
-            promise.requests += 1;
-            promise.late += u64::from(took > promise.contract.response_time());
+        if let Some(Promise { contract: Some(contract), requests, late, .. }) = &mut self.promise {
+            *requests += 1;
+            *late += u64::from(took > contract.response_time());
         }
     }
 
@@ -169,7 +176,7 @@ impl Tenant {
 
     /// Adds what the law is to know of the time since the last observation.
     pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
-        observation.contract = self.promise.as_ref().map(|promise| promise.contract);
+        observation.contract = self.promise.as_ref().and_then(|promise| promise.contract);
         observation.goal = self.goal;
         observation.scheduler_wait = std::mem::take(&mut self.waited);
         observation.release_to_completion = self.interval.quantile(PERCENTILE);

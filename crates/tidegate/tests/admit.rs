@@ -208,3 +208,33 @@ fn every_set_of_requirements_that_holds_together_is_judged() {
     assert_eq!(said, [("06:00", true, 2), ("18:00", true, 1), ("20:00", false, 2)]);
     assert_eq!(admit(&day.replace("44", "20"), &[]).status.code(), Some(0));
 }
+
+/// By night the disk is asked for more than twice of what it does. What was found of the day is printed all the same.
+#[test]
+fn a_set_that_cannot_be_takes_nothing_from_the_others() {
+    let (pair, second) = LEE.split_once("iops = 20").unwrap();
+    let day = format!(
+        "{pair}{second}requirements = [
+            {{ from = \"08:00\", until = \"20:00\", iops = 20 }},
+            {{ from = \"20:00\", iops = 200 }},
+        ]\n"
+    );
+    let output = admit(&day, &["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("from 20:00 until 08:00: together they ask for 240.0 IO/s"), "{said}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["admitted"], false);
+    assert_eq!(document["periods"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&document["periods"][0]["from"], &document["periods"][0]["admitted"]),
+        (&"08:00".into(), &true.into())
+    );
+    assert_eq!(document["impossible"][0]["from"], "20:00");
+    let people = admit(&day, &[]);
+    assert!(
+        text(&people.stdout).starts_with("from 08:00 until 20:00 (UTC): 60 IO/s"),
+        "{}",
+        text(&people.stdout)
+    );
+}

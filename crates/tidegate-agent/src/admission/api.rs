@@ -35,7 +35,10 @@ use crate::metrics::PATIENCE;
 const LARGEST: usize = 64 * 1024;
 
 /// The most contracts: measuring takes the longer the more there are.
-const MOST_TENANTS: usize = 256;
+pub(crate) const MOST_TENANTS: usize = 256;
+
+/// The most requests in each simulation of a question, where it takes more than usual to have enough of every tenant.
+const MOST_REQUESTS: u32 = 20_000;
 
 /// How requests arrive: as `tidegate admit` has it where nothing is said.
 const ARRIVALS: &str = "in-step";
@@ -91,6 +94,24 @@ impl Model {
         (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
         offer.quantile = rule.quantile();
         offer
+    }
+}
+
+/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one with few beside others with many,
+/// so many are sent from then on that there are enough, up to a limit in each simulation.
+///
+/// # Errors
+/// As [`Offer::measured`], also when more than the limit would be needed.
+pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measured, Unmeasured> {
+    match offer.measured(scale) {
+        Err(Unmeasured::TooFew(few)) => match u32::try_from(few.needed) {
+            Ok(needed) if needed > offer.requests && needed <= most => {
+                offer.requests = needed;
+                offer.measured(scale)
+            }
+            _ => Err(few.into()),
+        },
+        done => done,
     }
 }
 
@@ -286,10 +307,19 @@ fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>) -> Result<Strin
     contracts.check(&ability).map_err(Refused::Impossible)?;
     let mut measuring = Measuring(offer);
     let decided = decide(contracts, &rule, &mut measuring)?;
-    let Offer { seed, seeds, .. } = measuring.0;
+    let Offer { seed, seeds, loads, .. } = measuring.0;
+    let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
     let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
     let (capacity, decided) = (ability.capacity, &decided);
-    let answer = Answer { contracts, rule: &rule, capacity, decided, arrivals: ARRIVALS, seeds: &seeds };
+    let answer = Answer {
+        contracts,
+        rule: &rule,
+        capacity,
+        decided,
+        arrivals: ARRIVALS,
+        weights: &weights,
+        seeds: &seeds,
+    };
     Ok(serde_json::to_string_pretty(&answer.document())?)
 }
 
@@ -299,7 +329,7 @@ impl Measure for Measuring {
     type Error = Refused;
 
     fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
-        Ok(self.0.measured(scale)?)
+        Ok(measured(&mut self.0, scale, MOST_REQUESTS)?)
     }
 }
 

@@ -7,7 +7,7 @@ use super::standing::{Set, Verdict};
 
 /// The answers of `tidegate admit --json`, as far as they were measured. At most some hundred: what the file is bounded to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Beforehand(Vec<Vec<Measured>>);
+pub struct Beforehand(Vec<Answer>);
 
 /// A tenant, and what was measured of it beside others.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -15,9 +15,20 @@ struct Measured {
     name: ConsumerName,
     iops: Iops,
     size: Bytes,
+    /// Its weight in the scheduler, where that was part of what was measured.
+    weight: Option<u32>,
     /// RT^E and RT^T; nothing where the storage did not keep up.
     expected_s: Option<f64>,
     deliverable_s: Option<f64>,
+}
+
+/// Arrivals of `tidegate admit` that are easier to keep up with than those in step.
+const KINDER: [&str; 2] = ["even", "drawn"];
+
+/// Whether the one of every pair is as many times the other.
+fn are_in_proportion(pairs: &[(u32, u32)]) -> bool {
+    let product = |one: u32, other: u32| u64::from(one) * u64::from(other);
+    pairs.windows(2).all(|two| product(two[0].0, two[1].1) == product(two[1].0, two[0].1))
 }
 
 #[derive(Deserialize)]
@@ -27,8 +38,10 @@ enum Document {
     One(Answer),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Answer {
+    /// How requests arrived.
+    arrivals: Option<String>,
     tenants: Vec<Measured>,
 }
 
@@ -42,20 +55,32 @@ impl Beforehand {
             Document::Day { periods } => periods,
             Document::One(answer) => vec![answer],
         };
-        Ok(Self(answers.into_iter().map(|answer| answer.tenants).collect()))
+        Ok(Self(answers))
     }
 
     /// A set is admitted when there is a measurement in which each of its exports was measured, at no lower rate and with no smaller
     /// requests than it is promised, and RT^T was no longer than the promise: who asks for less does not make response times longer.
+    /// Weights, where they are known, are in the same proportions. What came more kindly than buckets in step let it come, which is how
+    /// contracts are held, says nothing.
     pub(super) fn judge(&self, set: &Set) -> Verdict {
         if set.is_empty() {
             return Verdict::Admitted(Vec::new());
         }
-        let (demands, _) = match set.demands() {
-            Ok(demands) => demands,
+        let (demands, shares) = match set.demands() {
+            Ok(both) => both,
             Err(error) => return Verdict::Refused(error.to_string()),
         };
-        let within = |measured: &Vec<Measured>| {
+        let within = |Answer { arrivals, tenants: measured }: &Answer| {
+            if arrivals.as_deref().is_some_and(|how| KINDER.contains(&how)) {
+                return None;
+            }
+            let of_name = |name: &ConsumerName| measured.iter().find(|other| other.name == *name);
+            let weights = demands.as_slice().iter().zip(&shares);
+            let weights =
+                weights.filter_map(|(demand, shares)| Some((of_name(&demand.name)?.weight?, shares.get())));
+            if !are_in_proportion(&weights.collect::<Vec<_>>()) {
+                return None;
+            }
             let of = demands.as_slice().iter().map(|demand| {
                 let of = |other: &&Measured| {
                     other.name == demand.name && other.iops >= demand.iops && other.size >= demand.size

@@ -1,62 +1,58 @@
 //! Sets of requirements measured on a pool's model, beside the service.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Weak};
 use std::thread;
 
 use tidegate_place::{Ability, AdmissionRule, Margin, Measured, judge};
 use tidegate_sim::offer::{Load, Unmeasured};
 use tidegate_units::ResourceName;
 
-use super::api::Model;
-use super::standing::{Basis, Set, Standing, Verdict};
+use super::api::{Model, measured};
+use super::standing::{Set, Verdict};
 
-/// The answer about a set of a pool.
+/// The most requests in each simulation, where it takes more than usual to have enough of every export: of one whose rate is a twenty-thousandth
+/// of all. Nobody waits in front of a screen for it.
+const MOST_REQUESTS: u32 = 200_000;
+
+/// What is to be measured. It says all that the answer depends on, so that the answer is of use to whoever asks for the same.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Question {
+    pub(crate) pool: ResourceName,
+    pub(crate) model: Model,
+    pub(crate) set: Set,
+}
+
+/// The answer to it.
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Of which contracts, since others may have come in the meantime.
-    pub(crate) of: Weak<()>,
-    pub(crate) pool: ResourceName,
-    pub(crate) set: usize,
+    pub(crate) question: Question,
     pub(crate) verdict: Verdict,
 }
 
-/// Begins to measure what nothing is known of, one set at a time: what comes with a new configuration first. It ends early when nobody
-/// holds these contracts any more.
+/// Measures in a thread of its own, which ends with the answer. Whoever asks has one question answered at a time: a measurement is all a
+/// core can do, beside those who serve.
 ///
 /// # Errors
 /// When there is no thread for it.
 pub(crate) fn begin<E: From<Judged> + Send + 'static>(
-    standings: &[Standing],
-    held: &Arc<()>,
+    question: Question,
     events: SyncSender<E>,
 ) -> io::Result<()> {
-    let mut order: Vec<_> = standings.iter().collect();
-    order.sort_by_key(|standing| !standing.is_new);
-    let mut questions = Vec::new();
-    for standing in order {
-        if let Basis::Model(model) = &standing.contracts().basis {
-            let of = |(at, set)| (standing.pool().clone(), model.clone(), at, set);
-            questions.extend(standing.unknown().into_iter().map(of));
-        }
-    }
-    if questions.is_empty() {
-        return Ok(());
-    }
-    let of = Arc::downgrade(held);
     let body = move || {
-        for (pool, model, set, asked) in questions {
-            if of.strong_count() == 0 {
-                return;
-            }
-            let judged = Judged { of: Weak::clone(&of), pool, set, verdict: measure(&model, &asked) };
-            if events.send(judged.into()).is_err() {
-                return;
-            }
-        }
+        let verdict = answered(|| measure(&question.model, &question.set));
+        // Nobody waits for it any more when the service has ended.
+        let _ = events.send(Judged { question, verdict }.into());
     };
     thread::Builder::new().name("admission".to_owned()).spawn(body).map(drop)
+}
+
+/// What a measurement finds. One that fails answers, too: who waits for it would otherwise wait for ever.
+fn answered(measure: impl FnOnce() -> Verdict) -> Verdict {
+    catch_unwind(AssertUnwindSafe(measure)).unwrap_or_else(|_| {
+        Verdict::Refused("the measurement failed, which is a fault of this program".to_owned())
+    })
 }
 
 /// Whether a model can keep a set: by the same rule, and measured the same way, as `POST /v1/admit`.
@@ -71,13 +67,13 @@ fn verdict(model: &Model, set: &Set) -> Result<Verdict, String> {
         ..Load::random_reads(demand.name.clone(), demand.iops, demand.size)
     });
     let rule = AdmissionRule::default();
-    let offer = model.offer(loads.collect(), &rule);
+    let mut offer = model.offer(loads.collect(), &rule);
     let unmeasured = |error: Unmeasured| error.to_string();
     let failed = |error: tidegate_sim::ScenarioError| error.to_string();
     let ability =
         Ability { capacity: Some(offer.capacity().map_err(failed)?), alone: offer.alone().map_err(failed)? };
     demands.check(&ability).map_err(|error| error.to_string())?;
-    let measured = offer.measured(1.0).map_err(unmeasured)?;
+    let measured = measured(&mut offer, 1.0, MOST_REQUESTS).map_err(unmeasured)?;
     let judged = judge(&demands, &rule, &measured).map_err(|error| error.to_string())?;
     match measured {
         Measured::Sustained(expected) if judged.is_admitted() => {
@@ -104,5 +100,37 @@ fn verdict(model: &Model, set: &Set) -> Result<Verdict, String> {
                 });
             Err(broken.collect::<Vec<_>>().join("; "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::contract::{Given, Requirement};
+    use tidegate_control::Contract;
+    use tidegate_device::Preset;
+    use tidegate_sched::Discipline;
+    use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares};
+
+    use super::*;
+
+    /// Of 2000 requests seven are the second's, over ten seeds fewer than a hundred.
+    #[test]
+    fn a_contract_with_few_requests_beside_many_is_no_refusal() {
+        let held = |name: &str, iops: f64| {
+            let contract =
+                Contract::new(Iops::new(iops), Latency::from_millis(60), Latency::from_millis(50)).unwrap();
+            let given = Given { contract, bucket: None };
+            let requirement = Requirement { given, expects: false, size: Some(Bytes::from_kib(4)) };
+            (ConsumerName::new(name).unwrap(), Shares::DEFAULT, Some(requirement))
+        };
+        let model = Model::new(Preset::Dnes309170w.config(), 1, Discipline::default());
+        let set = Set { period: Period::DAY, requirements: vec![held("many", 60.0), held("few", 0.2)] };
+        assert!(matches!(measure(&model, &set), Verdict::Admitted(of) if of.len() == 2));
+    }
+
+    #[test]
+    fn a_measurement_that_dies_answers_all_the_same() {
+        let Verdict::Refused(why) = answered(|| panic!("on purpose")) else { panic!("it is no admission") };
+        assert!(why.starts_with("the measurement failed"), "{why}");
     }
 }

@@ -4,16 +4,19 @@ pub(crate) mod api;
 mod beforehand;
 mod measuring;
 mod standing;
+mod standings;
 
 use serde::{Serialize, Serializer};
 use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
-use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, TimeOfDay};
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares, TimeOfDay};
 
+pub(crate) use api::MOST_TENANTS;
 pub use api::Model;
 pub use beforehand::Beforehand;
 pub(crate) use measuring::{Judged as MeasuredSet, begin};
 pub use standing::{Basis, ContractsStatus, PoolContracts};
-pub(crate) use standing::{Change, Standing, apply};
+pub(crate) use standing::{Change, Outcome};
+pub(crate) use standings::Standings;
 
 /// What was asked, what was found, and how it was measured.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +31,8 @@ pub struct Answer<'a> {
     pub decided: &'a Decided,
     /// How requests arrived.
     pub arrivals: &'a str,
+    /// The weights that the contracts had in the scheduler, in their order; none where that was no part of what was measured.
+    pub weights: &'a [Shares],
     /// The seeds of what was measured.
     pub seeds: &'a [u64],
 }
@@ -54,6 +59,18 @@ pub struct Day<'a> {
     /// At all times.
     admitted: bool,
     periods: Vec<Part<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    impossible: Vec<Impossible>,
+}
+
+/// When what is asked for cannot be on this storage, so that it was not measured.
+#[derive(Debug, Serialize)]
+struct Impossible {
+    #[serde(serialize_with = "as_text")]
+    from: TimeOfDay,
+    #[serde(serialize_with = "as_text")]
+    until: TimeOfDay,
+    error: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,16 +89,23 @@ fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl<'a> Day<'a> {
-    /// Of the answers to what is asked for in each part of a day.
+    /// Of the answers to what is asked for in each part of a day; and of the parts in which that cannot be, with the reason.
     #[must_use]
-    pub fn of(answers: &[(Period, Answer<'a>)]) -> Self {
+    pub fn of(answers: &[(Period, Answer<'a>)], impossible: Vec<(Period, String)>) -> Self {
         let parts = answers.iter().map(|(period, answer)| Part {
             from: period.from(),
             until: period.until(),
             document: answer.document(),
         });
         let periods: Vec<_> = parts.collect();
-        Self { admitted: periods.iter().all(|part| part.document.admitted), periods }
+        let impossible = impossible.into_iter().map(|(period, error)| Impossible {
+            from: period.from(),
+            until: period.until(),
+            error,
+        });
+        let impossible: Vec<_> = impossible.collect();
+        let admitted = impossible.is_empty() && periods.iter().all(|part| part.document.admitted);
+        Self { admitted, periods, impossible }
     }
 }
 
@@ -90,6 +114,8 @@ struct Tenant<'a> {
     name: &'a ConsumerName,
     iops: Iops,
     size: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u32>,
     promised_s: f64,
     /// RT^E; nothing where the storage does not keep up.
     expected_s: Option<f64>,
@@ -144,10 +170,11 @@ impl<'a> Answer<'a> {
     /// As JSON.
     #[must_use]
     pub fn document(&self) -> Document<'a> {
-        let tenants = self.tenants().map(|(contract, judged)| Tenant {
+        let tenants = self.tenants().enumerate().map(|(at, (contract, judged))| Tenant {
             name: &contract.name,
             iops: contract.iops,
             size: contract.size,
+            weight: self.weights.get(at).map(|weight| weight.get()),
             promised_s: contract.response_time.as_secs_f64(),
             expected_s: judged.measured.map(|(expected, _)| expected.as_secs_f64()),
             deliverable_s: judged.measured.map(|(_, deliverable)| deliverable.as_secs_f64()),

@@ -1,20 +1,21 @@
 //! Which of a day's sets of requirements is in force in a pool.
 //!
 //! What is promised changes at times of day. Everything that holds together at some time is a set, and is judged before it holds: measured
-//! on the pool's model, or found in what was measured beforehand. A set that was refused is not put into force: the one before it stays,
-//! which was admitted. No clock is read here, and nothing is measured.
+//! on the pool's model, or found in what was measured beforehand. A set that was refused is not put into force: the one before it stays
+//! as a whole. No clock is read here, and nothing is measured.
 
 use std::fmt;
 
 use tidegate_config::contract::Requirement;
 use tidegate_control::Contract;
-use tidegate_gateway::{GatewayConfig, PoolConfig};
+use tidegate_gateway::PoolConfig;
 use tidegate_place::{Demand, DemandError, Demands};
 use tidegate_sched::Release;
 use tidegate_units::{ConsumerName, Daily, Latency, Period, ResourceName, Shares, TimeOfDay};
 
 use super::api::Model;
 use super::beforehand::Beforehand;
+use super::measuring::Judged;
 
 /// What a pool's exports were promised, and by what that is judged.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,8 +98,8 @@ pub(crate) struct Standing {
     in_force: usize,
     /// The set that was due and was refused, once that was said.
     refused: Option<usize>,
-    /// It comes with a configuration that is not in force yet.
-    pub(crate) is_new: bool,
+    /// The set that was due and is not judged yet, once that was said.
+    awaited: Option<usize>,
     begun: u64,
     kept_out: u64,
 }
@@ -116,6 +117,17 @@ pub struct ContractsStatus {
     pub refused: u64,
 }
 
+/// What an answer is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The set in force is admitted: what is expected of it is known.
+    InForce,
+    /// One of another time is.
+    Later,
+    /// One is refused, in words.
+    Refused(String),
+}
+
 /// What became of a set whose time has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -123,11 +135,13 @@ pub(crate) enum Change {
     Begun(String),
     /// It is not, and what was stays.
     Refused(String),
+    /// Nobody knows yet, and what was stays until somebody does.
+    Waits(String),
 }
 
 impl Standing {
     /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back to.
-    pub(crate) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
+    pub(super) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
         let mut sets: Vec<(Set, Option<Verdict>)> = Vec::new();
         let mut periods = Vec::new();
         for period in contracts.periods() {
@@ -152,7 +166,7 @@ impl Standing {
             sets,
             in_force: 0,
             refused: None,
-            is_new: true,
+            awaited: None,
             begun: 0,
             kept_out: 0,
         };
@@ -160,11 +174,11 @@ impl Standing {
         standing
     }
 
-    pub(crate) fn pool(&self) -> &ResourceName {
+    pub(super) fn pool(&self) -> &ResourceName {
         &self.contracts.pool
     }
 
-    pub(crate) fn contracts(&self) -> &PoolContracts {
+    pub(super) fn contracts(&self) -> &PoolContracts {
         &self.contracts
     }
 
@@ -173,30 +187,69 @@ impl Standing {
         self.periods.iter().find(|(period, _)| period.contains(time)).map_or(0, |(_, set)| *set)
     }
 
-    /// The sets of which nothing is known, those first whose time comes first.
-    pub(crate) fn unknown(&self) -> Vec<(usize, Set)> {
+    /// The first set of which nothing is known, from the one in force on, and how many come before it.
+    pub(super) fn unknown(&self) -> Option<(usize, &Set)> {
         let order = (self.in_force..self.sets.len()).chain(0..self.in_force);
-        order.filter(|&at| self.sets[at].1.is_none()).map(|at| (at, self.sets[at].0.clone())).collect()
+        order
+            .enumerate()
+            .find(|&(_, at)| self.sets[at].1.is_none())
+            .map(|(before, at)| (before, &self.sets[at].0))
     }
 
-    /// Takes an answer. What is to be said of it, where it is a refusal.
-    pub(crate) fn judged(&mut self, set: usize, verdict: Verdict) -> Option<String> {
-        let (asked, known) = self.sets.get_mut(set)?;
-        let said = match &verdict {
-            Verdict::Refused(why) => Some(format!("{}: {why}", asked.period)),
+    /// The pool's model, where it is what its sets are measured on.
+    pub(super) fn model(&self) -> Option<&Model> {
+        match &self.contracts.basis {
+            Basis::Model(model) => Some(model),
+            Basis::Beforehand(_) | Basis::Nothing => None,
+        }
+    }
+
+    /// Takes an answer, if it is one about a set of its that waits for it.
+    pub(super) fn judged(&mut self, Judged { question, verdict }: &Judged) -> Option<Outcome> {
+        if *self.pool() != question.pool || self.model() != Some(&question.model) {
+            return None;
+        }
+        let at = self
+            .sets
+            .iter()
+            .position(|(set, known)| known.is_none() && set.requirements == question.set.requirements)?;
+        self.sets[at].1 = Some(verdict.clone());
+        Some(match verdict {
+            Verdict::Refused(why) => Outcome::Refused(self.refused_words(at, why)),
+            Verdict::Admitted(_) | Verdict::Unjudged if at == self.in_force => Outcome::InForce,
+            Verdict::Admitted(_) | Verdict::Unjudged => Outcome::Later,
+        })
+    }
+
+    fn refused_words(&self, at: usize, why: &str) -> String {
+        let (pool, period) = (self.pool(), self.sets[at].0.period);
+        if at == self.in_force {
+            format!(
+                "pool {pool}: the contracts in force are refused, and kept as well as the storage can, {period}: {why}"
+            )
+        } else {
+            format!("pool {pool}: contracts will be refused when their time comes, {period}: {why}")
+        }
+    }
+
+    /// What is to be said of every set that is known to be refused: of the one in force, and of those of later times.
+    pub(super) fn refused_sets(&self) -> impl Iterator<Item = String> {
+        self.sets.iter().enumerate().filter_map(|(at, (_, verdict))| match verdict {
+            Some(Verdict::Refused(why)) => Some(self.refused_words(at, why)),
             _ => None,
-        };
-        *known = Some(verdict);
-        said
+        })
     }
 
-    /// Whether this set is the one in force.
-    pub(crate) fn is_in_force(&self, set: usize) -> bool {
-        self.in_force == set
+    /// It begins now, in the place of the pool's other one, of which it takes over what was counted.
+    pub(super) fn begin_in_place_of(&mut self, other: Option<&Self>, now: TimeOfDay) {
+        self.in_force = self.due(now);
+        if let Some(other) = other {
+            (self.begun, self.kept_out) = (other.begun, other.kept_out);
+        }
     }
 
     /// Why one of the sets was refused.
-    pub(crate) fn refusal(&self) -> Option<String> {
+    pub(super) fn refusal(&self) -> Option<String> {
         self.sets.iter().find_map(|(set, verdict)| match verdict {
             Some(Verdict::Refused(why)) => Some(format!(
                 "pool {}: the contracts that hold {} are refused: {why}",
@@ -207,17 +260,27 @@ impl Standing {
         })
     }
 
-    /// What the time of day asks for. A set whose answer is not known yet waits for it; one that is refused is so once, until another one
-    /// was due. A clock that leaps asks for what is due where it arrives.
-    pub(crate) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
+    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once; one that is refused is so once,
+    /// until another one was due. A clock that leaps asks for what is due where it arrives.
+    pub(super) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
         let due = self.due(now);
         if due == self.in_force {
-            self.refused = None;
+            (self.refused, self.awaited) = (None, None);
             return None;
         }
         let (set, verdict) = &self.sets[due];
         match verdict {
-            None => None,
+            None if self.awaited == Some(due) => None,
+            None => {
+                let stays = Told(&self.sets[self.in_force].0);
+                let said = format!(
+                    "pool {}: the contracts that hold {} are not judged yet, {stays} stays in force until they are",
+                    self.pool(),
+                    set.period
+                );
+                self.awaited = Some(due);
+                Some(Change::Waits(said))
+            }
             Some(Verdict::Refused(_)) if self.refused == Some(due) => None,
             Some(Verdict::Refused(why)) => {
                 let stays = &self.sets[self.in_force].0;
@@ -239,7 +302,7 @@ impl Standing {
                 };
                 let said = format!("pool {}: in force now is {}{how}", self.pool(), Told(set));
                 self.in_force = due;
-                self.refused = None;
+                (self.refused, self.awaited) = (None, None);
                 self.begun += 1;
                 Some(Change::Begun(said))
             }
@@ -247,7 +310,7 @@ impl Standing {
     }
 
     /// Writes what is in force into the pool's configuration.
-    fn apply(&self, pool: &mut PoolConfig) {
+    pub(super) fn apply(&self, pool: &mut PoolConfig) {
         let (set, verdict) = &self.sets[self.in_force];
         for export in &mut pool.exports {
             let Some((name, _, held)) = set.requirements.iter().find(|(name, ..)| *name == export.name)
@@ -265,7 +328,7 @@ impl Standing {
         }
     }
 
-    pub(crate) fn status(&self, now: TimeOfDay) -> ContractsStatus {
+    pub(super) fn status(&self, now: TimeOfDay) -> ContractsStatus {
         let admitted = match &self.sets[self.in_force].1 {
             Some(Verdict::Admitted(_)) => Some(true),
             Some(Verdict::Refused(_)) => Some(false),
@@ -283,15 +346,6 @@ fn with(requirement: Requirement, measured: Option<Latency>) -> Contract {
     // What was admitted is expected sooner than it was promised.
     let known = measured.and_then(|it| Contract::new(contract.iops(), contract.response_time(), it).ok());
     known.unwrap_or(contract)
-}
-
-/// Puts what is in force into the configuration of a gateway.
-pub(crate) fn apply(standings: &[Standing], config: &mut GatewayConfig) {
-    for pool in &mut config.pools {
-        if let Some(standing) = standings.iter().find(|standing| *standing.pool() == pool.name) {
-            standing.apply(pool);
-        }
-    }
 }
 
 /// A set, in words.
@@ -314,8 +368,11 @@ impl fmt::Display for Told<'_> {
 #[cfg(test)]
 mod tests {
     use tidegate_config::contract::Given;
+    use tidegate_device::Preset;
+    use tidegate_sched::Discipline;
     use tidegate_units::{Bytes, Iops};
 
+    use super::super::measuring::Question;
     use super::*;
 
     fn time(text: &str) -> TimeOfDay {
@@ -347,10 +404,15 @@ mod tests {
     }
 
     fn unasked(now: &str) -> Standing {
-        let mut standing = standing(Basis::Nothing, now);
-        // As if somebody was asked.
-        standing.sets.iter_mut().for_each(|(_, verdict)| *verdict = None);
-        standing
+        let model = Model::new(Preset::Dnes309170w.config(), 1, Discipline::default());
+        standing(Basis::Model(model), now)
+    }
+
+    /// Somebody says this of one of the sets.
+    fn judged(standing: &mut Standing, set: usize, verdict: Verdict) -> Option<Outcome> {
+        let (pool, model) = (standing.pool().clone(), standing.model().unwrap().clone());
+        let question = Question { pool, model, set: standing.sets[set].0.clone() };
+        standing.judged(&Judged { question, verdict })
     }
 
     fn promised(standing: &Standing) -> Option<f64> {
@@ -361,15 +423,18 @@ mod tests {
     #[test]
     fn what_is_due_begins_when_it_is_admitted_and_not_before() {
         let mut standing = unasked("12:00");
-        assert_eq!(standing.unknown().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
         assert_eq!(
-            (standing.step(time("18:00")), promised(&standing)),
-            (None, Some(20.0)),
-            "nobody knows yet"
+            standing.unknown().map(|(before, set)| (before, set.period.from())),
+            Some((0, time("08:00")))
         );
+        assert_eq!((standing.step(time("17:59:59")), promised(&standing)), (None, Some(20.0)));
+        let Some(Change::Waits(said)) = standing.step(time("18:00")) else { panic!("nobody knows yet") };
+        let expected = "pool p: the contracts that hold from 18:00 until 22:00 are not judged yet, w1 40 IO/s within 36.0ms, w2 20 \
+                        IO/s within 36.0ms stays in force until they are";
+        assert_eq!(said, expected);
+        assert_eq!((standing.step(time("18:00")), promised(&standing)), (None, Some(20.0)), "said once");
         assert!(standing.status(time("18:00")).overdue);
-        assert_eq!(standing.judged(1, Verdict::Admitted(Vec::new())), None);
+        assert_eq!(judged(&mut standing, 1, Verdict::Admitted(Vec::new())), Some(Outcome::Later));
         assert!(matches!(standing.step(time("18:00:01")), Some(Change::Begun(_))));
         assert_eq!((standing.step(time("18:00:02")), promised(&standing)), (None, Some(5.0)));
         let status = ContractsStatus { admitted: Some(true), overdue: false, begun: 1, refused: 0 };
@@ -379,10 +444,14 @@ mod tests {
     #[test]
     fn what_is_refused_is_said_once_and_what_was_stays_until_another_set_is_due() {
         let mut standing = unasked("12:00");
-        standing.judged(0, Verdict::Admitted(Vec::new()));
-        let said = standing.judged(1, Verdict::Refused("too much".to_owned()));
-        assert_eq!(said.as_deref(), Some("from 18:00 until 22:00: too much"));
-        standing.judged(2, Verdict::Admitted(Vec::new()));
+        assert_eq!(judged(&mut standing, 0, Verdict::Admitted(Vec::new())), Some(Outcome::InForce));
+        let said =
+            "pool p: contracts will be refused when their time comes, from 18:00 until 22:00: too much";
+        assert_eq!(
+            judged(&mut standing, 1, Verdict::Refused("too much".to_owned())),
+            Some(Outcome::Refused(said.to_owned()))
+        );
+        judged(&mut standing, 2, Verdict::Admitted(Vec::new()));
         let Some(Change::Refused(said)) = standing.step(time("19:00")) else { panic!("it is refused") };
         assert_eq!(
             said,
@@ -418,7 +487,8 @@ mod tests {
     #[test]
     fn at_the_start_what_is_due_is_in_force_whatever_is_said_of_it_later() {
         let mut standing = unasked("19:00");
-        standing.judged(standing.in_force, Verdict::Refused("too much".to_owned()));
+        let in_force = standing.in_force;
+        judged(&mut standing, in_force, Verdict::Refused("too much".to_owned()));
         assert_eq!((standing.step(time("19:00")), promised(&standing)), (None, Some(5.0)));
         let status = ContractsStatus { admitted: Some(false), overdue: false, begun: 0, refused: 0 };
         assert_eq!(standing.status(time("19:00")), status);
@@ -459,6 +529,16 @@ mod tests {
         assert_eq!(judged(&answer("null")), [false, false, true], "the storage did not keep up");
         for text in ["", "{}", "[]", r#"{ "tenants": [{}] }"#] {
             assert!(Beforehand::parse(text).is_err(), "{text}");
+        }
+        let weighted =
+            |first: u32| answer("0.036").replacen("\"size\"", &format!("\"weight\": {first}, \"size\""), 1);
+        let both = |first| weighted(first).replace("20.0, \"size\"", "20.0, \"weight\": 50, \"size\"");
+        assert_eq!(judged(&both(50)), [true; 3], "only proportions matter");
+        assert_eq!(judged(&both(100)), [false, false, true], "with other weights others wait");
+        for (arrivals, expected) in [("in-step", true), ("poisson", true), ("even", false), ("drawn", false)]
+        {
+            let text = answer("0.036").replacen('{', &format!(r#"{{ "arrivals": "{arrivals}","#), 1);
+            assert_eq!(judged(&text), [expected; 3], "{arrivals}");
         }
         let small = standing(
             Basis::Beforehand(Beforehand::parse(&answer("0.036").replace("40.0", "39.9")).unwrap()),

@@ -8,7 +8,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 
 use super::pool::NamedExport;
 use super::{Context, PathUse};
-use crate::admission::{Basis, Beforehand, Model, PoolContracts};
+use crate::admission::{Basis, Beforehand, MOST_TENANTS, Model, PoolContracts};
 
 /// Where in an export things are that only one kind of law knows.
 pub(super) struct Places {
@@ -79,7 +79,7 @@ pub(super) fn promised(
     let (sized, some_sized) = (sizes.iter().all(|said| *said), sizes.contains(&true));
     let basis = match (beforehand, &pool.backend) {
         (Some(known), _) if sized => Basis::Beforehand(known),
-        (None, BackendConfig::Emulated { device, .. }) if sized => {
+        (None, BackendConfig::Emulated { device, .. }) if sized && promises.len() <= MOST_TENANTS => {
             Basis::Model(Model::new(device.clone(), pool.depth, pool.discipline))
         }
         _ => Basis::Nothing,
@@ -100,6 +100,14 @@ pub(super) fn promised(
                 "contracts are not judged: of some it is not said how large requests are",
                 help,
             );
+        } else if contracts.exports.len() > MOST_TENANTS
+            && matches!(pool.backend, BackendConfig::Emulated { .. })
+        {
+            let help =
+                "measure them with `tidegate admit --json`, and name what it printed: `admitted = \"FILE\"`";
+            let message =
+                format!("contracts are not judged: of more than {MOST_TENANTS} it would take too long");
+            report.warning(&place, message, help);
         } else if periods.len() > 1 {
             let help = "add `size` to each contract, and for storage that is no emulated one \
                         `admitted = \"FILE\"`, what `tidegate admit --live --json` printed";

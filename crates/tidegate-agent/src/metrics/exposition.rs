@@ -227,11 +227,12 @@ fn consumer_samples<'a>(
 /// Of a consumer in a pool whose law commands rates.
 fn tenant_value(metric: Metric, tenant: &TenantSnapshot) -> Option<Value<'_>> {
     let contract = tenant.contract.as_ref();
+    let terms = contract.and_then(|kept| kept.contract);
     match metric {
         Metric::Rate => tenant.rate.map(|rate| Value::Number(rate.per_second())),
         Metric::ReleaseTime => Some(Value::FineTimes(&tenant.released)),
-        Metric::Contract => contract.map(|kept| Value::Number(kept.contract.iops().per_second())),
-        Metric::ContractTime => contract.map(|kept| seconds(kept.contract.response_time())),
+        Metric::Contract => terms.map(|terms| Value::Number(terms.iops().per_second())),
+        Metric::ContractTime => terms.map(|terms| seconds(terms.response_time())),
         Metric::ContractRequests => contract.map(|kept| Value::Count(kept.requests)),
         Metric::ContractLate => contract.map(|kept| Value::Count(kept.late)),
         _ => contract.map(|kept| Value::Amount(kept.active.as_secs_f64())),

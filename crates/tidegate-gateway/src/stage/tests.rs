@@ -155,7 +155,33 @@ fn late_is_what_takes_longer_than_promised_from_its_release_and_not_from_its_arr
     serve(&mut stage, &mut consumer, at(1_300), just);
     let snapshot = kept(&stage, &consumer, at(1_400));
     assert_eq!((snapshot.requests, snapshot.late), (4, 1));
-    assert_eq!(snapshot.contract.response_time(), Latency::from_millis(500));
+    assert_eq!(snapshot.contract.unwrap().response_time(), Latency::from_millis(500));
+}
+
+#[test]
+fn what_was_counted_by_day_is_not_lost_when_nothing_is_promised_by_night() {
+    let mut stage = stage(law());
+    let mut consumer = stage.add(&export("w1", contract(40.0, 35)), at(0));
+    let just = Duration::from_millis(36);
+    let request = |stage: &mut Stage, consumer: &mut Consumer, key, now| {
+        stage.enqueue(consumer, key, &READ, at(now));
+        serve(stage, consumer, at(now), just);
+    };
+    request(&mut stage, &mut consumer, 0, 0);
+    let day = kept(&stage, &consumer, at(1_000));
+    assert_eq!((day.requests, day.late, day.active), (1, 1, just));
+
+    stage.reconfigure_consumer(&mut consumer, &export("w1", None), at(1_000));
+    stage.settle(&mut consumer, at(1_000));
+    request(&mut stage, &mut consumer, 1, 1_500);
+    let night = kept(&stage, &consumer, at(2_000));
+    assert_eq!((night.contract, night.requests, night.late, night.active), (None, 1, 1, just));
+
+    stage.reconfigure_consumer(&mut consumer, &export("w1", contract(20.0, 40)), at(3_000));
+    stage.settle(&mut consumer, at(3_000));
+    request(&mut stage, &mut consumer, 2, 4_000);
+    let morning = kept(&stage, &consumer, at(5_000));
+    assert_eq!((morning.requests, morning.late, morning.active), (2, 1, 2 * just));
 }
 
 #[test]

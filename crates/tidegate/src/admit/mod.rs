@@ -14,7 +14,7 @@ use tidegate_load::Target;
 use tidegate_place::{AdmissionRule, Decided, DemandError, WrongCount, decide};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
-use tidegate_units::{Iops, Period};
+use tidegate_units::{Iops, Period, Shares};
 
 use crate::failure::Failure;
 use crate::live::{LiveError, Loading, Tenant};
@@ -114,9 +114,9 @@ pub(crate) enum AdmitError {
     /// A measurement of others.
     #[error(transparent)]
     Count(#[from] WrongCount),
-    /// What is asked for cannot be, on this storage.
-    #[error("{0}")]
-    Impossible(String),
+    /// What is asked for cannot be, on this storage: at some time of the day at least. What could be judged was printed.
+    #[error("{}", .0.join("\n"))]
+    Impossible(Vec<String>),
     /// The verdict, which was printed.
     #[error("refused: {0}")]
     Refused(String),
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let rule = AdmissionRule::default();
     let arrivals = args.effort.arrivals_name();
-    let mut all: Vec<(&Set, Found)> = Vec::new();
+    let mut all: Vec<(&Set, Result<Found, DemandError>)> = Vec::new();
     for set in &file.sets {
         // The same requirements at another time of day are the same question.
         let known =
@@ -145,32 +145,46 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         };
         all.push((set, found));
     }
-    let answers = all.iter().map(|(set, found)| {
-        let Found { capacity, decided, seeds, .. } = found;
+    // What cannot be at one time of the day takes nothing from what was found, perhaps in hours, of the others.
+    let answers = all.iter().filter_map(|(set, found)| {
+        let Found { capacity, decided, seeds, weights, .. } = found.as_ref().ok()?;
         let (contracts, capacity, arrivals) = (&set.contracts, *capacity, arrivals.as_str());
-        (set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, seeds })
+        Some((set.period, Answer { contracts, rule: &rule, capacity, decided, arrivals, weights, seeds }))
     });
     let answers: Vec<_> = answers.collect();
+    let founds: Vec<_> = all.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
+    let impossible = all.iter().filter_map(|(set, found)| Some((*set, found.as_ref().err()?)));
+    let impossible: Vec<_> = impossible.collect();
     let mut out = io::stdout();
     match &answers[..] {
+        [] => {}
         [(period, answer)] if period.is_whole() => {
             if args.json {
                 print_json(&answer.document())?;
             } else {
-                let Found { how, nothing, .. } = &all[0].1;
+                let Found { how, nothing, .. } = founds[0];
                 write!(out, "{}", Said { answer: *answer, how: how.clone(), nothing })?;
             }
         }
-        _ if args.json => print_json(&Day::of(&answers))?,
+        _ if args.json => {
+            let unanswered = impossible.iter().map(|(set, error)| (set.period, error.to_string()));
+            print_json(&Day::of(&answers, unanswered.collect()))?;
+        }
         _ => {
-            for ((period, answer), (_, Found { how, nothing, .. })) in answers.iter().zip(&all) {
+            for ((period, answer), Found { how, nothing, .. }) in answers.iter().zip(&founds) {
                 writeln!(out, "{period} (UTC): {}", Said { answer: *answer, how: how.clone(), nothing })?;
             }
         }
     }
     let broken = answers.iter().filter_map(|(period, answer)| refusal(*period, answer));
     let broken: Vec<_> = broken.collect();
-    if broken.is_empty() { Ok(()) } else { Err(AdmitError::Refused(broken.join("; ")).into()) }
+    let refused = (!broken.is_empty()).then(|| AdmitError::Refused(broken.join("; ")));
+    if impossible.is_empty() {
+        return refused.map_or(Ok(()), |refused| Err(refused.into()));
+    }
+    let said = impossible.iter().map(|(set, error)| file.impossible(error, Some(set)).to_string());
+    let said = said.chain(refused.map(|refused| refused.to_string()));
+    Err(AdmitError::Impossible(said.collect()).into())
 }
 
 /// What was found of requirements that hold together, and how.
@@ -179,11 +193,18 @@ struct Found {
     capacity: Option<Iops>,
     decided: Decided,
     seeds: Vec<u64>,
+    weights: Vec<Shares>,
     how: String,
     nothing: &'static str,
 }
 
-fn find(args: &Args, file: &File, set: &Set, rule: &AdmissionRule) -> Result<Found, Failure> {
+/// Measures; or why what is asked for cannot be, which takes less.
+fn find(
+    args: &Args,
+    file: &File,
+    set: &Set,
+    rule: &AdmissionRule,
+) -> Result<Result<Found, DemandError>, Failure> {
     let contracts = &set.contracts;
     let mut measuring = match &args.live {
         None => {
@@ -205,9 +226,9 @@ fn find(args: &Args, file: &File, set: &Set, rule: &AdmissionRule) -> Result<Fou
         }
     };
     let ability = measuring.ability()?;
-    contracts
-        .check(&ability)
-        .map_err(|error| AdmitError::Impossible(file.impossible(&error, Some(set)).to_string()))?;
+    if let Err(error) = contracts.check(&ability) {
+        return Ok(Err(error));
+    }
     let decided = decide(contracts, rule, &mut measuring)?;
     let (seeds, how, nothing) = match &measuring {
         Measuring::Model(_) => (args.effort.all_seeds(), args.effort.said(), "not even 1 % of the rates"),
@@ -220,7 +241,12 @@ fn find(args: &Args, file: &File, set: &Set, rule: &AdmissionRule) -> Result<Fou
             )
         }
     };
-    Ok(Found { capacity: ability.capacity, decided, seeds, how, nothing })
+    // A live storage has the requests of all of them as those of one consumer.
+    let weights = match &measuring {
+        Measuring::Model(_) => set.loads.iter().map(|load| load.shares).collect(),
+        Measuring::Live(_) => Vec::new(),
+    };
+    Ok(Ok(Found { capacity: ability.capacity, decided, seeds, weights, how, nothing }))
 }
 
 fn print_json(document: &impl Serialize) -> Result<(), Failure> {
