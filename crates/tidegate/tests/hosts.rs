@@ -23,9 +23,19 @@ struct Host {
     process: Child,
 }
 
+/// What decides in a pool unless something else is said.
+const POOL: &str = "
+            backend = { kind = 'emulated', preset = 'sata-stripe' }
+            target = '20ms'
+            interval = '50ms'";
+
 impl Host {
     /// Starts host `name` with its own `[cluster] carrier`.
     fn start(name: &str, carrier: &str, key: &str) -> Self {
+        Self::with_pool(name, carrier, key, POOL)
+    }
+
+    fn with_pool(name: &str, carrier: &str, key: &str, pool: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         fs::write(folder.path().join("key"), key).unwrap();
@@ -36,11 +46,8 @@ impl Host {
             name = 'test'
             host = '{name}'
             carrier = {carrier}
-            [pool.array]
-            backend = {{ kind = 'emulated', preset = 'sata-stripe' }}
+            [pool.array]{pool}
             cluster = true
-            target = '20ms'
-            interval = '50ms'
             export.{name} = {{ size = '16MiB' }}"
         );
         fs::write(folder.path().join("tidegate.toml"), config).unwrap();
@@ -73,6 +80,25 @@ impl Host {
         }
     }
 
+    fn await_log(&self, expected: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.log().contains(expected) {
+            assert!(Instant::now() < end, "{expected:?} is not in {}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sixteen requests outstanding on its export, until the end of the host.
+    fn load(&self, name: &str) -> Child {
+        let uri = format!("nbd+unix:///{name}?socket={}", self.folder.path().join("nbd.sock").display());
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["load", &uri, "--depth", "16", "--duration", "5min"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
     fn await_live(&self, hosts: f64) {
         self.await_metric("tidegate_pool_hosts{pool=\"array\",state=\"live\"}", |live| {
             (live - hosts).abs() < 0.5
@@ -91,7 +117,7 @@ impl Drop for Host {
 fn serve(folder: &Path) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "-c"])
+        .args(["serve", "--log", "debug", "-c"])
         .arg(folder.join("tidegate.toml"))
         .stderr(Stdio::from(log))
         .spawn()
@@ -133,6 +159,41 @@ fn come_and_go(carriers: &[String]) {
     [&one, &two].iter().for_each(|host| host.await_live(2.0));
     let three = Host::start("three", &carriers[2], KEY);
     [&one, &two, &three].iter().for_each(|host| host.await_live(3.0));
+}
+
+#[test]
+fn by_udp_the_lowest_operating_point_wins() {
+    the_lowest_wins(&udp(2));
+}
+
+#[test]
+fn by_a_shared_file_the_lowest_operating_point_wins() {
+    let shared = tempfile::tempdir().unwrap();
+    let path = shared.path().join("cluster");
+    the_lowest_wins(&vec![format!("{{ kind = 'file', path = '{}' }}", path.display()); 2]);
+}
+
+/// Two that do the same, of which one has promised more: the other one is told so, and follows.
+fn the_lowest_wins(carriers: &[String]) {
+    let pool = |target: &str| {
+        format!(
+            "
+            backend = {{ kind = 'emulated', exponential = {{ rate = '200 IO/s', servers = 1, capacity = '64MiB' }} }}
+            law = 'self-tuning'
+            interval = '250ms'
+            target = '{target}'"
+        )
+    };
+    let strict = Host::with_pool("strict", &carriers[0], KEY, &pool("30ms"));
+    let patient = Host::with_pool("patient", &carriers[1], KEY, &pool("90ms"));
+    [&strict, &patient].iter().for_each(|host| host.await_live(2.0));
+    let mut loads = [strict.load("strict"), patient.load("patient")];
+    patient.await_log("as strict asks for");
+    drop(strict);
+    patient.await_live(1.0);
+    drop(patient);
+    // Their servers are gone, and so are they.
+    loads.iter_mut().for_each(|load| drop(load.wait().unwrap()));
 }
 
 #[test]
