@@ -193,7 +193,9 @@ fn the_lowest_wins(carriers: &[String]) {
     patient.await_live(1.0);
     drop(patient);
     // Their servers are gone, and so are they.
-    loads.iter_mut().for_each(|load| drop(load.wait().unwrap()));
+    for load in &mut loads {
+        load.wait().unwrap();
+    }
 }
 
 #[test]
