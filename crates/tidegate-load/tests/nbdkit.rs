@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -70,6 +71,15 @@ impl Nbdkit {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// The signal is sent at once, and arrives at each thread when that runs next.
+    fn is_stopped(&self) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap()).all(|stat| {
+            // The name, in parentheses, may hold anything.
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+        })
     }
 }
 
@@ -290,6 +300,12 @@ fn stopping_ends_even_if_the_server_hangs() {
     .unwrap();
     wait_until("the load runs", || handle.sample().writes.count > 0);
     server.signal(Signal::STOP);
+    wait_until("every thread of the server has stopped", || server.is_stopped());
+    wait_until("what it had answered is read, and some are outstanding", || {
+        thread::sleep(Duration::from_millis(100));
+        let since_last = handle.sample();
+        since_last.in_flight > 0 && since_last.writes.count == 0
+    });
     handle.stop();
     let report = handle.join().unwrap();
     assert!(report.unanswered > 0, "{report}");
