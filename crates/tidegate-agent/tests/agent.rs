@@ -294,9 +294,9 @@ fn by_rate_the_volumes_that_members_write_are_limited_as_the_delay_says() {
     // 400 writes of 64 KiB per second that take 20 ms each: 8 are outstanding.
     for limit in hold.limits.values() {
         let expected = 8.0 / (0.020 + hold.delay.as_secs_f64());
-        let writes = limit.writes().per_second();
-        assert!((writes - expected).abs() <= 1.0, "{writes}, not {expected}");
         assert!((limit.bytes().per_second() / 65_536.0 - expected).abs() <= 1.0, "{limit:?}");
+        // In requests the kernel counts by tens.
+        assert!((0.0..10.0).contains(&(limit.writes().per_second() - expected)), "{limit:?}");
     }
     // Longer than packets are ever held, and from long delays it takes its time to let go.
     assert!(machine.after(20, [READS_SLOWLY, WRITES, WRITES]).delay > Latency::from_millis(100));

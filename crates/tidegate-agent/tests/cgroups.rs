@@ -52,6 +52,11 @@ struct Load {
 const SLOW: Load = Load { db: 5, batch: 45, each: Latency::from_millis(20) };
 const QUICK: Load = Load { db: 5, batch: 20, each: Latency::from_millis(2) };
 
+/// How many of its size may be read per second: in bytes a limit is exact.
+fn reads(limit: IoLimit) -> Option<f64> {
+    limit.read_byte_rate().map(|rate| rate.per_second() / 4096.0)
+}
+
 struct Machine {
     tree: TempDir,
     regulator: Regulator,
@@ -111,7 +116,7 @@ impl Machine {
         for _ in 0..seconds * 10 {
             self.step(load, 1);
         }
-        self.limit("batch").unwrap().read_rate().map(tidegate_units::Iops::per_second)
+        reads(self.limit("batch").unwrap())
     }
 
     fn limit(&self, cgroup: &str) -> Option<IoLimit> {
@@ -143,7 +148,7 @@ fn bands_divide_what_a_goal_leaves_between_two_cgroups() {
         }
         let rate = |cgroup| {
             let limit = machine.limit(cgroup).unwrap();
-            limit.read_rate().map_or(450.0, |rate| rate.per_second().min(450.0))
+            reads(limit).map_or(450.0, |rate| rate.min(450.0))
         };
         let [db, batch] = ["db", "batch"].map(|cgroup| rate(cgroup) / 10.0);
         let each = Latency::from_millis(((db + batch) * 10.0 / 50.0).round() as u64);
@@ -167,7 +172,7 @@ fn a_cgroup_that_goes_leaves_its_part_of_the_bands_to_the_others() {
         machine.step(alone, 0);
     }
     // 100 a second would be all of the only band that it has a part of.
-    let rate = machine.limit("db").unwrap().read_rate().map_or(1e9, tidegate_units::Iops::per_second);
+    let rate = reads(machine.limit("db").unwrap()).unwrap_or(1e9);
     assert!(rate > 300.0, "{rate}");
 }
 

@@ -13,8 +13,13 @@ const ABOUT: f64 = 1.0 / 32.0;
 /// Some kernels refuse one: `io.max` of 5.10 to 6.11, at least, takes only what is above it (EINVAL).
 const LEAST: u64 = 2;
 
-/// What a cgroup may do to a device per second; what is not said is not limited. Whole numbers, of at least two, since some
-/// kernels refuse one; others' may be one.
+/// Requests are granted by slices of 100 ms, whole ones, and what is left of a slice is forgotten: of 19 per second 10 come through, and
+/// with less than 10 a limit that is written anew often lets hundreds pass (6.1, measured). So requests are limited to multiples of
+/// this, rounded up, and it takes a limit in bytes, of which nothing is forgotten, to be exact.
+const GRAIN: u64 = 10;
+
+/// What a cgroup may do to a device per second; what is not said is not limited. Whole numbers: of bytes at least two, since some
+/// kernels refuse one, of requests multiples of ten, rounded up: the kernel would round down. Others' may be anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoLimit {
     /// In the order of [`Key::ALL`].
@@ -52,6 +57,17 @@ impl Key {
         }
     }
 
+    /// What is asked for as the kernel can keep it, not below.
+    pub(crate) fn rounded(self, per_second: f64) -> u64 {
+        // A cast saturates.
+        let value = per_second.ceil() as u64;
+        let value = match self {
+            Self::ReadBytes | Self::WriteBytes => value.max(LEAST),
+            Self::Reads | Self::Writes => value.max(1).checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX),
+        };
+        value.min(self.most())
+    }
+
     /// Beyond these the kernel knows none: the numbers themselves are what it takes for "none".
     const fn most(self) -> u64 {
         match self {
@@ -65,13 +81,13 @@ impl IoLimit {
     /// No limit at all.
     pub const NONE: Self = Self { values: [None; 4] };
 
-    /// With reads limited. Rounds up: never nothing at all.
+    /// With reads limited, to the next multiple of ten: never nothing at all.
     #[must_use]
     pub fn reads(self, rate: Iops) -> Self {
         self.with(Key::Reads, rate.per_second())
     }
 
-    /// With writes limited.
+    /// With writes limited, to the next multiple of ten.
     #[must_use]
     pub fn writes(self, rate: Iops) -> Self {
         self.with(Key::Writes, rate.per_second())
@@ -101,9 +117,20 @@ impl IoLimit {
         self.get(Key::Writes).map(|value| Iops::new(value as f64))
     }
 
+    /// How much may be read, in bytes; `None`: any number.
+    #[must_use]
+    pub fn read_byte_rate(self) -> Option<ByteRate> {
+        self.get(Key::ReadBytes).map(|value| ByteRate::new(value as f64))
+    }
+
+    /// How much may be written, in bytes.
+    #[must_use]
+    pub fn write_byte_rate(self) -> Option<ByteRate> {
+        self.get(Key::WriteBytes).map(|value| ByteRate::new(value as f64))
+    }
+
     fn with(mut self, key: Key, per_second: f64) -> Self {
-        // A cast saturates.
-        self.set(key, (per_second.ceil() as u64).clamp(LEAST, key.most()));
+        self.set(key, key.rounded(per_second));
         self
     }
 
@@ -217,6 +244,8 @@ mod tests {
                 let value = limit.get(key).unwrap();
                 prop_assert!(value >= LEAST && value as f64 >= rate.min(key.most() as f64));
             }
+            let reads = limit.get(Key::Reads).unwrap();
+            prop_assert!(reads == Key::Reads.most() || reads % GRAIN == 0 && reads as f64 <= rate + GRAIN as f64);
             prop_assert_eq!((limit.get(Key::Writes), limit.get(Key::ReadBytes)), (None, None));
         }
 

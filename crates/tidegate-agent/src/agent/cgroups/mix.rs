@@ -1,9 +1,10 @@
-//! How a rate is divided among reads and writes, which the kernel limits one by one.
+//! How a rate is divided among reads and writes, which the kernel limits one by one, and in requests only roughly: what they come to in
+//! bytes is limited, too.
 
 use std::time::Duration;
 
-use tidegate_host::cgroup::IoLimit;
-use tidegate_units::Iops;
+use tidegate_host::cgroup::{IoCounters, IoLimit};
+use tidegate_units::{ByteRate, Bytes, Iops};
 
 use super::super::pace::remembered;
 
@@ -21,31 +22,56 @@ const UNFELT: f64 = 1e8;
 /// What one cgroup did lately, weighted by age.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mix {
-    reads: f64,
-    writes: f64,
+    reads: Done,
+    writes: Done,
+}
+
+/// In one direction.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    count: f64,
+    bytes: f64,
 }
 
 impl Mix {
-    pub(super) fn observe(&mut self, elapsed: Duration, reads: u64, writes: u64) {
+    pub(super) fn observe(&mut self, elapsed: Duration, done: IoCounters) {
         // Who does nothing for a while goes on as before.
-        if reads + writes == 0 {
+        if done.reads + done.writes == 0 {
             return;
         }
         let keep = remembered(elapsed, RECENT);
-        self.reads = keep * self.reads + reads as f64;
-        self.writes = keep * self.writes + writes as f64;
+        self.reads.add(keep, done.reads, done.read);
+        self.writes.add(keep, done.writes, done.written);
     }
 
-    /// The limit by which no more than a rate is done, where the proportion stays what it was. While nothing is known of that, each
-    /// direction has all.
+    /// The limit by which no more than a rate is done, where the proportion, and how large each is, stay what they were. While nothing
+    /// is known of that, each direction has all.
     pub(super) fn limit(self, rate: Iops) -> IoLimit {
         if rate.per_second() >= UNFELT {
             return IoLimit::NONE;
         }
-        let all = self.reads + self.writes;
-        let part = |done: f64| if all > 0.0 { (done / all).max(LEAST) } else { 1.0 };
-        let of = |done| Iops::new(rate.per_second() * part(done));
-        IoLimit::NONE.reads(of(self.reads)).writes(of(self.writes))
+        let all = self.reads.count + self.writes.count;
+        let of = |done: Done| {
+            let part = if all > 0.0 { (done.count / all).max(LEAST) } else { 1.0 };
+            Iops::new(rate.per_second() * part)
+        };
+        let (reads, writes) = (of(self.reads), of(self.writes));
+        let limit = IoLimit::NONE.reads(reads).writes(writes);
+        let limit = self.reads.bytes_of(reads).map_or(limit, |bytes| limit.read_bytes(bytes));
+        self.writes.bytes_of(writes).map_or(limit, |bytes| limit.write_bytes(bytes))
+    }
+}
+
+impl Done {
+    fn add(&mut self, keep: f64, count: u64, bytes: Bytes) {
+        self.count = keep * self.count + count as f64;
+        self.bytes = keep * self.bytes + bytes.get() as f64;
+    }
+
+    /// What a rate comes to; `None` where it is not known how large they are.
+    fn bytes_of(self, rate: Iops) -> Option<ByteRate> {
+        let size = self.bytes / self.count;
+        (size.is_finite() && size > 0.0).then(|| ByteRate::new(rate.per_second() * size))
     }
 }
 
@@ -57,37 +83,56 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(100);
 
+    const SIZE: u64 = 4096;
+
+    fn done(reads: u64, writes: u64) -> IoCounters {
+        IoCounters { reads, writes, read: Bytes::new(reads * SIZE), written: Bytes::new(writes * SIZE) }
+    }
+
+    /// What comes through of requests of that size.
     fn limits(mix: Mix, rate: f64) -> (f64, f64) {
         let limit = mix.limit(Iops::new(rate));
-        (limit.read_rate().unwrap().per_second(), limit.write_rate().unwrap().per_second())
+        let lower = |rate: Iops, bytes: Option<ByteRate>| {
+            bytes.map_or(rate.per_second(), |bytes| rate.per_second().min(bytes.per_second() / SIZE as f64))
+        };
+        let reads = lower(limit.read_rate().unwrap(), limit.read_byte_rate());
+        (reads, lower(limit.write_rate().unwrap(), limit.write_byte_rate()))
     }
 
     #[test]
     fn each_direction_has_its_part_and_a_little() {
         let mut mix = Mix::default();
         assert_eq!(limits(mix, 160.0), (160.0, 160.0));
-        mix.observe(STEP, 30, 0);
+        mix.observe(STEP, done(30, 0));
         assert_eq!(limits(mix, 160.0), (160.0, 10.0));
         for _ in 0..100 {
-            mix.observe(STEP, 30, 10);
+            mix.observe(STEP, done(30, 10));
         }
         let (reads, writes) = limits(mix, 160.0);
-        assert!((reads - 120.0).abs() <= 1.0 && (writes - 40.0).abs() <= 1.0, "{reads} {writes}");
+        assert!((reads - 120.0).abs() <= 0.1 && (writes - 40.0).abs() <= 0.1, "{reads} {writes}");
         // Silence teaches nothing.
-        mix.observe(STEP * 100, 0, 0);
+        mix.observe(STEP * 100, done(0, 0));
         assert_eq!(limits(mix, 160.0), (reads, writes));
         assert_eq!(mix.limit(Iops::new(1e9)), IoLimit::NONE);
+    }
+
+    #[test]
+    fn what_is_less_than_the_kernel_counts_is_exact_in_bytes() {
+        let mut mix = Mix::default();
+        mix.observe(STEP, done(0, 30));
+        let (_, writes) = limits(mix, 18.8);
+        assert!((writes - 18.8).abs() < 0.01, "{writes}");
     }
 
     /// Somebody with work for both, who turns from reading to writing: what is done is what the limits let pass.
     #[test]
     fn who_turns_to_writing_has_the_rate_again_within_seconds() {
         let mut mix = Mix::default();
-        mix.observe(STEP, 100, 0);
+        mix.observe(STEP, done(100, 0));
         let mut writes = 0.0;
         for _ in 0..50 {
             (_, writes) = limits(mix, 160.0);
-            mix.observe(STEP, 0, (writes * STEP.as_secs_f64()).round() as u64);
+            mix.observe(STEP, done(0, (writes * STEP.as_secs_f64()).round() as u64));
         }
         assert!(writes > 150.0, "{writes}");
     }
@@ -98,12 +143,12 @@ mod tests {
             seen in prop::collection::vec((0..10_000_u64, 0..10_000_u64, 0..5_u32), 1..20), rate in 1.0..1e6,
         ) {
             let mut mix = Mix::default();
-            mix.observe(STEP, 1, 1);
+            mix.observe(STEP, done(1, 1));
             for (reads, writes, steps) in seen {
-                mix.observe(STEP * steps, reads, writes);
+                mix.observe(STEP * steps, done(reads, writes));
             }
             let (reads, writes) = limits(mix, rate);
-            // The kernel takes whole numbers, rounded up.
+            // The kernel takes whole numbers of bytes, rounded up.
             prop_assert!(reads + writes <= rate * (1.0 + LEAST) + 2.0, "{} {}", reads, writes);
             prop_assert!(reads + writes >= rate * (1.0 - 1e-9) && reads.min(writes) >= rate * LEAST - 1e-6);
         }

@@ -290,7 +290,7 @@ impl CgroupResource {
 impl Consumer {
     /// Adds what went to the device. How long that took is what everybody's took meanwhile: of each cgroup the kernel does not say.
     fn take(&mut self, elapsed: Duration, done: IoCounters, device: &DiskDelta) {
-        self.mix.observe(elapsed, done.reads, done.writes);
+        self.mix.observe(elapsed, done);
         self.undated = plus(self.undated, done);
         let mut seconds = Operations::default();
         if let Some(mean) = device.reads.mean_response_time() {

@@ -135,12 +135,12 @@ fn at(seconds: u64) -> Instant {
 fn limits_are_set_changed_and_taken_back() {
     let Some(machine) = Machine::new("change") else { return };
     let mut throttle = machine.throttle();
-    throttle.apply(at(1), &hold([(machine.key(0), rate(100.0)), (machine.key(1), IoLimit::NONE)])).unwrap();
-    assert_eq!((machine.limit(0), machine.limit(1)), (rate(100.0), IoLimit::NONE));
+    throttle.apply(at(1), &hold([(machine.key(0), rate(1_000.0)), (machine.key(1), IoLimit::NONE)])).unwrap();
+    assert_eq!((machine.limit(0), machine.limit(1)), (rate(1_000.0), IoLimit::NONE));
     assert!(machine.is_marked(0) && !machine.is_marked(1));
     // By so little it is not changed.
-    throttle.apply(at(1), &hold([(machine.key(0), rate(101.0)), (machine.key(1), rate(7.0))])).unwrap();
-    assert_eq!((machine.limit(0), machine.limit(1)), (rate(100.0), rate(7.0)));
+    throttle.apply(at(1), &hold([(machine.key(0), rate(1_010.0)), (machine.key(1), rate(10.0))])).unwrap();
+    assert_eq!((machine.limit(0), machine.limit(1)), (rate(1_000.0), rate(10.0)));
     throttle.apply(at(1), &hold([(machine.key(0), rate(50.0))])).unwrap();
     assert_eq!((machine.limit(0), machine.limit(1)), (rate(50.0), IoLimit::NONE));
     throttle.apply(at(1), &[]).unwrap();

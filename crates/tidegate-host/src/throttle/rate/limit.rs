@@ -4,7 +4,7 @@ use tidegate_units::{ByteRate, Iops};
 
 use crate::cgroup::{IoLimit, Key};
 
-/// What may be written to a device per second, in requests and in bytes: whole numbers, as the kernel keeps them.
+/// What may be written to a device per second, in requests and in bytes, as the kernel keeps them: see [`IoLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteLimit {
     writes: u32,
@@ -15,10 +15,11 @@ impl WriteLimit {
     /// Rounds up: never nothing at all.
     #[must_use]
     pub fn new(writes: Iops, bytes: ByteRate) -> Self {
-        // The kernel takes the greatest number for no limit. A cast saturates.
-        let writes = (writes.per_second().ceil() as u32).clamp(1, u32::MAX - 1);
-        let bytes = (bytes.per_second().ceil() as u64).clamp(1, u64::MAX - 1);
-        Self { writes, bytes }
+        let writes = Key::Writes.rounded(writes.per_second());
+        Self {
+            writes: u32::try_from(writes).unwrap_or(u32::MAX - 1),
+            bytes: Key::WriteBytes.rounded(bytes.per_second()),
+        }
     }
 
     /// Requests per second.
