@@ -7,6 +7,7 @@ use tidegate_units::{ConsumerName, HostName, Iops, Latency};
 
 use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
+use crate::queueing::QueueModel;
 use crate::self_tuning::{Learnt, Model};
 
 /// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
@@ -57,6 +58,9 @@ pub struct RegulatorDecision {
     pub bound: Option<Bound>,
     /// Its model.
     pub model: Option<Model>,
+    /// Its model, where it is one of a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueModel>,
 }
 
 /// What one throttled consumer has of the operating point.

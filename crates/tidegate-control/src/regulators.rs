@@ -101,13 +101,14 @@ impl<'a> Report<'a> {
         Self { consumer, heard, input, goal }
     }
 
-    fn measured(&self) -> Measured {
+    fn measured(&self, interval: Duration) -> Measured {
         match self.input {
             // The request will be one of its own when it completes; until then its age says that it is late.
-            Input::Overload { oldest } => Measured { requests: 1, total: oldest },
+            Input::Overload { oldest } => Measured { requests: 1, total: oldest, interval },
             _ => Measured {
                 requests: self.heard.count,
                 total: Latency::from_nanos(u64::try_from(self.heard.total_nanos).unwrap_or(u64::MAX)),
+                interval,
             },
         }
     }
@@ -174,9 +175,7 @@ impl Regulators {
             .iter()
             .zip(&may)
             .enumerate()
-            .map(|(at, (report, &may))| {
-                self.one(report, may, applied, bounds, exempt == Some(at), stretch.remaining)
-            })
+            .map(|(at, (report, &may))| self.one(report, may, applied, bounds, exempt == Some(at), stretch))
             .collect();
         let lowest = regulators
             .iter()
@@ -258,13 +257,13 @@ impl Regulators {
         applied: Iops,
         bounds: (Iops, Iops),
         exempt: bool,
-        remaining: f64,
+        stretch: &Stretch,
     ) -> RegulatorDecision {
         let Report { consumer, input, goal, .. } = *report;
         let known = self.consumers.entry(consumer.name.clone()).or_default();
         known.seen = self.steps;
         known.left = match input {
-            Input::Idle => known.left * remaining,
+            Input::Idle => known.left * stretch.remaining,
             Input::NoTime => known.left,
             Input::Samples { .. } | Input::Overload { .. } | Input::Unknown => 1.0,
         };
@@ -284,12 +283,17 @@ impl Regulators {
                 regulator.skip();
                 None
             }
-            Input::Samples { .. } => {
-                Some(regulator.step(&self.config, goal, report.measured(), applied, bounds, exempt))
-            }
+            Input::Samples { .. } => Some(regulator.step(
+                &self.config,
+                goal,
+                report.measured(stretch.interval),
+                applied,
+                bounds,
+                exempt,
+            )),
             Input::Overload { .. } | Input::Unknown => {
-                let nothing = Measured { requests: 0, total: Latency::ZERO };
-                let measured = if exempt { report.measured() } else { nothing };
+                let nothing = Measured { requests: 0, total: Latency::ZERO, interval: stretch.interval };
+                let measured = if exempt { report.measured(stretch.interval) } else { nothing };
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
         };
@@ -304,6 +308,7 @@ impl Regulators {
             wish: regulator.wish(),
             bound: step.and_then(|step| step.bound),
             model: regulator.model(),
+            queue: regulator.queue(),
         }
     }
 

@@ -2,12 +2,15 @@
 //! Storage Systems*, equations 5 to 7 and the algorithm of figure 6: the operating point that one consumer's response time asks for. And the
 //! fixed integral controller of equation 2, which it is compared with.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
+use crate::queueing::{Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
 /// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1. Where measured (figure 3),
@@ -54,6 +57,8 @@ pub enum Regulation {
     Adaptive(Adaptive),
     /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
     Fixed(ControllerGain),
+    /// From a model of a queue that is learnt while it runs: nothing of a paper's.
+    Queueing(Queueing),
 }
 
 /// How the model is learnt.
@@ -135,12 +140,12 @@ impl SelfTuningConfig {
     /// An operating point beyond what any storage does, which holds nobody.
     pub const UNBOUNDED: Iops = Iops::new(1e9);
 
-    /// The improvements that are in force. The fixed controller has them all.
+    /// The improvements that are in force. The fixed controller and the model of a queue have them all.
     #[must_use]
     pub const fn variant(&self) -> SelfTuningVariant {
         match &self.regulation {
             Regulation::Adaptive(adaptive) => adaptive.variant,
-            Regulation::Fixed(_) => SelfTuningVariant::IMPROVED,
+            Regulation::Fixed(_) | Regulation::Queueing(_) => SelfTuningVariant::IMPROVED,
         }
     }
 
@@ -159,6 +164,14 @@ impl SelfTuningConfig {
             }
             if !variant.applied_input && self.greatest >= Self::UNBOUNDED {
                 return Err(SelfTuningConfigError::Unbounded);
+            }
+        }
+        if let Regulation::Queueing(Queueing { forgetting, reset_change }) = self.regulation {
+            if !(forgetting > 0.0 && forgetting <= 1.0) {
+                return Err(SelfTuningConfigError::Forgetting(forgetting));
+            }
+            if !(reset_change > 0.0 && reset_change.is_finite()) {
+                return Err(SelfTuningConfigError::ResetChange(reset_change));
             }
         }
         if self.least_requests == 0 {
@@ -239,6 +252,8 @@ pub struct Measured {
     pub requests: u64,
     /// The sum of their response times.
     pub total: Latency,
+    /// How long a control interval is.
+    pub interval: Duration,
 }
 
 /// What one step gave.
@@ -267,6 +282,8 @@ pub struct SelfTuningStep {
 #[derive(Debug, Clone, Default)]
 pub struct SelfTuning {
     fitted: Option<Fitted>,
+    /// The same of the model of a queue.
+    station: Option<Station>,
     /// Requests that were too few to conclude anything.
     gathered: Gathered,
     /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken for what they are now.
@@ -283,7 +300,7 @@ struct Gathered {
 /// A model in units in which the measurement and the operating point that it began with are 1.
 #[derive(Debug, Clone, Copy)]
 struct Fitted {
-    rls: Rls,
+    rls: Rls<3>,
     ms: f64,
     iops: f64,
     /// For how many intervals there has been this model.
@@ -371,6 +388,14 @@ impl SelfTuning {
                 self.fitted = Some(fitted);
                 (learnt, wanted)
             }
+            Regulation::Queueing(queueing) => {
+                let point = Point { ms: w, iops: u, requests };
+                let (learnt, station) = Station::after(self.station, queueing, point);
+                let wish = self.wish.map_or(u, Iops::per_second);
+                let wanted = station.control(goal_ms, point, wish, measured.interval);
+                self.station = Some(station);
+                (learnt, wanted)
+            }
         };
         self.before = alone.then_some((w, u));
         let (wish, bound) = confine(wanted, least, greatest);
@@ -414,6 +439,12 @@ impl SelfTuning {
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         self.fitted.map(|fitted| fitted.model())
+    }
+
+    /// The model of a queue now.
+    #[must_use]
+    pub fn queue(&self) -> Option<QueueModel> {
+        self.station.map(|station| station.model())
     }
 
     /// The mean of the requests at hand if they are enough, how many they are, and whether all are of this interval.
@@ -490,7 +521,11 @@ mod tests {
     }
 
     fn of(requests: u64, mean: Latency) -> Measured {
-        Measured { requests, total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)) }
+        Measured {
+            requests,
+            total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)),
+            interval: Duration::from_secs(1),
+        }
     }
 
     fn literal(greatest: f64) -> SelfTuningConfig {
@@ -849,7 +884,7 @@ mod tests {
             let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
             let mut regulator = SelfTuning::default();
             for (goal, requests, total, in_force, exempt) in steps {
-                let measured = Measured { requests, total: Latency::from_nanos(total) };
+                let measured = Measured { requests, total: Latency::from_nanos(total), interval: Duration::from_secs(1) };
                 let goal = Latency::from_nanos(goal.max(1));
                 let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
                 prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));
