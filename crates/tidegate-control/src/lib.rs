@@ -90,7 +90,7 @@ pub use observation::{ConsumerObservation, Observation, Operations, Outstanding,
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
 pub use point_decision::{Allotment, PointDecision, RegulatorDecision};
 pub use point_report::{MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish};
-pub use queueing::{QueueModel, Queueing};
+pub use queueing::{AtStorage, QueueModel, Queueing};
 pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};

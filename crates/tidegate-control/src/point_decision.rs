@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{ConsumerName, HostName, Iops, Latency};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency, Window};
 
 use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
@@ -32,6 +32,10 @@ pub struct PointDecision {
     pub regulators: Vec<RegulatorDecision>,
     /// What every throttled consumer has of it, in the order of the observation.
     pub allotments: Vec<Allotment>,
+    /// How many requests of this host's throttled consumers may be at the storage, by the model of a queue. Allotments are then in force only
+    /// where there are bands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
 }
 
 /// What one consumer's regulator made of the interval.

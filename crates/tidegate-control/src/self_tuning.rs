@@ -2,15 +2,13 @@
 //! Storage Systems*, equations 5 to 7 and the algorithm of figure 6: the operating point that one consumer's response time asks for. And the
 //! fixed integral controller of equation 2, which it is compared with.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
-use crate::queueing::{Point, QueueModel, Queueing, Station};
+use crate::queueing::{AtStorage, Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
 /// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1. Where measured (figure 3),
@@ -246,14 +244,14 @@ pub enum Learnt {
 }
 
 /// What was measured in an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// How many requests completed.
     pub requests: u64,
     /// The sum of their response times.
     pub total: Latency,
-    /// How long a control interval is.
-    pub interval: Duration,
+    /// Whose throughput is held for it; of the model of a queue only.
+    pub held: AtStorage,
 }
 
 /// What one step gave.
@@ -389,12 +387,15 @@ impl SelfTuning {
                 (learnt, wanted)
             }
             Regulation::Queueing(queueing) => {
-                let point = Point { ms: w, iops: u, requests };
-                let (learnt, station) = Station::after(self.station, queueing, point);
-                let wish = self.wish.map_or(u, Iops::per_second);
-                let wanted = station.control(goal_ms, point, wish, measured.interval);
-                self.station = Some(station);
-                (learnt, wanted)
+                let point = Point { ms: w, requests, held: measured.held };
+                match Station::after(self.station, queueing, point) {
+                    Some((learnt, mut station)) => {
+                        let wanted = station.control(goal_ms, point);
+                        self.station = Some(station);
+                        (learnt, wanted)
+                    }
+                    None => (Learnt::TooFew, f64::INFINITY),
+                }
             }
         };
         self.before = alone.then_some((w, u));
@@ -439,6 +440,12 @@ impl SelfTuning {
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         self.fitted.map(|fitted| fitted.model())
+    }
+
+    /// How long requests of those who are held take when a goal is kept, by the model of a queue.
+    pub(crate) fn takes(&self, goal: Latency) -> Latency {
+        let takes = |station: Station| Latency::from_millis_f64(station.takes_ms(goal.as_millis_f64()));
+        self.station.map_or(goal, takes)
     }
 
     /// The model of a queue now.
@@ -524,7 +531,7 @@ mod tests {
         Measured {
             requests,
             total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)),
-            interval: Duration::from_secs(1),
+            held: AtStorage::default(),
         }
     }
 
@@ -884,7 +891,7 @@ mod tests {
             let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
             let mut regulator = SelfTuning::default();
             for (goal, requests, total, in_force, exempt) in steps {
-                let measured = Measured { requests, total: Latency::from_nanos(total), interval: Duration::from_secs(1) };
+                let measured = Measured { requests, total: Latency::from_nanos(total), held: AtStorage::default() };
                 let goal = Latency::from_nanos(goal.max(1));
                 let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
                 prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));

@@ -143,6 +143,7 @@ fn point() -> PointDecision {
             rate: Iops::new(350.0),
             held: true,
         }],
+        window: None,
     }
 }
 
