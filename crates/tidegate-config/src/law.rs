@@ -671,6 +671,21 @@ mod tests {
     }
 
     #[test]
+    fn the_model_of_a_queue_has_the_self_tuning_laws_keys_but_for_two() {
+        let read = |keys: &str| {
+            read_with(&format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}"), true)
+        };
+        let (law, findings) = read("forgetting = 0.8, reset_change = 0.5, floor = '5 IO/s'");
+        let regulation = Regulation::Queueing(Queueing { forgetting: 0.8, reset_change: 0.5 });
+        let expected = SelfTuningConfig { regulation, floor: Iops::new(5.0), ..SelfTuningConfig::default() };
+        assert!(findings.is_empty(), "{findings:?}");
+        assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+        for wrong in ["gain = 7.2", "variant = 'literal'", "forgetting = 0", "reset_change = -1"] {
+            assert_eq!(read(wrong).1.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
     fn what_a_self_tuning_law_cannot_be_is_said() {
         let cases = [
             ("self_tuning = { gain = 0.0 }", "the controller gain must be above 0"),

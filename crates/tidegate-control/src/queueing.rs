@@ -29,10 +29,14 @@ use crate::rls::Rls;
 use crate::self_tuning::Learnt;
 
 /// How uncertain the response time at the first measurement is, as a variance relative to it.
-const UNCERTAIN: f64 = 0.1;
+const UNCERTAIN: f64 = 1.0;
 
-/// How uncertain the slope is, likewise: it is known to be between nothing and proportional.
-const UNCERTAIN_SLOPE: f64 = 0.25;
+/// How uncertain the slope is, likewise. It lies between nothing and proportional, and still is the first thing to be learnt: from the
+/// second measurement on, if that is at another number of requests.
+const UNCERTAIN_SLOPE: f64 = 10.0;
+
+/// For so many intervals a model may change as it likes: it has two parameters, and had one measurement.
+const YOUNG: u32 = 2;
 
 /// So many standard deviations are no chance.
 const CHANCE: f64 = 3.0;
@@ -109,6 +113,8 @@ pub(crate) struct Station {
     outstanding: f64,
     /// The variance of what predictions are wrong by, as a part.
     variance: f64,
+    /// For how many intervals there has been this model.
+    age: u32,
     /// n as it was asked for last.
     asked: f64,
     /// How long requests of those who are held take, over those that count.
@@ -121,7 +127,7 @@ impl Station {
         let outstanding = point.held.outstanding;
         let slope = (outstanding / (outstanding + parallelism)).max(FLATTEST);
         let rls = Rls::new([1.0, slope], [UNCERTAIN, UNCERTAIN_SLOPE]);
-        Self { rls, ms: point.ms, outstanding, variance, asked, turn: 1.0 }
+        Self { rls, ms: point.ms, outstanding, variance, age: 0, asked, turn: 1.0 }
     }
 
     /// The model after an interval. `None` as long as nobody was there who could be held.
@@ -143,13 +149,16 @@ impl Station {
         let error = (point.ms - predicted).abs() / point.ms.max(predicted);
         // Of few requests: the standard error of a mean of exponentially distributed times.
         let chance = CHANCE * self.variance.sqrt().max(1.0 / (point.requests as f64).sqrt());
-        if error > chance.min(MOST_NOISE).max(config.reset_change) {
+        let contradicts = error > chance.min(MOST_NOISE).max(config.reset_change);
+        if contradicts && (absent || self.age >= YOUNG) {
             // Long response times with nobody to be held are nobody's fault who could be.
             let anew = Self::begin(point, self.model().parallelism, self.variance, self.asked);
             return if absent { (Learnt::Rejected, self) } else { (Learnt::Reset, anew) };
         }
-        let mut new = self;
-        new.variance += NEW * (error * error - self.variance);
+        let mut new = Self { age: self.age.saturating_add(1), ..self };
+        if self.age >= YOUNG {
+            new.variance += NEW * (error * error - self.variance);
+        }
         new.rls.learn(
             [1.0, point.held.outstanding / self.outstanding - 1.0],
             point.ms / self.ms,
@@ -202,6 +211,169 @@ impl Station {
         QueueModel {
             capacity: self.outstanding / (slope * self.ms) * 1e3,
             parallelism: (self.outstanding * (level / slope - 1.0)).max(0.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    const GOAL: f64 = 12.0;
+
+    /// A closed network: `w = (n + p)/C`, of no more than `most` clients.
+    #[derive(Clone, Copy)]
+    struct Storage {
+        capacity: f64,
+        parallelism: f64,
+        most: f64,
+    }
+
+    impl Storage {
+        const fn new(capacity: f64, parallelism: f64) -> Self {
+            Self { capacity, parallelism, most: 1e6 }
+        }
+
+        fn point(&self, asked: f64, noise: f64) -> Point {
+            let outstanding = asked.min(self.most);
+            let ms = (outstanding + self.parallelism) / self.capacity * 1e3 * noise;
+            Point { ms, requests: 100, held: AtStorage { outstanding, mean: Latency::from_millis_f64(ms) } }
+        }
+
+        fn wanted(&self, goal_ms: f64) -> f64 {
+            self.capacity * goal_ms / 1e3 - self.parallelism
+        }
+    }
+
+    fn step(station: &mut Option<Station>, point: Point, goal_ms: f64) -> Option<(Learnt, f64)> {
+        let (learnt, mut next) = Station::after(*station, &Queueing::default(), point)?;
+        let _ = next.control(goal_ms, point);
+        let asked = next.asked;
+        *station = Some(next);
+        Some((learnt, asked))
+    }
+
+    /// Requests at the storage, interval by interval, from `n` on.
+    fn run(
+        station: &mut Option<Station>,
+        storage: Storage,
+        goal_ms: f64,
+        mut n: f64,
+        intervals: usize,
+    ) -> Vec<f64> {
+        (0..intervals)
+            .map(|_| {
+                n = step(station, storage.point(n, 1.0), goal_ms).expect("somebody is there").1;
+                n
+            })
+            .collect()
+    }
+
+    /// The oracle: with a single server n = C·goal, whatever C is, thirty-fold apart and both ways.
+    #[test]
+    fn a_single_server_is_right_after_one_interval_and_after_it_has_become_another_one() {
+        let (mut station, mut n) = (None, 8.0);
+        for capacity in [164.0, 5_000.0, 164.0] {
+            let storage = Storage::new(capacity, 0.0);
+            let asked = run(&mut station, storage, GOAL, n, 1)[0];
+            assert!((asked / storage.wanted(GOAL) - 1.0).abs() < 1e-6, "{capacity}: {asked}");
+            n = asked;
+        }
+    }
+
+    /// Forty disks: from an overload, and from one request. PARDA's factor would leave s/w = 0.8 of the distance in each step.
+    #[test]
+    fn an_array_takes_a_few_intervals_and_never_passes_its_goal_by_much() {
+        let storage = Storage::new(4_000.0, 39.0);
+        let goal = 1.25 * 39.0 / 4.0;
+        for begin in [1_000.0, 1.0] {
+            let asked = run(&mut None, storage, goal, begin, 30);
+            let wanted = storage.wanted(goal);
+            assert!((asked[29] / wanted - 1.0).abs() < 0.05, "{asked:?}");
+            let takes = |n: f64| storage.point(n, 1.0).ms;
+            assert!(asked.iter().all(|n| takes(*n) < 1.5 * goal || begin > wanted), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn with_noise_it_stays_near_and_a_million_intervals_make_it_neither_blind_nor_jumpy() {
+        let mut random = Pcg64Mcg::seed_from_u64(5);
+        let (mut station, mut n) = (None, 8.0);
+        let mut storage = Storage::new(500.0, 3.0);
+        let mut sum = 0.0;
+        for interval in 0..1_000_000 {
+            let noise = random.random_range(0.85..1.15);
+            n = step(&mut station, storage.point(n, noise), GOAL).unwrap().1;
+            assert!(n.is_finite() && n > 0.0, "{interval}: {station:?}");
+            sum += n;
+        }
+        assert!((sum / 1e6 / storage.wanted(GOAL) - 1.0).abs() < 0.1, "{}", sum / 1e6);
+        storage.capacity = 2_000.0;
+        let asked = run(&mut station, storage, GOAL, n, 5);
+        assert!((asked[4] / storage.wanted(GOAL) - 1.0).abs() < 0.3, "{asked:?}");
+    }
+
+    /// A client that has one request outstanding for hours, and then many.
+    #[test]
+    fn what_is_asked_for_and_not_used_stays_within_what_the_model_bears() {
+        let mut station = None;
+        let mut storage = Storage { most: 1.0, ..Storage::new(1_000.0, 0.0) };
+        let asked = run(&mut station, storage, GOAL, 1.0, 10_000);
+        assert!(asked[9_999] <= storage.wanted(GOAL) * 1.5, "{:?}", asked[9_999]);
+        storage.most = 1e6;
+        let asked = run(&mut station, storage, GOAL, asked[9_999], 3);
+        assert!((asked[2] / storage.wanted(GOAL) - 1.0).abs() < 0.1, "{asked:?}");
+    }
+
+    #[test]
+    fn with_nobody_to_hold_nothing_is_learnt_and_where_nothing_completes_less_is_asked_for() {
+        let nobody = Point { ms: 3.0, requests: 10, held: AtStorage::default() };
+        assert!(Station::after(None, &Queueing::default(), nobody).is_none());
+        let mut station = None;
+        let before = run(&mut station, Storage::new(1_000.0, 0.0), GOAL, 8.0, 20)[19];
+        let model = station.map(|station| station.model());
+        let hangs = Point { ms: 60_000.0, requests: 1, ..nobody };
+        for halved in 1..5 {
+            let (learnt, asked) = step(&mut station, hangs, GOAL).unwrap();
+            assert!(learnt == Learnt::Rejected && (asked * 2f64.powi(halved) / before - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(station.map(|station| station.model()), model);
+    }
+
+    /// Who is held need not be who counts: writers that take three times as long.
+    #[test]
+    fn others_requests_are_told_in_their_own_time() {
+        let mut point = Storage::new(1_000.0, 0.0).point(6.0, 1.0);
+        point.held.mean = point.held.mean.scale(3.0);
+        let (_, mut station) = Station::after(None, &Queueing::default(), point).unwrap();
+        let iops = station.control(6.0, point);
+        assert!((station.takes_ms(6.0) - 18.0).abs() < 1e-6 && (iops - 6.0 / 0.018).abs() < 1e-3, "{iops}");
+    }
+
+    fn anything() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            0.0..100.0,
+            any::<f64>(),
+            prop::sample::select(vec![0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, 5e-324]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_measured_what_is_asked_for_is_a_number_and_positive(
+            steps in prop::collection::vec((1e-6..1e9_f64, 0..u64::MAX, anything(), any::<u64>(), 1e-6..1e9_f64), 1..100)
+        ) {
+            let mut station = None;
+            for (ms, requests, outstanding, mean, goal) in steps {
+                let held = AtStorage { outstanding, mean: Latency::from_nanos(mean) };
+                if let Some((_, asked)) = step(&mut station, Point { ms, requests, held }, goal) {
+                    prop_assert!(asked.is_finite() && asked > 0.0, "{station:?}");
+                }
+            }
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tidegate_sched::{Beyond, Limit};
-use tidegate_units::Iops;
+use tidegate_units::{HostName, Iops};
 
 use super::Contest;
 use super::measures::{due, held, ratio};
 use super::scenarios::{Phase, SET_POINT, SETTLES};
 use crate::error::ScenarioError;
 use crate::experiments::{Span, Tracks};
+use crate::scenario::Host;
 use crate::{Scenario, simulate};
 
 /// Halvings of the interval of rates: down to a part in 256.
@@ -41,10 +42,7 @@ fn of_phase(contest: &Contest, phase: &Phase, seed: u64) -> Result<f64, Scenario
             most = middle;
         }
     }
-    // Who is protected shares a window with the others: it is no throttle of theirs then.
-    if contest.scenario.vms.iter().any(|vm| vm.protected) {
-        return Ok(best);
-    }
+    let base = apart(base);
     let (mut fits, mut beyond) = (0, contest.scenario.hosts.iter().map(|host| host.depth).max().unwrap_or(1));
     while beyond - fits > 1 {
         let middle = u32::midpoint(fits, beyond);
@@ -88,16 +86,35 @@ fn by_rate(contest: &Contest, base: &Scenario, rate: f64) -> Scenario {
     scenario
 }
 
+/// A window is of those who may be held, under a law: here who is protected has a host of its own.
+fn apart(mut scenario: Scenario) -> Scenario {
+    let Some(host) = scenario.vms.iter().find(|vm| vm.protected).map(|vm| vm.host.clone()) else {
+        return scenario;
+    };
+    let apart: Vec<Host> = scenario
+        .hosts
+        .iter()
+        .filter(|own| own.name == host)
+        .filter_map(|own| Some(Host { name: HostName::new("protected").ok()?, ..own.clone() }))
+        .collect();
+    for (vm, host) in scenario.vms.iter_mut().filter(|vm| vm.protected).zip(apart.iter().cycle()) {
+        vm.host = host.name.clone();
+    }
+    scenario.hosts.extend(apart);
+    scenario
+}
+
 /// One window for each host, the greatest for that with the most shares.
 fn by_window(base: &Scenario, window: u32) -> Scenario {
     let mut scenario = base.clone();
     let shares = |scenario: &Scenario, host: usize| -> f64 {
         let name = &scenario.hosts[host].name;
-        scenario.vms.iter().filter(|vm| vm.host == *name).map(|vm| vm.shares.as_f64()).sum()
+        scenario.vms.iter().filter(|vm| vm.host == *name && !vm.protected).map(|vm| vm.shares.as_f64()).sum()
     };
     let all: Vec<f64> = (0..scenario.hosts.len()).map(|host| shares(&scenario, host)).collect();
     let most = all.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    for (host, shares) in scenario.hosts.iter_mut().zip(all) {
+    // Without anybody who may be held a host is left alone.
+    for (host, shares) in scenario.hosts.iter_mut().zip(all).filter(|(_, shares)| *shares > 0.0) {
         host.depth = ((f64::from(window) * shares / most).round() as u32).max(1);
     }
     scenario

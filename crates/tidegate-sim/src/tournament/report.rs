@@ -1,11 +1,11 @@
 //! All figures of all laws on all scenarios, as a document.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Contest, Entrant, MatchResult, Measures};
 
 /// Everything.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TournamentReport {
     /// Under which seeds.
     pub seeds: Vec<u64>,
@@ -14,7 +14,7 @@ pub struct TournamentReport {
 }
 
 /// Of one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioResult {
     /// `paper.what`.
     pub id: String,
@@ -25,7 +25,7 @@ pub struct ScenarioResult {
 }
 
 /// Of one law on one scenario: the means over all seeds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LawResult {
     /// What it is called.
     pub name: String,
@@ -42,15 +42,15 @@ pub struct LawResult {
     /// Under how many of the seeds it settled.
     pub settled: usize,
     /// Why there are no figures.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Each figure under each seed, with the least and the greatest.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spreads>,
 }
 
 /// Each figure under each seed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spreads {
     /// Of `above_target_fraction`.
     pub above_target_fraction: Spread,
@@ -65,7 +65,7 @@ pub struct Spreads {
 }
 
 /// A figure under each seed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The least that there is.
     pub min: Option<f64>,
