@@ -463,10 +463,10 @@ fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
 /// How many requests of those who may be held were at the storage, of all hosts, if others' take as long as this one's.
 fn at_storage(reports: &[Report<'_>], done: Iops, peers: &[PeerPoint], elapsed: Duration) -> AtStorage {
     let throttled = reports.iter().filter(|report| !report.consumer.protected);
-    let (mut count, mut nanos) = (0, 0);
+    let (mut count, mut nanos) = (0_u64, 0_u128);
     for report in throttled {
-        count += report.heard.count;
-        nanos += report.heard.total_nanos;
+        count = count.saturating_add(report.heard.count);
+        nanos = nanos.saturating_add(report.heard.total_nanos);
     }
     if count == 0 || elapsed.is_zero() {
         return AtStorage::default();

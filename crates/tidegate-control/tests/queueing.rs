@@ -84,7 +84,7 @@ impl Run {
         let observation = Observation::new(self.control.config().resource.clone(), self.now, consumers);
         let (commands, decision) = self.control.step(self.now, &observation);
         self.commands = commands;
-        for window in self.commands.window {
+        if let Some(window) = self.commands.window {
             assert!(window.get().is_finite() && window.get() >= 0.25, "{decision:?}");
         }
         for rate in self.commands.consumers.iter().filter_map(|command| command.rate) {
