@@ -193,7 +193,7 @@ impl Regulators {
             .zip(&may)
             .enumerate()
             .map(|(at, (report, &may))| {
-                self.one(report, may, applied, bounds, exempt == Some(at), held, stretch.remaining)
+                self.one(report, may, (applied, held), bounds, exempt == Some(at), stretch.remaining)
             })
             .collect();
         let lowest = regulators
@@ -302,10 +302,9 @@ impl Regulators {
         &mut self,
         report: &Report<'_>,
         may_trigger: bool,
-        applied: Iops,
+        (applied, held): (Iops, AtStorage),
         bounds: (Iops, Iops),
         exempt: bool,
-        held: AtStorage,
         remaining: f64,
     ) -> RegulatorDecision {
         let Report { consumer, input, goal, .. } = *report;

@@ -425,7 +425,7 @@ fn moves_with_goal() -> Contest {
 
 fn bands(bands: &[(f64, &[(&str, f64)])]) -> Option<Bands> {
     let band = |(up_to, ratios): &(f64, &[(&str, f64)])| {
-        let ratios = ratios.iter().map(|(name, ratio)| Some((ConsumerName::new(*name).ok()?, *ratio)));
+        let ratios = ratios.iter().map(|(name, ratio)| Some((ConsumerName::new(name).ok()?, *ratio)));
         Some(Band { up_to: Iops::new(*up_to), ratios: ratios.collect::<Option<_>>()? })
     };
     let bands = bands.iter().map(band).collect::<Option<_>>();

@@ -199,7 +199,7 @@ What the tables say of `queueing-model`:
 - **It overshoots where the capacity falls to a quarter** (`parda.fig2`): by 40 % for three seconds, the window law by 20 %.
 - **Its shares are worse than the self-tuning laws' where the array prefers some hosts** (`parda.fig8`, 8 % against 1 to 3): a window divides slots, a
   rate divides requests. By bands, where both divide rates, it is as exact.
-- Where a bound on single requests matters, or the throttle has no window (cgroups), it is of no use.
+- Where the throttle has no window (cgroups) it is not there to be chosen.
 
 The gain of the PID and of the integral law are those of their papers' storages, and are wrong by as much as another storage is different; the
 scenarios do not show what they do when somebody measures the gain.
