@@ -99,6 +99,7 @@ fn point(position: Option<BandPosition>) -> PointDecision {
         doubted: false,
         regulators: Vec::new(),
         allotments: Vec::new(),
+        window: None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_control::{
     Adaptive, Band, Bands, ControllerGain, IntegralConfig, IntegralConfigError, IntegralVariant, KneeConfig,
     KneeConfigError, Law, LawKind, LoopConfig, LoopConfigError, PidConfig, PidConfigError, PidVariant,
-    Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant, SharesOf, SignalStatistic,
-    Smoothing, Statistic, WindowConfig, WindowConfigError,
+    Queueing, Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant, SharesOf,
+    SignalStatistic, Smoothing, Statistic, WindowConfig, WindowConfigError,
 };
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Window};
 
@@ -63,6 +63,7 @@ enum Choice {
     Pid,
     Integral,
     SelfTuning,
+    QueueingModel,
     None,
 }
 
@@ -85,7 +86,12 @@ pub fn read(
 ) -> Option<LoopConfig> {
     let mut choices = vec![("window", Choice::Window), ("pid", Choice::Pid), ("none", Choice::None)];
     if laws.rates {
-        choices.splice(2..2, [("integral", Choice::Integral), ("self-tuning", Choice::SelfTuning)]);
+        let by_rates = [
+            ("integral", Choice::Integral),
+            ("self-tuning", Choice::SelfTuning),
+            (QUEUEING_MODEL, Choice::QueueingModel),
+        ];
+        choices.splice(2..2, by_rates);
     }
     let choice = match pool.choice("law", &choices, report) {
         Some(given) => given.value,
@@ -97,14 +103,15 @@ pub fn read(
     let window = window(pool, laws.window, report);
     let pid = pid(pool, PidConfig::default(), report);
     let integral = if laws.rates { integral(pool, report) } else { None };
-    let self_tuning = if laws.rates { self_tuning(pool, report) } else { None };
+    let queueing = choice == Choice::QueueingModel;
+    let self_tuning = if laws.rates { self_tuning(pool, queueing, report) } else { None };
     let bands = if laws.rates { bands(pool, report) } else { Ok(None) };
     let law = match choice {
         Choice::Window => Law::Window(window),
         Choice::Pid => Law::Pid(pid),
         // Without one its gain is wrong, which was reported.
         Choice::Integral => Law::Integral(integral?),
-        Choice::SelfTuning => Law::SelfTuning(self_tuning?),
+        Choice::SelfTuning | Choice::QueueingModel => Law::SelfTuning(self_tuning?),
         Choice::None => {
             let why = match pool.has("law") {
                 true => "`law = \"none\"` holds nobody back: remove that, or this".to_owned(),
@@ -162,8 +169,7 @@ pub fn read_one_of(
     laws: &[LoopConfig],
     report: &mut Report<'_>,
 ) -> Option<LoopConfig> {
-    let choices: Vec<_> =
-        laws.iter().enumerate().map(|(place, config)| (key(config.law.kind()), place)).collect();
+    let choices: Vec<_> = laws.iter().enumerate().map(|(place, config)| (key(&config.law), place)).collect();
     let chosen = match section.choice("law", &choices, report) {
         Some(given) => given.value,
         None if section.has("law") => return None,
@@ -177,7 +183,10 @@ pub fn read_one_of(
         Law::Window(parameters) => Law::Window(window(section, parameters, report)),
         Law::Pid(parameters) => Law::Pid(pid(section, parameters, report)),
         Law::Integral(_) => Law::Integral(integral(section, report)?),
-        Law::SelfTuning(_) => Law::SelfTuning(self_tuning(section, report)?),
+        Law::SelfTuning(SelfTuningConfig { regulation, .. }) => {
+            let queueing = matches!(regulation, Regulation::Queueing(_));
+            Law::SelfTuning(self_tuning(section, queueing, report)?)
+        }
     };
     // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
     let tables = [
@@ -188,7 +197,7 @@ pub fn read_one_of(
     ];
     for (table, kind) in tables {
         if kind != law.kind() {
-            no_effect(section, &[table], &format!("the law is `{}`", key(law.kind())), report);
+            no_effect(section, &[table], &format!("the law is `{}`", key(&law)), report);
         }
     }
     if law.kind() == LawKind::SelfTuning {
@@ -197,13 +206,17 @@ pub fn read_one_of(
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
 }
 
+/// The self-tuning law with the model of a queue.
+const QUEUEING_MODEL: &str = "queueing-model";
+
 /// What a law is called in a configuration.
-const fn key(kind: LawKind) -> &'static str {
-    match kind {
-        LawKind::Window => "window",
-        LawKind::Pid => "pid",
-        LawKind::Integral => "integral",
-        LawKind::SelfTuning => "self-tuning",
+const fn key(law: &Law) -> &'static str {
+    match law {
+        Law::Window(_) => "window",
+        Law::Pid(_) => "pid",
+        Law::Integral(_) => "integral",
+        Law::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(_), .. }) => QUEUEING_MODEL,
+        Law::SelfTuning(_) => "self-tuning",
     }
 }
 
@@ -375,23 +388,20 @@ fn integral(pool: &Section<'_>, report: &mut Report<'_>) -> Option<IntegralConfi
     Some(config)
 }
 
-fn self_tuning(pool: &Section<'_>, report: &mut Report<'_>) -> Option<SelfTuningConfig> {
+/// `queueing`: with the model of a queue.
+fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> Option<SelfTuningConfig> {
     let mut config = SelfTuningConfig::default();
-    let Some(section) = pool.table("self_tuning", SELF_TUNING_KEYS, report) else { return Some(config) };
     let mut adaptive = Adaptive::default();
+    let mut model = Queueing::default();
+    if queueing {
+        config.regulation = Regulation::Queueing(model);
+    }
+    let Some(section) = pool.table("self_tuning", SELF_TUNING_KEYS, report) else { return Some(config) };
     if let Some(forgetting) = section.number("forgetting", report) {
-        adaptive.forgetting = forgetting.value;
+        (adaptive.forgetting, model.forgetting) = (forgetting.value, forgetting.value);
     }
     if let Some(change) = section.number("reset_change", report) {
-        adaptive.reset_change = change.value;
-    }
-    let variants = [("improved", SelfTuningVariant::IMPROVED), ("literal", SelfTuningVariant::LITERAL)];
-    if let Some(variant) = section.choice("variant", &variants, report) {
-        adaptive.variant = variant.value;
-    }
-    config.regulation = Regulation::Adaptive(adaptive);
-    if let Some(requests) = section.whole("least_requests", 1..=1_000_000, report) {
-        config.least_requests = u32::try_from(requests.value).unwrap_or(u32::MAX);
+        (adaptive.reset_change, model.reset_change) = (change.value, change.value);
     }
     for (key, rate) in
         [("least", &mut config.least), ("greatest", &mut config.greatest), ("floor", &mut config.floor)]
@@ -400,6 +410,19 @@ fn self_tuning(pool: &Section<'_>, report: &mut Report<'_>) -> Option<SelfTuning
             *rate = given.value;
         }
     }
+    if let Some(requests) = section.whole("least_requests", 1..=1_000_000, report) {
+        config.least_requests = u32::try_from(requests.value).unwrap_or(u32::MAX);
+    }
+    if queueing {
+        config.regulation = Regulation::Queueing(model);
+        no_effect(&section, &["gain", "variant"], "the law is `queueing-model`, which has neither", report);
+        return Some(config);
+    }
+    let variants = [("improved", SelfTuningVariant::IMPROVED), ("literal", SelfTuningVariant::LITERAL)];
+    if let Some(variant) = section.choice("variant", &variants, report) {
+        adaptive.variant = variant.value;
+    }
+    config.regulation = Regulation::Adaptive(adaptive);
     let Some(gain) = section.number("gain", report) else { return Some(config) };
     let adapts = ["forgetting", "reset_change", "variant"];
     no_effect(&section, &adapts, "with a `gain` nothing is learnt: it is fixed", report);
@@ -645,6 +668,21 @@ mod tests {
         let fixed = Regulation::Fixed(ControllerGain::new(7.2).unwrap());
         let expected = SelfTuningConfig { regulation: fixed, ..SelfTuningConfig::default() };
         assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+    }
+
+    #[test]
+    fn the_model_of_a_queue_has_the_self_tuning_laws_keys_but_for_two() {
+        let read = |keys: &str| {
+            read_with(&format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}"), true)
+        };
+        let (law, findings) = read("forgetting = 0.8, reset_change = 0.5, floor = '5 IO/s'");
+        let regulation = Regulation::Queueing(Queueing { forgetting: 0.8, reset_change: 0.5 });
+        let expected = SelfTuningConfig { regulation, floor: Iops::new(5.0), ..SelfTuningConfig::default() };
+        assert!(findings.is_empty(), "{findings:?}");
+        assert_eq!(law.map(|law| law.law), Some(Law::SelfTuning(expected)));
+        for wrong in ["gain = 7.2", "variant = 'literal'", "forgetting = 0", "reset_change = -1"] {
+            assert_eq!(read(wrong).1.len(), 1, "{wrong}");
+        }
     }
 
     #[test]

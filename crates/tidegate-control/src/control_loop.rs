@@ -570,7 +570,10 @@ impl ControlLoop {
                 }
                 LawState::Regulators(_) => {
                     let allotment = allotments.next();
-                    rate = allotment.map(|allotment| allotment.rate);
+                    commands.window = point.and_then(|point| point.window);
+                    // A window is divided by shares; what bands divide takes rates.
+                    let by_shares = commands.window.is_some() && self.config.bands.is_none();
+                    rate = allotment.map(|allotment| allotment.rate).filter(|_| !by_shares);
                     allotment.is_some_and(|allotment| allotment.held)
                 }
             };

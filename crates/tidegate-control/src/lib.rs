@@ -54,6 +54,7 @@ mod observation;
 mod pid;
 mod point_decision;
 mod point_report;
+mod queueing;
 mod rate_decision;
 mod rates;
 mod regulators;
@@ -89,6 +90,7 @@ pub use observation::{ConsumerObservation, Observation, Operations, Outstanding,
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
 pub use point_decision::{Allotment, PointDecision, RegulatorDecision};
 pub use point_report::{MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish};
+pub use queueing::{AtStorage, QueueModel, Queueing};
 pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_units::{ConsumerName, HostName, Iops, Latency};
+use tidegate_units::{ConsumerName, HostName, Iops, Latency, Window};
 
 use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
+use crate::queueing::QueueModel;
 use crate::self_tuning::{Learnt, Model};
 
 /// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
@@ -31,6 +32,10 @@ pub struct PointDecision {
     pub regulators: Vec<RegulatorDecision>,
     /// What every throttled consumer has of it, in the order of the observation.
     pub allotments: Vec<Allotment>,
+    /// How many requests of this host's throttled consumers may be at the storage, by the model of a queue. Allotments are then in force only
+    /// where there are bands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
 }
 
 /// What one consumer's regulator made of the interval.
@@ -57,6 +62,9 @@ pub struct RegulatorDecision {
     pub bound: Option<Bound>,
     /// Its model.
     pub model: Option<Model>,
+    /// Its model, where it is one of a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueModel>,
 }
 
 /// What one throttled consumer has of the operating point.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate_units::{ConsumerName, Iops, Latency, Shares};
+use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
 
 use crate::bands::{Bands, Claim, allot, operating_point};
 use crate::decision::{Action, Bound, Input, Signal};
@@ -13,7 +13,9 @@ use crate::point_decision::{Allotment, PointDecision, RegulatorDecision};
 use crate::point_report::{
     Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish, Wish,
 };
-use crate::self_tuning::{Measured, SelfTuning, SelfTuningConfig, SelfTuningConfigError};
+use crate::queueing::AtStorage;
+use crate::self_tuning::{Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError};
+use crate::window::WindowConfig;
 
 /// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an interval completes in the next.
 const USED: f64 = 0.7;
@@ -26,6 +28,9 @@ pub(crate) struct Regulators {
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
     agreement: Agreement,
+    /// Of the model of a queue: how long requests of those who are held take where it operates, and how much more than the operating point
+    /// rates leave room for.
+    turn: Option<(Latency, f64)>,
     /// What is told to other hosts, as of the last step.
     told: Option<PointReport>,
     /// Counts steps, to know who was not observed in this one.
@@ -50,6 +55,9 @@ impl Default for Known {
 
 /// Who has been silent for so long that no more than this is left is gone: for a half-life.
 const GONE: f64 = 0.5;
+
+/// How much more than the operating point rates leave room for at most.
+const MOST_ROOM: f64 = 2.0;
 
 /// One control interval, as the loop sees it.
 #[derive(Debug, Clone, Copy)]
@@ -87,27 +95,34 @@ struct Report<'a> {
     heard: Heard,
     input: Input,
     goal: Latency,
+    /// Something keeps its requests waiting that is ours.
+    held: bool,
 }
 
 impl<'a> Report<'a> {
-    fn of(consumer: &'a ConsumerObservation, stretch: &Stretch) -> Self {
+    /// `windowed`: what waits for its turn waits for the window, and not for the storage.
+    fn of(consumer: &'a ConsumerObservation, stretch: &Stretch, windowed: bool) -> Self {
         let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
-        heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
-        // Who is released and never gets his turn waits as he does at the storage.
-        heard.oldest = heard.oldest.max(consumer.oldest_released);
+        if !windowed {
+            heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
+            // Who is released and never gets his turn waits as he does at the storage.
+            heard.oldest = heard.oldest.max(consumer.oldest_released);
+        }
+        let held = consumer.short_of_tokens > Latency::ZERO || (windowed && consumer.queued > 0);
         let own = consumer.goal.map(|goal| goal.scale(stretch.set_point_ratio));
         let goal = own.unwrap_or(stretch.set_point).max(Latency::from_nanos(1));
         let input = if stretch.elapsed.is_zero() { Input::NoTime } else { heard.input(goal) };
-        Self { consumer, heard, input, goal }
+        Self { consumer, heard, input, goal, held }
     }
 
-    fn measured(&self) -> Measured {
+    fn measured(&self, held: AtStorage) -> Measured {
         match self.input {
             // The request will be one of its own when it completes; until then its age says that it is late.
-            Input::Overload { oldest } => Measured { requests: 1, total: oldest },
+            Input::Overload { oldest } => Measured { requests: 1, total: oldest, held },
             _ => Measured {
                 requests: self.heard.count,
                 total: Latency::from_nanos(u64::try_from(self.heard.total_nanos).unwrap_or(u64::MAX)),
+                held,
             },
         }
     }
@@ -133,6 +148,7 @@ impl Regulators {
             point: config.greatest,
             consumers: BTreeMap::new(),
             agreement: Agreement::default(),
+            turn: None,
             told: None,
             steps: 0,
         })
@@ -160,10 +176,12 @@ impl Regulators {
     pub(crate) fn step(&mut self, those: &Those<'_>, stretch: &Stretch) -> PointStep {
         self.steps += 1;
         let Those { consumers, peers, bands } = *those;
+        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
         let reports: Vec<Report<'_>> =
-            consumers.iter().map(|consumer| Report::of(consumer, stretch)).collect();
+            consumers.iter().map(|consumer| Report::of(consumer, stretch, windowed)).collect();
         let done = done(&reports, stretch.elapsed);
         let applied = self.applied(done, peers, stretch.elapsed);
+        let held = at_storage(&reports, done, peers, stretch.elapsed);
         let bounds = (self.least(those, stretch.interval), self.config.greatest);
         let say = Say::of(&reports, peers, bands, self.point);
         let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
@@ -175,7 +193,7 @@ impl Regulators {
             .zip(&may)
             .enumerate()
             .map(|(at, (report, &may))| {
-                self.one(report, may, applied, bounds, exempt == Some(at), stretch.remaining)
+                self.one(report, may, (applied, held), bounds, exempt == Some(at), stretch.remaining)
             })
             .collect();
         let lowest = regulators
@@ -200,6 +218,12 @@ impl Regulators {
                 self.point = agreed.point.max(self.config.least).min(self.config.greatest);
                 doubted = agreed.doubted;
             }
+            let decided = if let Some(peer) = whose {
+                peer.point.wish.map(|wish| (wish.goal, 1.0))
+            } else {
+                lowest.and_then(|(_, regulator)| self.turn(regulator))
+            };
+            self.turn = decided.or(self.turn);
             if let Some(peer) = whose {
                 (action, host) = (Action::Regulate, Some(peer.host.clone()));
             } else if let Some((_, regulator)) = lowest {
@@ -208,7 +232,22 @@ impl Regulators {
                 (bound, decided_by) = (regulator.bound, Some(regulator.name.clone()));
             }
         }
-        let allotments = self.divide(&reports, those, stretch.elapsed);
+        let turn = self.turn.filter(|_| windowed && self.point < self.config.greatest);
+        let mut in_force = self.point;
+        if let Some((_, room)) = turn {
+            in_force = Iops::new(in_force.per_second() * room);
+        }
+        let allotments = self.divide(in_force, &reports, those, stretch.elapsed);
+        let window = turn.map(|(takes, room)| {
+            // Of one host that is all of it, whatever each of its consumers has.
+            let part = if peers.is_empty() {
+                in_force
+            } else {
+                Iops::new(allotments.iter().map(|one| one.rate.per_second()).sum())
+            };
+            let least = WindowConfig::default().least.get();
+            Window::new((part.per_second() / room * takes.as_secs_f64()).max(least))
+        });
         if !stretch.elapsed.is_zero() {
             let (claims, rest) = claims(&reports, bands, stretch.elapsed);
             self.told = Some(PointReport { done, wish: own, has_say: say.own, enough, active, claims, rest });
@@ -226,8 +265,16 @@ impl Regulators {
             doubted,
             regulators,
             allotments,
+            window,
         };
         PointStep { action, bound, decision }
+    }
+
+    /// Rates are a division, and the window is the throttle: while response times are below the goal, rates leave room for more.
+    fn turn(&self, regulator: &RegulatorDecision) -> Option<(Latency, f64)> {
+        let takes = self.consumers.get(&regulator.name)?.regulator.takes(regulator.goal);
+        let below = regulator.goal.as_secs_f64() / regulator.measured?.as_secs_f64();
+        Some((takes, if below.is_nan() { 1.0 } else { below.clamp(1.0, MOST_ROOM) }))
     }
 
     /// The operating point of all hosts together, and whose wish it is if not this host's own.
@@ -255,7 +302,7 @@ impl Regulators {
         &mut self,
         report: &Report<'_>,
         may_trigger: bool,
-        applied: Iops,
+        (applied, held): (Iops, AtStorage),
         bounds: (Iops, Iops),
         exempt: bool,
         remaining: f64,
@@ -285,11 +332,11 @@ impl Regulators {
                 None
             }
             Input::Samples { .. } => {
-                Some(regulator.step(&self.config, goal, report.measured(), applied, bounds, exempt))
+                Some(regulator.step(&self.config, goal, report.measured(held), applied, bounds, exempt))
             }
             Input::Overload { .. } | Input::Unknown => {
-                let nothing = Measured { requests: 0, total: Latency::ZERO };
-                let measured = if exempt { report.measured() } else { nothing };
+                let nothing = Measured { requests: 0, total: Latency::ZERO, held };
+                let measured = if exempt { report.measured(held) } else { nothing };
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
         };
@@ -304,6 +351,7 @@ impl Regulators {
             wish: regulator.wish(),
             bound: step.and_then(|step| step.bound),
             model: regulator.model(),
+            queue: regulator.queue(),
         }
     }
 
@@ -363,13 +411,19 @@ impl Regulators {
     }
 
     /// What everybody of this host who is throttled has of the operating point from now on.
-    fn divide(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Vec<Allotment> {
+    fn divide(
+        &self,
+        point: Iops,
+        reports: &[Report<'_>],
+        those: &Those<'_>,
+        elapsed: Duration,
+    ) -> Vec<Allotment> {
         let Those { peers, bands, .. } = *those;
         let throttled: Vec<&Report<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
         let entitlements = throttled.iter().map(|report| entitlement(report.consumer));
         let entitlements: Vec<Claim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
-        let entitled = allot(bands, self.point, &entitlements);
+        let entitled = allot(bands, point, &entitlements);
         let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
             let used =
                 throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
@@ -383,7 +437,7 @@ impl Regulators {
                 most: Some(Iops::ZERO),
             });
             claims.extend(absent);
-            allot(bands, self.point, &claims)
+            allot(bands, point, &claims)
         } else {
             entitled.clone()
         };
@@ -393,7 +447,7 @@ impl Regulators {
             .map(|(report, (entitled, lent))| {
                 let rate = entitled.max(lent).max(self.config.floor);
                 let name = report.consumer.name.clone();
-                Allotment { name, entitled, rate, held: is_held(report.consumer) }
+                Allotment { name, entitled, rate, held: report.held }
             })
             .collect()
     }
@@ -403,6 +457,22 @@ impl Regulators {
 fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
     let throttled = reports.iter().filter(|report| !report.consumer.protected);
     Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
+}
+
+/// How many requests of those who may be held were at the storage, of all hosts, if others' take as long as this one's.
+fn at_storage(reports: &[Report<'_>], done: Iops, peers: &[PeerPoint], elapsed: Duration) -> AtStorage {
+    let throttled = reports.iter().filter(|report| !report.consumer.protected);
+    let (mut count, mut nanos) = (0_u64, 0_u128);
+    for report in throttled {
+        count = count.saturating_add(report.heard.count);
+        nanos = nanos.saturating_add(report.heard.total_nanos);
+    }
+    if count == 0 || elapsed.is_zero() {
+        return AtStorage::default();
+    }
+    let mean = Latency::from_nanos(u64::try_from(nanos / u128::from(count)).unwrap_or(u64::MAX));
+    let all = done.per_second() + peers.iter().map(|peer| peer.point.done.per_second()).sum::<f64>();
+    AtStorage { outstanding: all * mean.as_secs_f64(), mean }
 }
 
 /// What of a peer's claims counts.
@@ -436,7 +506,7 @@ fn entitlement(consumer: &ConsumerObservation) -> Claim<'_> {
 /// The same, up to what it uses.
 fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
     let most = Iops::new(report.completed(elapsed).per_second() / USED);
-    Claim { most: (!is_held(report.consumer)).then_some(most), ..entitlement(report.consumer) }
+    Claim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
 }
 
 /// What other hosts are told of a host's claims: by name of those who have a part of the bands.
@@ -498,9 +568,4 @@ impl<'a> Say<'a> {
     fn counts(&self, peer: &PointReport) -> bool {
         peer.has_say || !self.somewhere
     }
-}
-
-/// Whether its rate is what kept some of its requests waiting.
-fn is_held(consumer: &ConsumerObservation) -> bool {
-    consumer.short_of_tokens > Latency::ZERO
 }

@@ -1,4 +1,4 @@
-//! Recursive least squares for three parameters, with directional forgetting.
+//! Recursive least squares for a few parameters, with directional forgetting.
 //!
 //! What is forgotten is what the new measurement speaks about (Kulhavý, *Restricted exponential forgetting in real-time
 //! identification*, Automatica 23, 1987), and a little of everything (Bittanti, Bolzern and Campi, *Convergence and exponential
@@ -6,9 +6,6 @@
 //! the beginning. Both are written down here from their usual form, since the papers themselves were not at hand. Under plain exponential
 //! forgetting the covariance grows by 1/λ per interval in every direction that is not excited, without end; bounded as a whole, it shrinks in
 //! the one that is, and the estimate falls asleep. And a regulator that keeps its set point excites hardly anything.
-
-/// How many parameters there are.
-const N: usize = 3;
 
 /// This part of the uncertainty at the beginning comes back with every measurement: all of it in a quarter of an hour of seconds.
 const RETURNS: f64 = 0.001;
@@ -24,14 +21,14 @@ const ROUNDING: f64 = 1e-12;
 /// Every measurement counts the same, by its error relative to the size of its regressor: one of an overload, a hundred times as
 /// great as the others, would otherwise be remembered a hundred times as well.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Rls {
+pub(crate) struct Rls<const N: usize> {
     estimate: [f64; N],
     covariance: [[f64; N]; N],
     /// The variances at the beginning.
     initial: [f64; N],
 }
 
-impl Rls {
+impl<const N: usize> Rls<N> {
     /// Begins with a guess, and with how uncertain each part of it is. Variances are positive.
     pub(crate) fn new(estimate: [f64; N], variances: [f64; N]) -> Self {
         Self { estimate, covariance: diagonal(variances), initial: variances }
@@ -74,6 +71,20 @@ impl Rls {
         }
     }
 
+    /// Holds a parameter to a value, and takes the others to where they are most likely with that: least squares with a constraint. What
+    /// is uncertain stays so, for the next measurement may lead away from the constraint.
+    pub(crate) fn hold(&mut self, at: usize, value: f64) {
+        let mut held = *self;
+        let step = (value - self.estimate[at]) / self.covariance[at][at];
+        for i in 0..N {
+            held.estimate[i] += self.covariance[i][at] * step;
+        }
+        held.estimate[at] = value;
+        if held.estimate.iter().all(|parameter| parameter.is_finite()) {
+            *self = held;
+        }
+    }
+
     /// Adds a little to all variances, and takes back what is beyond the first ones in a way that leaves the matrix symmetric and positive
     /// definite.
     fn bound(&mut self) {
@@ -93,20 +104,20 @@ impl Rls {
     }
 }
 
-fn diagonal(variances: [f64; N]) -> [[f64; N]; N] {
+fn diagonal<const N: usize>(variances: [f64; N]) -> [[f64; N]; N] {
     std::array::from_fn(|i| std::array::from_fn(|j| if i == j { variances[i] } else { 0.0 }))
 }
 
-fn product(matrix: &[[f64; N]; N], vector: [f64; N]) -> [f64; N] {
+fn product<const N: usize>(matrix: &[[f64; N]; N], vector: [f64; N]) -> [f64; N] {
     std::array::from_fn(|i| dot(matrix[i], vector))
 }
 
-fn dot(left: [f64; N], right: [f64; N]) -> f64 {
+fn dot<const N: usize>(left: [f64; N], right: [f64; N]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
 /// By Cholesky's factors, whose pivots must be more than rounding. A NaN is none.
-fn is_positive_definite(matrix: &[[f64; N]; N]) -> bool {
+fn is_positive_definite<const N: usize>(matrix: &[[f64; N]; N]) -> bool {
     let mut factor = [[0.0; N]; N];
     for i in 0..N {
         for j in 0..=i {
@@ -133,9 +144,11 @@ mod tests {
 
     use super::*;
 
+    const N: usize = 3;
+
     const PRIOR: [f64; N] = [1.0, 100.0, 1.0];
 
-    fn is_sound(rls: &Rls) -> bool {
+    fn is_sound(rls: &Rls<N>) -> bool {
         let symmetric =
             (0..N).all(|i| (0..N).all(|j| rls.covariance[i][j].to_bits() == rls.covariance[j][i].to_bits()));
         symmetric
@@ -144,7 +157,7 @@ mod tests {
             && rls.estimate.iter().all(|parameter| parameter.is_finite())
     }
 
-    fn off(rls: &Rls, truth: [f64; N]) -> f64 {
+    fn off(rls: &Rls<N>, truth: [f64; N]) -> f64 {
         rls.estimate().iter().zip(truth).map(|(is, was)| (is - was).abs()).fold(0.0, f64::max)
     }
 
@@ -174,6 +187,21 @@ mod tests {
             "{rls:?}"
         );
         assert!(r2 == 0.0 && is_sound(&rls), "{rls:?}");
+    }
+
+    /// The oracle: x + y = 2 is known well, x held to 1.5 leaves 0.5.
+    #[test]
+    fn a_parameter_that_is_held_takes_along_what_was_learnt_with_it() {
+        let mut rls = Rls::new([0.0; 2], [1.0; 2]);
+        for _ in 0..1_000 {
+            rls.learn([1.0, 1.0], 2.0, 1.0);
+        }
+        rls.hold(0, 1.5);
+        let [x, y] = rls.estimate();
+        assert!((x - 1.5).abs() < 1e-12 && (y - 0.5).abs() < 0.05, "{rls:?}");
+        let before = rls;
+        rls.hold(0, f64::NAN);
+        assert_eq!(rls, before);
     }
 
     /// At rest the gain is 1 − λ, and a little more for what is forgotten of everything.

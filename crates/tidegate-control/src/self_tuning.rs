@@ -8,6 +8,7 @@ use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
+use crate::queueing::{AtStorage, Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
 /// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1. Where measured (figure 3),
@@ -54,6 +55,8 @@ pub enum Regulation {
     Adaptive(Adaptive),
     /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
     Fixed(ControllerGain),
+    /// From a model of a queue that is learnt while it runs: nothing of a paper's.
+    Queueing(Queueing),
 }
 
 /// How the model is learnt.
@@ -135,12 +138,12 @@ impl SelfTuningConfig {
     /// An operating point beyond what any storage does, which holds nobody.
     pub const UNBOUNDED: Iops = Iops::new(1e9);
 
-    /// The improvements that are in force. The fixed controller has them all.
+    /// The improvements that are in force. The fixed controller and the model of a queue have them all.
     #[must_use]
     pub const fn variant(&self) -> SelfTuningVariant {
         match &self.regulation {
             Regulation::Adaptive(adaptive) => adaptive.variant,
-            Regulation::Fixed(_) => SelfTuningVariant::IMPROVED,
+            Regulation::Fixed(_) | Regulation::Queueing(_) => SelfTuningVariant::IMPROVED,
         }
     }
 
@@ -159,6 +162,14 @@ impl SelfTuningConfig {
             }
             if !variant.applied_input && self.greatest >= Self::UNBOUNDED {
                 return Err(SelfTuningConfigError::Unbounded);
+            }
+        }
+        if let Regulation::Queueing(Queueing { forgetting, reset_change }) = self.regulation {
+            if !(forgetting > 0.0 && forgetting <= 1.0) {
+                return Err(SelfTuningConfigError::Forgetting(forgetting));
+            }
+            if !(reset_change > 0.0 && reset_change.is_finite()) {
+                return Err(SelfTuningConfigError::ResetChange(reset_change));
             }
         }
         if self.least_requests == 0 {
@@ -233,12 +244,14 @@ pub enum Learnt {
 }
 
 /// What was measured in an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// How many requests completed.
     pub requests: u64,
     /// The sum of their response times.
     pub total: Latency,
+    /// Whose throughput is held for it; of the model of a queue only.
+    pub held: AtStorage,
 }
 
 /// What one step gave.
@@ -267,6 +280,8 @@ pub struct SelfTuningStep {
 #[derive(Debug, Clone, Default)]
 pub struct SelfTuning {
     fitted: Option<Fitted>,
+    /// The same of the model of a queue.
+    station: Option<Station>,
     /// Requests that were too few to conclude anything.
     gathered: Gathered,
     /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken for what they are now.
@@ -283,7 +298,7 @@ struct Gathered {
 /// A model in units in which the measurement and the operating point that it began with are 1.
 #[derive(Debug, Clone, Copy)]
 struct Fitted {
-    rls: Rls,
+    rls: Rls<3>,
     ms: f64,
     iops: f64,
     /// For how many intervals there has been this model.
@@ -371,6 +386,17 @@ impl SelfTuning {
                 self.fitted = Some(fitted);
                 (learnt, wanted)
             }
+            Regulation::Queueing(queueing) => {
+                let point = Point { ms: w, requests, held: measured.held };
+                match Station::after(self.station, queueing, point) {
+                    Some((learnt, mut station)) => {
+                        let wanted = station.control(goal_ms, point);
+                        self.station = Some(station);
+                        (learnt, wanted)
+                    }
+                    None => (Learnt::TooFew, f64::INFINITY),
+                }
+            }
         };
         self.before = alone.then_some((w, u));
         let (wish, bound) = confine(wanted, least, greatest);
@@ -414,6 +440,18 @@ impl SelfTuning {
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         self.fitted.map(|fitted| fitted.model())
+    }
+
+    /// How long requests of those who are held take when a goal is kept, by the model of a queue.
+    pub(crate) fn takes(&self, goal: Latency) -> Latency {
+        let takes = |station: Station| Latency::from_millis_f64(station.takes_ms(goal.as_millis_f64()));
+        self.station.map_or(goal, takes)
+    }
+
+    /// The model of a queue now.
+    #[must_use]
+    pub fn queue(&self) -> Option<QueueModel> {
+        self.station.map(|station| station.model())
     }
 
     /// The mean of the requests at hand if they are enough, how many they are, and whether all are of this interval.
@@ -490,7 +528,11 @@ mod tests {
     }
 
     fn of(requests: u64, mean: Latency) -> Measured {
-        Measured { requests, total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)) }
+        Measured {
+            requests,
+            total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)),
+            held: AtStorage::default(),
+        }
     }
 
     fn literal(greatest: f64) -> SelfTuningConfig {
@@ -849,7 +891,7 @@ mod tests {
             let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
             let mut regulator = SelfTuning::default();
             for (goal, requests, total, in_force, exempt) in steps {
-                let measured = Measured { requests, total: Latency::from_nanos(total) };
+                let measured = Measured { requests, total: Latency::from_nanos(total), held: AtStorage::default() };
                 let goal = Latency::from_nanos(goal.max(1));
                 let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
                 prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));

@@ -135,6 +135,7 @@ fn point() -> PointDecision {
             wish: Some(Iops::new(500.0)),
             bound: None,
             model: Some(Model { s1: 0.05, r1: 0.01, r2: 0.0 }),
+            queue: None,
         }],
         allotments: vec![Allotment {
             name: w1,
@@ -142,6 +143,7 @@ fn point() -> PointDecision {
             rate: Iops::new(350.0),
             held: true,
         }],
+        window: None,
     }
 }
 

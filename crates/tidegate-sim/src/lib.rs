@@ -60,6 +60,7 @@ mod random;
 mod recorder;
 pub mod scenario;
 mod table;
+pub mod tournament;
 pub mod transfers;
 
 pub use engine::simulate;

@@ -25,20 +25,33 @@ impl Executor {
     /// # Errors
     /// The first job that cannot be simulated; the others are then not begun.
     pub(super) fn run(&self, jobs: &Jobs<'_>) -> Result<Vec<RunResult>, ReproduceError> {
-        let list = jobs.list();
+        let name = |job: &Job<'_>| format!("{}, seed {}", job.subject.name(), job.seed);
+        self.each(jobs.list(), name, simulate_one)
+    }
+
+    /// Does something with each, on all processors. The results come in their order.
+    ///
+    /// # Errors
+    /// The first that fails; the others are then not begun.
+    pub(super) fn each<T: Sync, R: Send>(
+        &self,
+        list: &[T],
+        name: impl Fn(&T) -> String,
+        run: impl Fn(&T) -> Result<R, ReproduceError> + Sync,
+    ) -> Result<Vec<R>, ReproduceError> {
         let next = AtomicUsize::new(0);
         let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get).min(list.len());
         let (sender, done) = mpsc::channel();
-        let mut results: Vec<Option<RunResult>> = list.iter().map(|_| None).collect();
+        let mut results: Vec<Option<R>> = list.iter().map(|_| None).collect();
         let mut failed = None;
         thread::scope(|scope| {
             for _ in 0..threads {
-                let (sender, next) = (sender.clone(), &next);
+                let (sender, next, run) = (sender.clone(), &next, &run);
                 scope.spawn(move || {
                     loop {
                         let place = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(job) = list.get(place) else { break };
-                        let result = simulate_one(job);
+                        let Some(one) = list.get(place) else { break };
+                        let result = run(one);
                         if result.is_err() {
                             // Nothing more needs to be begun.
                             next.store(list.len(), Ordering::Relaxed);
@@ -51,7 +64,7 @@ impl Executor {
             }
             drop(sender);
             for (count, (place, result)) in (1..).zip(&done) {
-                self.show(count, list.len(), &list[place]);
+                self.show(count, list.len(), &name(&list[place]));
                 match result {
                     Ok(result) => results[place] = Some(result),
                     Err(error) => failed = failed.take().or(Some(error)),
@@ -66,10 +79,10 @@ impl Executor {
         }
     }
 
-    fn show(&self, done: usize, of: usize, job: &Job<'_>) {
+    fn show(&self, done: usize, of: usize, name: &str) {
         if self.live {
             // A progress line that cannot be shown is no failure.
-            let _ = write!(io::stderr(), "\r\x1b[K{done}/{of}  {}, seed {}", job.subject.name(), job.seed);
+            let _ = write!(io::stderr(), "\r\x1b[K{done}/{of}  {name}");
         }
     }
 

@@ -8,17 +8,18 @@ mod document;
 mod execute;
 mod page;
 mod text;
+mod tournament;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use tidegate_sim::Row;
 use tidegate_sim::experiments::{
     self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment, Verdict,
     catalogue, judge, select,
 };
+use tidegate_sim::{Row, ScenarioError};
 
 use self::execute::Executor;
 use crate::page::plot::PlotError;
@@ -29,17 +30,19 @@ Examples:
   tidegate reproduce --list
   tidegate reproduce parda --report parda.html
   tidegate reproduce bjorgeengen --short
-  tidegate reproduce parda.fig8 eq3 --json";
+  tidegate reproduce parda.fig8 eq3 --json
+  tidegate reproduce tournament --short";
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///
 /// Each experiment has quantities with the paper's figure or claim beside ours, and a tolerance with its reason, which
 /// was written down before anything ran. What is known to differ is shown with its reason. Exit status 0 says that everything else
-/// agrees, 1 that something differs that was not known to.
+/// agrees, 1 that something differs that was not known to. `tournament` is another thing: every law on every scenario, in one table,
+/// which judges nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything]
+    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything of the papers]; or tournament, alone
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
 
@@ -78,6 +81,19 @@ pub(crate) enum ReproduceError {
         /// Why.
         source: SubjectError,
     },
+    /// The tournament is no experiment of a paper.
+    #[error(
+        "`tournament` stands alone, with --short and --json only: nothing is judged in it, plotted or kept"
+    )]
+    TournamentAlone,
+    /// A scenario of the tournament could not be simulated.
+    #[error("cannot simulate `{what}`: {source}")]
+    Tournament {
+        /// Its name.
+        what: &'static str,
+        /// Why.
+        source: ScenarioError,
+    },
     /// It ran, and differs otherwise than is known.
     #[error("{} of {all} experiments differ from the paper otherwise than is known: {}", .differ.len(), .differ.join(", "))]
     Differs {
@@ -107,6 +123,12 @@ pub(crate) enum ReproduceError {
 /// # Errors
 /// When it could not be run or shown, and when it ran and differs from the paper otherwise than is known.
 pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
+    if args.experiments.iter().any(|name| name == tournament::NAME) {
+        if args.experiments.len() > 1 || args.list || args.report.is_some() || args.out.is_some() {
+            return Err(ReproduceError::TournamentAlone);
+        }
+        return print(&tournament::run(args.short, args.json)?);
+    }
     let experiments = select(catalogue(), &args.experiments)?;
     if args.list {
         let list = if args.json { text::list_json(&experiments) } else { text::list(&experiments) };

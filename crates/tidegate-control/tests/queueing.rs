@@ -1,0 +1,195 @@
+//! The law with the model of a queue in the loop: windows and bands on a storage that saturates, and what it does with silence, with
+//! measurements that say nothing, at its bounds, and when the clock jumps.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::time::Duration;
+
+use tidegate_control::{
+    Band, Bands, Commands, ConsumerObservation, ControlLoop, Decision, Law, LoopConfig, Observation,
+    Operations, Queueing, Regulation, SelfTuningConfig,
+};
+use tidegate_units::{ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
+
+fn name(name: &str) -> ConsumerName {
+    ConsumerName::new(name).unwrap()
+}
+
+/// Goals of 10 ms.
+fn config(bands: Option<Bands>) -> LoopConfig {
+    let regulation = Regulation::Queueing(Queueing::default());
+    let law = Law::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
+    let config = LoopConfig::new(ResourceName::new("lun").unwrap(), Latency::from_millis(10), law);
+    LoopConfig { bands, set_point_ratio: 1.0, ..config }
+}
+
+/// Two clients with many requests each on a single server: with n of them there a response takes n over the capacity.
+struct Run {
+    control: ControlLoop,
+    now: Instant,
+    commands: Commands,
+    capacity: f64,
+    clients: f64,
+}
+
+impl Run {
+    fn new(config: LoopConfig) -> Self {
+        let control = ControlLoop::new(config).unwrap();
+        Self {
+            control,
+            now: Instant::from_nanos(7),
+            commands: Commands::default(),
+            capacity: 1_000.0,
+            clients: 32.0,
+        }
+    }
+
+    fn window(&self) -> f64 {
+        self.commands.window.map_or(self.clients, |window| window.get().min(self.clients))
+    }
+
+    fn consumer(name_of: &str, count: u64, mean: Latency, queued: u32) -> ConsumerObservation {
+        let total_latency = Latency::from_nanos(mean.as_nanos().saturating_mul(count));
+        ConsumerObservation {
+            reads: Operations { count, total_latency, ..Operations::default() },
+            queued,
+            ..ConsumerObservation::idle(name(name_of), Shares::DEFAULT, false)
+        }
+    }
+
+    /// A second in which both have as much to do as there is room for. The mean response time in ms, and what each did.
+    fn second(&mut self) -> (f64, [f64; 2]) {
+        let rate = |place: usize| {
+            let rate = self.commands.consumers.get(place).and_then(|command| command.rate);
+            rate.map_or(f64::INFINITY, Iops::per_second)
+        };
+        let half = self.capacity / 2.0;
+        let first = rate(0).min(half.max(self.capacity - rate(1)));
+        let did = [first, rate(1).min(self.capacity - first)];
+        let done: f64 = did.iter().sum();
+        // Below the capacity nobody waits.
+        let response =
+            if done < self.capacity * 0.999 { 1e3 / self.capacity } else { self.window() / done * 1e3 };
+        let mean = Latency::from_millis_f64(response);
+        let consumers = ["a", "b"].into_iter().zip(did);
+        self.step(
+            Duration::from_secs(1),
+            consumers.map(|(name, did)| Self::consumer(name, did as u64, mean, 9)).collect(),
+        );
+        (response, did)
+    }
+
+    fn step(&mut self, elapsed: Duration, consumers: Vec<ConsumerObservation>) -> Decision {
+        self.now = self.now + elapsed;
+        let observation = Observation::new(self.control.config().resource.clone(), self.now, consumers);
+        let (commands, decision) = self.control.step(self.now, &observation);
+        self.commands = commands;
+        if let Some(window) = self.commands.window {
+            assert!(window.get().is_finite() && window.get() >= 0.25, "{decision:?}");
+        }
+        for rate in self.commands.consumers.iter().filter_map(|command| command.rate) {
+            assert!(rate.per_second().is_finite() && rate.per_second() >= 2.0, "{decision:?}");
+        }
+        decision
+    }
+
+    fn seconds(&mut self, count: usize) -> (f64, [f64; 2]) {
+        (0..count).map(|_| self.second()).last().unwrap()
+    }
+}
+
+#[test]
+fn it_has_a_window_for_the_goal_after_one_second_and_after_each_change_of_the_storage() {
+    let mut run = Run::new(config(None));
+    for capacity in [1_000.0, 200.0, 2_400.0] {
+        run.capacity = capacity;
+        let (response, did) = run.seconds(3);
+        assert!((response / 10.0 - 1.0).abs() < 0.02, "{capacity}: {response} ms");
+        assert!((run.window() / (capacity / 100.0) - 1.0).abs() < 0.02, "{capacity}: {}", run.window());
+        assert!(did.iter().all(|did| (did / (capacity / 2.0) - 1.0).abs() < 0.01));
+    }
+    assert!(run.commands.consumers.iter().all(|command| command.rate.is_none()), "shares divide a window");
+}
+
+#[test]
+fn bands_divide_what_the_window_lets_through() {
+    let ratios = vec![(name("a"), 0.9), (name("b"), 0.1)];
+    let bands = Bands::new(vec![Band { up_to: Iops::new(5_000.0), ratios }]).unwrap();
+    let mut run = Run::new(config(Some(bands)));
+    for _ in 0..10 {
+        run.second();
+    }
+    // At the capacity and a little below it, by turns: the rates are its edge.
+    for _ in 0..20 {
+        let (_, [a, b]) = run.second();
+        assert!((b / (a + b) - 0.1).abs() < 0.03 && a + b > 700.0, "{a} {b}");
+    }
+}
+
+#[test]
+fn without_samples_nothing_is_known_and_nobody_is_held() {
+    let mut run = Run::new(config(None));
+    let idle = || ["a", "b"].map(|name| Run::consumer(name, 0, Latency::ZERO, 0)).to_vec();
+    for _ in 0..100 {
+        run.step(Duration::from_secs(1), idle());
+        assert_eq!(run.commands.window, None);
+    }
+    // An hour of silence after a regulation lets go of it, and what was learnt stays.
+    run.seconds(5);
+    for _ in 0..3_600 {
+        run.step(Duration::from_secs(1), idle());
+    }
+    assert!(run.window() >= run.clients);
+    assert!((run.seconds(2).0 / 10.0 - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn equal_samples_and_none_at_all_and_extreme_ones_leave_it_able_to_regulate() {
+    let extreme = [Latency::ZERO, Latency::from_nanos(1), Latency::from_secs_f64(600.0), Latency::MAX];
+    for mean in extreme {
+        let mut run = Run::new(config(None));
+        run.seconds(3);
+        for count in [1, 6, 1_000, u64::MAX] {
+            for _ in 0..50 {
+                run.step(
+                    Duration::from_secs(1),
+                    ["a", "b"].map(|name| Run::consumer(name, count, mean, 1)).to_vec(),
+                );
+            }
+        }
+        // From the least window and the greatest, by doubling.
+        let (response, _) = run.seconds(60);
+        assert!((response / 10.0 - 1.0).abs() < 0.1, "{mean}: {response} ms");
+    }
+}
+
+#[test]
+fn an_hour_at_a_bound_winds_nothing_up() {
+    let mut run = Run::new(config(None));
+    // So slow that the goal cannot be met.
+    run.capacity = 10.0;
+    run.seconds(3_600);
+    run.capacity = 1_000.0;
+    assert!((run.seconds(15).0 / 10.0 - 1.0).abs() < 0.1);
+    // So little to do that nobody needs to be held.
+    run.clients = 1.0;
+    run.seconds(3_600);
+    run.clients = 32.0;
+    assert!((run.seconds(3).0 / 10.0 - 1.0).abs() < 0.1, "{}", run.window());
+}
+
+#[test]
+fn a_clock_that_stands_still_or_jumps_back_changes_nothing_and_one_that_jumps_ahead_counts_as_much_as_an_interval_may()
+ {
+    let mut run = Run::new(config(None));
+    run.seconds(5);
+    let window = run.commands.window;
+    let busy = || ["a", "b"].map(|name| Run::consumer(name, 500, Latency::from_millis(10), 9)).to_vec();
+    run.step(Duration::ZERO, busy());
+    assert_eq!(run.commands.window, window);
+    run.now = Instant::from_nanos(3);
+    run.step(Duration::ZERO, busy());
+    assert_eq!(run.commands.window, window);
+    run.step(Duration::from_secs(86_400), busy());
+    assert!((run.seconds(30).0 / 10.0 - 1.0).abs() < 0.1);
+}
