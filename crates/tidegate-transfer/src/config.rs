@@ -8,16 +8,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_config::{Finding, Report, Section};
+use tidegate_config::{Finding, Given, Report, Section};
 use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
-use crate::store::Place;
+use crate::store::{About, Place};
 
 const ROOT_KEYS: &[&str] =
     &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
-const NODE_KEYS: &[&str] =
-    &["place", "availability", "cost", "peak", "peak_read", "peak_write", "latency", "capacity", "sense"];
+const NODE_KEYS: &[&str] = &[
+    "place",
+    "endpoint",
+    "region",
+    "profile",
+    "availability",
+    "cost",
+    "peak",
+    "peak_read",
+    "peak_write",
+    "latency",
+    "capacity",
+    "sense",
+];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -237,7 +249,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         if let Err(error) = &config_name {
             report.error(&name.span, error.to_string());
         }
-        let place = table.parsed::<Place>("place", report);
+        let place = place(&table, report);
         if !table.has("place") {
             table.missing("place", "\"file:///srv/store\"", report);
         }
@@ -271,6 +283,38 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         nodes.push(NodePlan { config, place: place.value, capacity, sense });
     }
     nodes
+}
+
+/// Of a bucket it may be said in keys of their own what else belongs to it.
+fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
+    let mut place = table.parsed::<Place>("place", report);
+    for what in About::ALL {
+        let Some(given) = table.text(what.name(), report) else { continue };
+        let key = what.name();
+        match place.as_mut().map(|place| &mut place.value) {
+            Some(Place::S3(bucket)) if bucket.says(what) => {
+                report.error(&given.span, format!("`place` says the {key} already"));
+            }
+            Some(Place::S3(bucket)) => {
+                if !bucket.say(what, given.value) {
+                    let example = match what {
+                        About::Endpoint => "`\"https://HOST:PORT\"`",
+                        About::Region => "`\"eu-central-1\"`",
+                        About::Profile => "the name of a part of the credentials file",
+                    };
+                    let value = given.value.chars().take(100).collect::<String>();
+                    report.error(
+                        &given.span,
+                        format!("`{key}` cannot be `{}`: write {example}", value.escape_debug()),
+                    );
+                }
+            }
+            Some(_) => report.error(&given.span, format!("`{key}` is of a `place` that begins with `s3://`")),
+            // What is wrong with it is said.
+            None => {}
+        }
+    }
+    place
 }
 
 fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
@@ -341,12 +385,29 @@ sense = "disk"
             ),
             ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
+            ("file:///srv/disk", "s3://UPPER/", "is no place of a storage node"),
+            ("sense = \"disk\"", "region = \"eu-1\"", "`region` is of a `place` that begins with `s3://`"),
+            (
+                "file:///srv/disk\"",
+                "s3://data\"\nendpoint = \"10.0.0.1:9000\"",
+                "`endpoint` cannot be `10.0.0.1:9000`",
+            ),
+            ("file:///srv/disk\"", "s3://data?region=a\"\nregion = \"b\"", "says the region already"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));
             assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");
             assert!(found.iter().all(|message| message.starts_with("broker.toml:")));
         }
         assert!(messages("listen = \"127.0.0.1:0\"\nstate = \"s\"").join("").contains("no storage nodes"));
+    }
+
+    #[test]
+    fn what_belongs_to_a_bucket_has_keys_of_its_own() {
+        let keys = "s3://data/a\"\nendpoint = \"http://10.0.0.1:9000/\"\nregion = \"eu-1\"\nprofile = \"lab\"";
+        let text = RIGHT.replace("file:///srv/disk\"", keys);
+        let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
+        let expected = "s3://data/a?endpoint=http%3A%2F%2F10.0.0.1%3A9000&region=eu-1&profile=lab";
+        assert_eq!(config.nodes[1].place.to_string(), expected);
     }
 
     #[test]
