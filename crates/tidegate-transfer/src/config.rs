@@ -12,10 +12,13 @@ use tidegate_config::{Finding, Given, Report, Section};
 use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
+use crate::catalogue::SitePlan;
 use crate::store::{About, Place};
 
 const ROOT_KEYS: &[&str] =
-    &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
+    &["listen", "state", "catalogue", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
+const CATALOGUE_KEYS: &[&str] =
+    &["nats", "bucket", "replicas", "credentials", "authorities", "lease", "standby"];
 const NODE_KEYS: &[&str] = &[
     "place",
     "endpoint",
@@ -39,8 +42,10 @@ const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 pub struct BrokerConfig {
     /// Where it answers.
     pub listen: SocketAddr,
-    /// The folder of its catalogue.
+    /// The folder of its catalogue, or of who it is.
     pub state: PathBuf,
+    /// Where the catalogue is kept by NATS; nothing where it is in the folder.
+    pub site: Option<SitePlan>,
     /// How transfers are placed.
     pub placement: PlacementConfig,
     /// How often nodes are measured.
@@ -179,6 +184,9 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     if !root.has("state") {
         root.missing("state", "\"/var/lib/tidegate/broker\"", report);
     }
+    let site = root.table("catalogue", CATALOGUE_KEYS, report);
+    let name = listen.as_ref().map_or_else(String::new, |given| given.value.to_string());
+    let site = site.and_then(|table| site_plan(&table, name, folder, report));
     let policy = policy(root, report);
     let interval = at_least(root, "interval", SHORTEST_INTERVAL, Latency::from_millis(1_000), report);
     let lease = at_least(root, "lease", SHORTEST_LEASE, Latency::from_millis(10_000), report);
@@ -204,10 +212,55 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     Some(BrokerConfig {
         listen: listen?.value,
         state: folder.join(state?.value),
+        site,
         placement,
         interval,
         nodes,
         warnings: Vec::new(),
+    })
+}
+
+/// A broker that is held up for a moment by a disk is not dead.
+const SHORTEST_HOLD: Latency = Latency::from_millis(2_000);
+
+fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Report<'_>) -> Option<SitePlan> {
+    if !table.has("nats") {
+        table.missing("nats", "[\"nats://10.0.0.5:4222\"]", report);
+    }
+    let servers = table.list::<String>("nats", "names no server", report).unwrap_or_default();
+    for server in &servers {
+        let address = reqwest::Url::parse(&server.value).ok();
+        let is_server = |url: &reqwest::Url| matches!(url.scheme(), "nats" | "tls") && url.has_host();
+        match address {
+            Some(url) if !url.username().is_empty() || url.password().is_some() => report.error(
+                &server.span,
+                "a password does not belong into an address: write `credentials = \"FILE\"`",
+            ),
+            Some(url) if is_server(&url) => {}
+            _ => report.error(
+                &server.span,
+                "a server of NATS is written `\"nats://HOST:PORT\"` or `\"tls://HOST:PORT\"`",
+            ),
+        }
+    }
+    let bucket = table.text("bucket", report);
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if let Some(given) = &bucket
+        && (given.value.is_empty() || given.value.len() > 100 || !given.value.chars().all(word))
+    {
+        report.error(&given.span, "a bucket has 1 to 100 of the letters, digits, `_` and `-`");
+    }
+    let replicas = table.whole("replicas", 1..=5, report);
+    let path = |key, report: &mut Report<'_>| table.text(key, report).map(|given| folder.join(given.value));
+    Some(SitePlan {
+        servers: servers.into_iter().map(|given| given.value).collect(),
+        bucket: bucket.map_or_else(|| "tidegate-transfers".to_owned(), |given| given.value.to_owned()),
+        replicas: replicas.map_or(1, |given| u8::try_from(given.value).unwrap_or(1)),
+        credentials: path("credentials", report),
+        authorities: path("authorities", report),
+        lease: at_least(table, "lease", SHORTEST_HOLD, Latency::from_millis(10_000), report),
+        standby: table.has("standby") && table.flag("standby", report),
+        name,
     })
 }
 
@@ -403,7 +456,8 @@ sense = "disk"
 
     #[test]
     fn what_belongs_to_a_bucket_has_keys_of_its_own() {
-        let keys = "s3://data/a\"\nendpoint = \"http://10.0.0.1:9000/\"\nregion = \"eu-1\"\nprofile = \"lab\"";
+        let keys =
+            "s3://data/a\"\nendpoint = \"http://10.0.0.1:9000/\"\nregion = \"eu-1\"\nprofile = \"lab\"";
         let text = RIGHT.replace("file:///srv/disk\"", keys);
         let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
         let expected = "s3://data/a?endpoint=http%3A%2F%2F10.0.0.1%3A9000&region=eu-1&profile=lab";
@@ -420,7 +474,11 @@ sense = "disk"
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
         let document = include_str!("../../../docs/transfers.md");
-        for (heading, keys) in [("### The whole", ROOT_KEYS), ("### `[node.NAME]`", NODE_KEYS)] {
+        for (heading, keys) in [
+            ("### The whole", ROOT_KEYS),
+            ("### `[catalogue]`", CATALOGUE_KEYS),
+            ("### `[node.NAME]`", NODE_KEYS),
+        ] {
             let section =
                 document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
             let section = section.split("\n#").next().unwrap();

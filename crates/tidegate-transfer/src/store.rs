@@ -26,8 +26,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 pub use credentials::CredentialsError;
-use s3::S3;
 pub(crate) use s3::About;
+use s3::S3;
 pub use s3::{Bucket, S3Error};
 
 /// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer, small enough that a
@@ -301,9 +301,10 @@ impl Store {
         let removed = timeout(ANSWER, self.objects().delete(&key)).await;
         match removed.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explained(error)) {
             Ok(())
-            | Err(StoreError::Store(object_store::Error::NotFound { .. }) | StoreError::S3(S3Error::Absent { .. })) => {
-                Ok(())
-            }
+            | Err(
+                StoreError::Store(object_store::Error::NotFound { .. })
+                | StoreError::S3(S3Error::Absent { .. }),
+            ) => Ok(()),
             failed => failed,
         }
     }
@@ -406,9 +407,17 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
         }
-        for text in
-            ["", "/srv/a", "file://srv/a", "ftp://a/", "http://", "http://a/?b", "http://u:p@a/", "s3://b", "s3:/data"]
-        {
+        for text in [
+            "",
+            "/srv/a",
+            "file://srv/a",
+            "ftp://a/",
+            "http://",
+            "http://a/?b",
+            "http://u:p@a/",
+            "s3://b",
+            "s3:/data",
+        ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

@@ -226,6 +226,9 @@ pub struct Lane {
     pub reserved_bps: ByteRate,
 }
 
+/// The code of a problem that may be over in a moment: the catalogue's server is away.
+pub const AWAY: &str = "catalogue-away";
+
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {

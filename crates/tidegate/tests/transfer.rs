@@ -462,7 +462,8 @@ fn a_bucket_is_a_node_and_who_may_use_it_the_client_says() {
     // The node is given a rest after that, and the transfer waits for it.
     let (status, right) = said(words(&put, "lab"));
     assert_eq!(status, Some(0), "{right}");
-    let (status, got) = said(words(&["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"], "lab"));
+    let (status, got) =
+        said(words(&["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"], "lab"));
     assert!(status == Some(0) && same(&file, &site.path("back.bin")), "{got}");
     let stored = server.folder().join("data/runs");
     assert_eq!(fs::read_dir(&stored).unwrap().count(), 1);

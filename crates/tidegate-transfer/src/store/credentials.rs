@@ -76,7 +76,8 @@ impl Credentials {
         }
         let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".aws/credentials"));
         let path = env::var_os(FILE).map(PathBuf::from).or_else(home).ok_or(CredentialsError::Nowhere)?;
-        let profile = profile.map(str::to_owned).or_else(|| said(PROFILE)).unwrap_or_else(|| "default".to_owned());
+        let profile =
+            profile.map(str::to_owned).or_else(|| said(PROFILE)).unwrap_or_else(|| "default".to_owned());
         let mut text = String::new();
         let read = File::open(&path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
         if let Err(source) = read {
@@ -131,7 +132,10 @@ aws_secret_access_key =
     fn a_profile_is_found_in_the_file_and_not_shown() {
         let of = |profile| Credentials::of(TEXT, profile);
         let default = of("default").unwrap();
-        assert_eq!((default.id.as_str(), default.secret.as_str(), &default.token), ("AKIA1", "se=cret/1", &None));
+        assert_eq!(
+            (default.id.as_str(), default.secret.as_str(), &default.token),
+            ("AKIA1", "se=cret/1", &None)
+        );
         assert_eq!(of("other").unwrap().token.as_deref(), Some("t"));
         assert_eq!(of("other").unwrap().secret, "secret2");
         assert_eq!((of("half"), of("absent"), of("")), (None, None, None));

@@ -14,7 +14,8 @@ use futures_util::stream::StreamExt;
 use http_body_util::BodyExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, MultipartUpload, ObjectStoreExt, PutPayload, RetryConfig};
@@ -180,7 +181,9 @@ pub enum S3Error {
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     /// It says no to whom we say we are.
-    #[error("{at}: access is denied ({why}): look at the credentials, and at what they may do in this bucket")]
+    #[error(
+        "{at}: access is denied ({why}): look at the credentials, and at what they may do in this bucket"
+    )]
     Denied {
         /// The bucket and its server.
         at: String,
@@ -271,7 +274,11 @@ impl S3 {
         moved: Arc<AtomicU64>,
     ) -> Result<(), StoreError> {
         let sent = Arc::new(Sent { before: AtomicU64::new(0), moved });
-        let objects = client(&self.place, &self.credentials, Counted { http: self.http.clone(), sent: Arc::clone(&sent) })?;
+        let objects = client(
+            &self.place,
+            &self.credentials,
+            Counted { http: self.http.clone(), sent: Arc::clone(&sent) },
+        )?;
         let key = self.key(key);
         let part = part(size);
         let first = gather(&mut pieces, part).await?;
@@ -418,7 +425,10 @@ impl HttpService for Counted {
                 let (sent, mut done, mut on_its_way) = (Arc::clone(&self.sent), 0, 0);
                 let counting = body.into_data_stream().inspect(move |piece| {
                     // When the next piece is asked for, the one before is on its way.
-                    done += std::mem::replace(&mut on_its_way, piece.as_ref().map_or(0, |piece| piece.len() as u64));
+                    done += std::mem::replace(
+                        &mut on_its_way,
+                        piece.as_ref().map_or(0, |piece| piece.len() as u64),
+                    );
                     if is_put {
                         sent.moved.fetch_max(sent.before.load(Ordering::Relaxed) + done, Ordering::Relaxed);
                     }
@@ -429,7 +439,9 @@ impl HttpService for Counted {
         *request.body_mut() = Some(body);
         let answer = self.http.execute(request).await.map_err(http_error)?;
         if is_put && answer.status().is_success() {
-            self.sent.moved.fetch_max(self.sent.before.load(Ordering::Relaxed) + length as u64, Ordering::Relaxed);
+            self.sent
+                .moved
+                .fetch_max(self.sent.before.load(Ordering::Relaxed) + length as u64, Ordering::Relaxed);
         }
         let answer: http::Response<reqwest::Body> = answer.into();
         let (parts, body) = answer.into_parts();
@@ -455,7 +467,10 @@ fn explain(at: String, error: &object_store::Error) -> S3Error {
     match (error, said) {
         (_, Some(("NoSuchBucket", _))) => S3Error::NoBucket { at },
         (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
-            S3Error::Denied { at, why: said.map_or_else(|| "the server gives no reason".to_owned(), |_| why()) }
+            S3Error::Denied {
+                at,
+                why: said.map_or_else(|| "the server gives no reason".to_owned(), |_| why()),
+            }
         }
         (object_store::Error::NotFound { .. }, _) => S3Error::Absent { at },
         _ => match broken(error) {

@@ -388,7 +388,8 @@ impl Said {
                         MoveError::Nodes { .. } => "nodes",
                         MoveError::Checksum { .. } => "checksum",
                     };
-                    self.documents[number] = json!({ "name": name, "error": error.to_string(), "code": code });
+                    self.documents[number] =
+                        json!({ "name": name, "error": error.to_string(), "code": code });
                 }
                 Ok(())
             }

@@ -37,7 +37,8 @@ impl Server {
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(self.folder.path()).unwrap());
         service.set_auth(SimpleAuth::from_single(ID, SECRET));
         let service = service.build();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = std::net::TcpListener::bind(self.address).unwrap();
         self.address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -77,7 +77,10 @@ async fn what_is_wrong_is_said() {
         let error = put(store).await;
         assert!(matches!(error, S3Error::Denied { .. }), "{error}");
         let text = error.to_string();
-        assert!(text.starts_with(&format!("s3://data/runs at {}: access is denied (", server.url())), "{text}");
+        assert!(
+            text.starts_with(&format!("s3://data/runs at {}: access is denied (", server.url())),
+            "{text}"
+        );
         assert!(!text.contains(secret) && text.len() < 400, "{text}");
     }
     // What is put into a bucket that is not there this server takes, and makes the bucket.
@@ -144,7 +147,8 @@ async fn the_parts_of_what_is_given_up_do_not_stay_in_the_bucket() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{} parts are left", uploads());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let error = store.put("x.1", 3 * PART as u64, stream::iter(broken()).boxed(), Arc::default()).await.unwrap_err();
+    let error =
+        store.put("x.1", 3 * PART as u64, stream::iter(broken()).boxed(), Arc::default()).await.unwrap_err();
     assert!(matches!(error, StoreError::Source(_)), "{error}");
     assert_eq!(uploads(), 0, "nor of what cannot be read");
 }
