@@ -198,6 +198,13 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
             "`lease` must be at least twice `interval`: transfers would be taken for dead between two looks",
         );
     }
+    if let Some(site) = &site
+        && site.lease < 4 * interval
+        && let Some(span) = root.key_span("catalogue")
+    {
+        let why = "`lease` of the catalogue must be at least four times `interval`: that is how often a broker says that it is there";
+        report.error(&span, why);
+    }
     let queue = root.whole("queue", 1..=1_000_000, report);
     let lend = root.has("lend").then(|| root.flag("lend", report));
     let nodes = nodes(root, folder, report);
@@ -438,6 +445,28 @@ sense = "disk"
             ),
             ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
+            ("[node.array]", "[catalogue]\n[node.array]", "needs `nats`"),
+            ("[node.array]", "[catalogue]\nnats = []\n[node.array]", "names no server"),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"http://a\"]\n[node.array]",
+                "a server of NATS is written `\"nats://HOST:PORT\"`",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://u:p@a\"]\n[node.array]",
+                "a password does not belong into an address",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://a\"]\nbucket = \"a.b\"\n[node.array]",
+                "a bucket has 1 to 100",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://a\"]\nlease = \"3s\"\n[node.array]",
+                "at least four times `interval`",
+            ),
             ("file:///srv/disk", "s3://UPPER/", "is no place of a storage node"),
             ("sense = \"disk\"", "region = \"eu-1\"", "`region` is of a `place` that begins with `s3://`"),
             (

@@ -500,3 +500,78 @@ fn several_are_moved_at_once_and_one_that_fails_stops_no_other() {
     site.refused(&["transfer", "get", "f0", "f0", "--rate", "1MB/s", "--force"], 2, "`f0` is named twice");
     site.refused(&["transfer", "put", "f0", "--rate", "1MB/s", "--parallel", "0"], 2, "--parallel");
 }
+
+/// Stopped, it keeps its port and its store.
+struct Nats {
+    folder: tempfile::TempDir,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Nats {
+    fn start() -> Self {
+        let mut nats = Self { folder: tempfile::tempdir().unwrap(), port: free_port(), process: None };
+        nats.run();
+        nats
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("nats-server");
+        command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.port.to_string(), "--store_dir"]);
+        let process = command.arg(self.folder.path()).stderr(Stdio::null()).spawn();
+        self.process = Some(process.expect("`nats-server`: lab/packages names it"));
+        let port = self.port;
+        until("nats-server", || TcpStream::connect(("127.0.0.1", port)).ok());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn a_catalogue_in_nats_outlives_its_server_and_its_broker() {
+    let mut nats = Nats::start();
+    let keys = format!(
+        "policy = \"sm-r1\"\ninterval = \"200ms\"\n[catalogue]\nnats = [\"nats://127.0.0.1:{}\"]\nlease = \"2s\"\nstandby = true",
+        nats.port
+    );
+    let mut site = Site::new(&keys, FOLDERS);
+    let words = |name: &'static str| ["transfer", "put", name, "--rate", "1MB/s", "--json"];
+    for name in ["one", "two", "three", "four"] {
+        site.file(name, 500_000);
+    }
+    site.ask(&words("one"));
+    // The server is away while a file is put: it waits for it.
+    nats.kill();
+    let waiting = site.command(&words("two")).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    nats.run();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", fs::read_to_string(site.path("log")).unwrap());
+    // The broker is killed, and need not wait for its own lease.
+    site.kill();
+    site.start();
+    site.ask(&words("three"));
+    // Another one, which stands by, takes over when the first is killed.
+    let text = fs::read_to_string(site.path("broker.toml")).unwrap();
+    fs::write(site.path("broker.toml"), text.replace("state = \"state\"", "state = \"other\"")).unwrap();
+    site.kill();
+    site.start();
+    site.ask(&words("four"));
+    let list = site.ask(&["transfer", "list", "--json"]);
+    let names: Vec<_> =
+        list["objects"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["four", "one", "three", "two"]);
+    site.ask(&["transfer", "get", "two", "--rate", "1MB/s", "--to", "back", "--json"]);
+    assert!(same(&site.path("two"), &site.path("back")));
+}

@@ -270,7 +270,7 @@ impl S3 {
         &self,
         key: &str,
         size: u64,
-        mut pieces: Pieces,
+        pieces: Pieces,
         moved: Arc<AtomicU64>,
     ) -> Result<(), StoreError> {
         let sent = Arc::new(Sent { before: AtomicU64::new(0), moved });
@@ -280,6 +280,8 @@ impl S3 {
             Counted { http: self.http.clone(), sent: Arc::clone(&sent) },
         )?;
         let key = self.key(key);
+        // A part that is full may have been the last, and whether it was is asked.
+        let mut pieces = pieces.fuse().boxed();
         let part = part(size);
         let first = gather(&mut pieces, part).await?;
         if size <= part as u64 {

@@ -63,6 +63,21 @@ async fn what_is_put_is_got_whole_and_from_the_middle_and_removed() {
 }
 
 #[tokio::test]
+async fn pieces_were_asked_for_after_their_end() {
+    let server = Server::start();
+    let store = right(&server);
+    for pieces in [PART / PIECE + 1, 2 * PART / PIECE] {
+        // Which panics then, as what reads a file does.
+        let left = stream::unfold(pieces, async |left| {
+            (left > 0).then(|| (Ok(Bytes::from(vec![7; PIECE])), left - 1))
+        });
+        let size = (pieces * PIECE) as u64;
+        store.put("x.1", size, left.boxed(), Arc::default()).await.unwrap();
+        assert_eq!(store.size("x.1").await.unwrap(), size);
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said() {
     let server = Server::start();
     let put = async |store: Store| {
