@@ -356,18 +356,18 @@ fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
                 report.error(&given.span, format!("`place` says the {key} already"));
             }
             Some(Place::S3(bucket)) => {
-                if !bucket.say(what, given.value) {
-                    let example = match what {
-                        About::Endpoint => "`\"https://HOST:PORT\"`",
-                        About::Region => "`\"eu-central-1\"`",
-                        About::Profile => "the name of a part of the credentials file",
-                    };
-                    let value = given.value.chars().take(100).collect::<String>();
-                    report.error(
-                        &given.span,
-                        format!("`{key}` cannot be `{}`: write {example}", value.escape_debug()),
-                    );
+                let can_be = bucket.say(what, given.value);
+                if can_be {
+                    continue;
                 }
+                let example = match what {
+                    About::Endpoint => "`\"https://HOST:PORT\"`",
+                    About::Region => "`\"eu-central-1\"`",
+                    About::Profile => "the name of a part of the credentials file",
+                };
+                let value = given.value.chars().take(100).collect::<String>();
+                let value = value.escape_debug();
+                report.error(&given.span, format!("`{key}` cannot be `{value}`: write {example}"));
             }
             Some(_) => report.error(&given.span, format!("`{key}` is of a `place` that begins with `s3://`")),
             // What is wrong with it is said.
