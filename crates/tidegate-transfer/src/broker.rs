@@ -14,7 +14,7 @@ use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
 use crate::wire::{
-    Granted, Lane, Moved, Needs, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish,
+    AWAY, Granted, Lane, Moved, Needs, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish,
 };
 
 /// What a node's device did since it was last looked at, whoever made it do so.
@@ -92,6 +92,7 @@ impl BrokerError {
             Self::Place(PlaceError::QueueFull(_)) | Self::TooMany(_) => "busy",
             Self::Catalogue(CatalogueError::Duplicate(_)) | Self::BeingWritten(_) => "duplicate",
             Self::Catalogue(CatalogueError::Full(_)) => "full",
+            Self::Catalogue(CatalogueError::Away { .. }) => AWAY,
             Self::Catalogue(_) => "catalogue",
             Self::NoSize => "no-size",
             Self::NoName => "no-name",
@@ -497,7 +498,7 @@ impl Broker {
             .filter(|(_, transfer)| silent(transfer))
             .map(|(id, _)| id.clone())
             .collect();
-        let mut kept = Ok(());
+        let mut kept = self.catalogue.renew();
         // All of them first: who waits and is dead must not be granted what another leaves.
         for id in dead {
             tracing::info!("nothing was heard of transfer {id} for longer than its lease: it is over");

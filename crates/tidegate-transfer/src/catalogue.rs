@@ -1,11 +1,13 @@
-//! Who holds what: a journal on disk, and what it comes to in memory.
+//! Who holds what: a journal on disk, or a key-value bucket of NATS ([`site`]), and what it comes to in memory.
 //!
-//! One file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space, JSON. What is acknowledged was flushed
+//! The journal is one file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space, JSON. What is acknowledged was flushed
 //! to the disk before. Beginnings and ends of transfers are acknowledged to nobody, and not flushed: when the power fails any of their
 //! pages may be there, a later one without an earlier one. So from the first damaged line on all is cut off, if nothing but these follows
 //! it. Objects are written only after what came before them is on the disk: a damaged line *before* one is no crash but a broken disk
 //! or an editor, and is refused: nobody can say what is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
 //! own place by a rename.
+
+mod site;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,12 +20,16 @@ use thiserror::Error;
 use tidegate_units::{Bytes, ResourceName};
 
 use crate::digest::Digest;
-use crate::name::ObjectName;
+use crate::name::{ObjectName, TransferId};
 use crate::wire::{Needs, Object, Replica, Way};
+
+use site::Site;
+pub use site::SitePlan;
 
 const JOURNAL: &str = "catalogue";
 const REWRITTEN: &str = "catalogue.new";
 const LOCK: &str = "lock";
+const IDENTITY: &str = "broker-id";
 const VERSION: u32 = 1;
 
 /// A longer line is damaged: a record has two names, a key and a few numbers.
@@ -69,12 +75,68 @@ pub enum CatalogueError {
     /// It could not be written before, so that nobody knows what its end is.
     #[error("{}: could not be written before: restart the broker once there is room", .0.display())]
     Broken(PathBuf),
+    /// The bucket cannot be used.
+    #[error("cannot use the bucket `{bucket}` of NATS at {servers}: {why}")]
+    Site {
+        /// The servers that were tried.
+        servers: String,
+        /// The bucket.
+        bucket: String,
+        /// Why not.
+        why: String,
+    },
+    /// Another broker keeps its catalogue there.
+    #[error(
+        "the catalogue in the bucket `{bucket}` is kept by the broker at {by}: stop that first, or stand by with `standby = true`"
+    )]
+    Held {
+        /// The bucket.
+        bucket: String,
+        /// What the other calls itself.
+        by: String,
+    },
+    /// It was ours.
+    #[error(
+        "the catalogue in the bucket `{bucket}` was taken over by {by}: this broker can acknowledge nothing any more, and ends"
+    )]
+    TakenOver {
+        /// The bucket.
+        bucket: String,
+        /// Who has it now.
+        by: String,
+    },
+    /// Something that no broker writes.
+    #[error("what stands under `{key}` in the bucket `{bucket}` is not understood: {why}")]
+    Foreign {
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It may be back in a moment.
+    #[error("the catalogue cannot be written now: NATS at {servers} does not answer ({why}); ask again")]
+    Away {
+        /// The servers.
+        servers: String,
+        /// Why.
+        why: String,
+    },
     /// As many objects as there may be.
     #[error("the catalogue holds {0} objects, which is as many as it may")]
     Full(usize),
     /// Another object has the name.
     #[error("there is an object `{0}` already: choose another name, or remove it first")]
     Duplicate(ObjectName),
+}
+
+impl CatalogueError {
+    /// Whether the same may be done in a moment.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::Away { .. })
+    }
 }
 
 /// A transfer that was placed, as much as is needed to let it go on.
@@ -91,7 +153,7 @@ pub(crate) struct Begun {
     pub(crate) replica: bool,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Record {
     Version(u32),
@@ -167,6 +229,17 @@ impl Known {
         }
     }
 
+    /// An object as it will be.
+    fn with(&self, new: &New) -> Object {
+        let New { name, size, sha256, node, key, .. } = new.clone();
+        let there = self.objects.get(&name).cloned();
+        let mut object = there.unwrap_or(Object { name, size, sha256, replicas: Vec::new() });
+        if object.replicas.iter().all(|replica| replica.key != key) {
+            object.replicas.push(Replica { node, key, place: None });
+        }
+        object
+    }
+
     fn records(&self) -> impl Iterator<Item = Record> {
         let stored = self.objects.values().flat_map(|object| {
             object.replicas.iter().map(|replica| {
@@ -192,18 +265,46 @@ impl Known {
 /// Who holds what, and which transfers are under way. One process at a time has it.
 #[derive(Debug)]
 pub struct Catalogue {
-    folder: PathBuf,
-    journal: File,
     known: Known,
-    /// Lines of the journal.
-    lines: usize,
-    /// The end of it may not be on the disk.
-    is_unflushed: bool,
-    /// With so many lines writing it anew is worth to be tried again, after it failed.
-    retry: usize,
-    broken: bool,
+    keeper: Keeper,
     /// Held as long as this lives.
     _lock: File,
+}
+
+/// Where it is kept.
+#[derive(Debug)]
+enum Keeper {
+    Journal(Journal),
+    Site(Box<Site>),
+}
+
+/// One folder is one broker's.
+fn lock(folder: &Path) -> Result<File, CatalogueError> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    let path = folder.join(LOCK);
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
+    Ok(lock)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> CatalogueError + use<> {
+    let path = path.to_owned();
+    move |source| CatalogueError::Io { path: path.clone(), source }
+}
+
+/// Who a broker is: whoever has locked the same folder later is the same, and the one before is no more.
+fn identity(folder: &Path) -> Result<String, CatalogueError> {
+    let path = folder.join(IDENTITY);
+    match fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
+        _ => {}
+    }
+    let id = TransferId::fresh().map_err(|error| at(&path)(io::Error::other(error)))?.as_str().to_owned();
+    let mut file = File::create(&path).map_err(at(&path))?;
+    file.write_all(id.as_bytes()).and_then(|()| file.sync_all()).map_err(at(&path))?;
+    Ok(id)
 }
 
 impl Catalogue {
@@ -215,45 +316,20 @@ impl Catalogue {
     /// # Errors
     /// When it cannot be read, is damaged, or is another broker's.
     pub fn open(folder: &Path) -> Result<Self, CatalogueError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |source| CatalogueError::Io { path, source }
-        };
-        fs::create_dir_all(folder).map_err(at(folder))?;
-        let path = folder.join(LOCK);
-        let lock =
-            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
-        // Of a crash in the middle of rewriting; the journal itself is whole then.
-        match fs::remove_file(folder.join(REWRITTEN)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(at(&folder.join(REWRITTEN))(error));
-            }
-            _ => {}
-        }
-        let path = folder.join(JOURNAL);
-        let journal = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let mut journal = journal.map_err(at(&path))?;
-        let (known, lines, whole) = read(&path, &mut journal)?;
-        let length = journal.metadata().map_err(at(&path))?.len();
-        if whole < length {
-            tracing::warn!(
-                "{}: of the last {} bytes a crash has left parts, and they are cut off; nothing of them was acknowledged",
-                path.display(),
-                length - whole
-            );
-            journal.set_len(whole).map_err(at(&path))?;
-        }
-        journal.seek(SeekFrom::End(0)).map_err(at(&path))?;
-        let folder = folder.to_owned();
-        let mut catalogue =
-            Self { folder, journal, known, lines, is_unflushed: true, retry: 0, broken: false, _lock: lock };
-        if catalogue.lines == 0 {
-            catalogue.append(Record::Version(VERSION), true)?;
-            catalogue.sync_folder()?;
-        }
-        Ok(catalogue)
+        let lock = lock(folder)?;
+        let (journal, known) = Journal::open(folder)?;
+        Ok(Self { known, keeper: Keeper::Journal(journal), _lock: lock })
+    }
+
+    /// Becomes the one writer of a bucket of NATS, and reads it. The folder says who we are. Waits while another broker may still be
+    /// there. Not from within a runtime.
+    ///
+    /// # Errors
+    /// When the server does not answer, or the bucket is another broker's or no catalogue.
+    pub fn open_at_site(folder: &Path, plan: &SitePlan) -> Result<Self, CatalogueError> {
+        let lock = lock(folder)?;
+        let (site, known) = Site::open(plan, &identity(folder)?)?;
+        Ok(Self { known, keeper: Keeper::Site(Box::new(site)), _lock: lock })
     }
 
     /// An object.
@@ -303,8 +379,86 @@ impl Catalogue {
         Ok(Some(object))
     }
 
-    /// When this returns an error, nothing says whether the record is there after the next start; until then it is not.
+    /// To be called now and then: a site's catalogue is of whoever is seen to be there.
+    pub(crate) fn renew(&mut self) -> Result<(), CatalogueError> {
+        match &mut self.keeper {
+            Keeper::Journal(_) => Ok(()),
+            Keeper::Site(site) => site.renew(&mut self.known),
+        }
+    }
+
+    /// When this returns an error, nothing says whether the record is there after the next start; until then it is not, unless a later
+    /// write to NATS finds it.
     fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
+        match &mut self.keeper {
+            Keeper::Journal(journal) => journal.append(record, flush, &mut self.known),
+            Keeper::Site(site) => site.append(record, &mut self.known),
+        }
+    }
+
+    /// From now on the disk is full.
+    #[cfg(test)]
+    pub(crate) fn fill_disk(&mut self) {
+        self.journal().journal =
+            OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
+    }
+
+    #[cfg(test)]
+    fn journal(&mut self) -> &mut Journal {
+        match &mut self.keeper {
+            Keeper::Journal(journal) => journal,
+            Keeper::Site(_) => panic!("it is kept elsewhere"),
+        }
+    }
+}
+
+/// The file of a folder that is locked.
+#[derive(Debug)]
+struct Journal {
+    folder: PathBuf,
+    journal: File,
+    /// Lines of the journal.
+    lines: usize,
+    /// The end of it may not be on the disk.
+    is_unflushed: bool,
+    /// With so many lines writing it anew is worth to be tried again, after it failed.
+    retry: usize,
+    broken: bool,
+}
+
+impl Journal {
+    fn open(folder: &Path) -> Result<(Self, Known), CatalogueError> {
+        // Of a crash in the middle of rewriting; the journal itself is whole then.
+        match fs::remove_file(folder.join(REWRITTEN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at(&folder.join(REWRITTEN))(error));
+            }
+            _ => {}
+        }
+        let path = folder.join(JOURNAL);
+        let journal = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut journal = journal.map_err(at(&path))?;
+        let (mut known, lines, whole) = read(&path, &mut journal)?;
+        let length = journal.metadata().map_err(at(&path))?.len();
+        if whole < length {
+            tracing::warn!(
+                "{}: of the last {} bytes a crash has left parts, and they are cut off; nothing of them was acknowledged",
+                path.display(),
+                length - whole
+            );
+            journal.set_len(whole).map_err(at(&path))?;
+        }
+        journal.seek(SeekFrom::End(0)).map_err(at(&path))?;
+        let folder = folder.to_owned();
+        let mut opened = Self { folder, journal, lines, is_unflushed: true, retry: 0, broken: false };
+        if opened.lines == 0 {
+            opened.append(Record::Version(VERSION), true, &mut known)?;
+            opened.sync_folder()?;
+        }
+        Ok((opened, known))
+    }
+
+    fn append(&mut self, record: Record, flush: bool, known: &mut Known) -> Result<(), CatalogueError> {
         let path = self.folder.join(JOURNAL);
         if self.broken {
             return Err(CatalogueError::Broken(path));
@@ -324,11 +478,11 @@ impl Catalogue {
             return Err(CatalogueError::Io { path, source });
         }
         self.is_unflushed = !flush;
-        self.known.apply(record);
+        known.apply(record);
         self.lines += 1;
         // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers to.
-        if self.lines > self.retry.max(SHORT + 4 * self.known.lines())
-            && let Err(error) = self.rewrite()
+        if self.lines > self.retry.max(SHORT + 4 * known.lines())
+            && let Err(error) = self.rewrite(known)
         {
             tracing::error!("the catalogue grows, since it could not be written anew: {error}");
             // There may be no room for a second copy: not with every record.
@@ -338,13 +492,13 @@ impl Catalogue {
     }
 
     /// Writes the journal anew, as short as it can be.
-    fn rewrite(&mut self) -> Result<(), CatalogueError> {
+    fn rewrite(&mut self, known: &Known) -> Result<(), CatalogueError> {
         let path = self.folder.join(REWRITTEN);
         let write = || {
             let mut file =
                 OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
             let mut out = io::BufWriter::new(&mut file);
-            for record in self.known.records() {
+            for record in known.records() {
                 out.write_all(line(&record)?.as_bytes())?;
             }
             out.flush()?;
@@ -357,15 +511,9 @@ impl Catalogue {
         let file = write().map_err(|source| CatalogueError::Io { path: path.clone(), source })?;
         self.journal = file;
         self.is_unflushed = false;
-        self.lines = self.known.lines();
+        self.lines = known.lines();
         // Before that a crash may bring the old one back, which lacks what is appended from now on.
         self.sync_folder().inspect_err(|_| self.broken = true)
-    }
-
-    /// From now on the disk is full.
-    #[cfg(test)]
-    pub(crate) fn fill_disk(&mut self) {
-        self.journal = OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
     }
 
     fn sync_folder(&self) -> Result<(), CatalogueError> {
@@ -548,7 +696,7 @@ mod tests {
             catalogue.ended(&number.to_string()).unwrap();
         }
         let lines = fs::read_to_string(folder.path().join(JOURNAL)).unwrap().lines().count();
-        assert_eq!(lines, catalogue.lines);
+        assert_eq!(lines, catalogue.journal().lines);
         assert!(lines < 2 * SHORT, "{lines} lines");
         drop(catalogue);
         let catalogue = Catalogue::open(folder.path()).unwrap();
@@ -562,13 +710,18 @@ mod tests {
         let mut catalogue = Catalogue::open(folder.path()).unwrap();
         // In the way of the new journal.
         fs::create_dir(folder.path().join(REWRITTEN)).unwrap();
-        while catalogue.lines <= SHORT + 4 * catalogue.known.lines() {
+        let long = |catalogue: &mut Catalogue| {
+            let known = catalogue.known.lines();
+            catalogue.journal().lines > SHORT + 4 * known
+        };
+        while !long(&mut catalogue) {
             catalogue.ended("nobody").unwrap();
         }
-        assert!(catalogue.retry > catalogue.lines, "it was tried, and is not tried again with every record");
+        let journal = catalogue.journal();
+        assert!(journal.retry > journal.lines, "it was tried, and is not tried again with every record");
         catalogue.stored(new("kept", "n")).unwrap();
         fs::remove_dir(folder.path().join(REWRITTEN)).unwrap();
-        while catalogue.lines > SHORT {
+        while catalogue.journal().lines > SHORT {
             catalogue.ended("nobody").unwrap();
         }
         drop(catalogue);

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::name::{NoRandom, ObjectName, TransferId};
 use crate::store::http_client;
-use crate::wire::{End, Moved, Nodes, Object, Objects, Problem, Reservation, Stored, Wish};
+use crate::wire::{AWAY, End, Moved, Nodes, Object, Objects, Problem, Reservation, Stored, Wish};
 
 /// A broker that does not answer in this time is not there.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -53,8 +53,8 @@ impl AskError {
     }
 
     /// Whether it may be there again in a moment.
-    const fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. }) || self.is(AWAY)
     }
 }
 

@@ -8,16 +8,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_config::{Finding, Report, Section};
+use tidegate_config::{Finding, Given, Report, Section};
 use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
-use crate::store::Place;
+use crate::catalogue::SitePlan;
+use crate::store::{About, Place};
 
 const ROOT_KEYS: &[&str] =
-    &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
-const NODE_KEYS: &[&str] =
-    &["place", "availability", "cost", "peak", "peak_read", "peak_write", "latency", "capacity", "sense"];
+    &["listen", "state", "catalogue", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
+const CATALOGUE_KEYS: &[&str] =
+    &["nats", "bucket", "replicas", "credentials", "authorities", "lease", "standby"];
+const NODE_KEYS: &[&str] = &[
+    "place",
+    "endpoint",
+    "region",
+    "profile",
+    "availability",
+    "cost",
+    "peak",
+    "peak_read",
+    "peak_write",
+    "latency",
+    "capacity",
+    "sense",
+];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -27,8 +42,10 @@ const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 pub struct BrokerConfig {
     /// Where it answers.
     pub listen: SocketAddr,
-    /// The folder of its catalogue.
+    /// The folder of its catalogue, or of who it is.
     pub state: PathBuf,
+    /// Where the catalogue is kept by NATS; nothing where it is in the folder.
+    pub site: Option<SitePlan>,
     /// How transfers are placed.
     pub placement: PlacementConfig,
     /// How often nodes are measured.
@@ -167,6 +184,9 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     if !root.has("state") {
         root.missing("state", "\"/var/lib/tidegate/broker\"", report);
     }
+    let site = root.table("catalogue", CATALOGUE_KEYS, report);
+    let name = listen.as_ref().map_or_else(String::new, |given| given.value.to_string());
+    let site = site.and_then(|table| site_plan(&table, name, folder, report));
     let policy = policy(root, report);
     let interval = at_least(root, "interval", SHORTEST_INTERVAL, Latency::from_millis(1_000), report);
     let lease = at_least(root, "lease", SHORTEST_LEASE, Latency::from_millis(10_000), report);
@@ -177,6 +197,13 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
             &span,
             "`lease` must be at least twice `interval`: transfers would be taken for dead between two looks",
         );
+    }
+    if let Some(site) = &site
+        && site.lease < 4 * interval
+        && let Some(span) = root.key_span("catalogue")
+    {
+        let why = "`lease` of the catalogue must be at least four times `interval`: that is how often a broker says that it is there";
+        report.error(&span, why);
     }
     let queue = root.whole("queue", 1..=1_000_000, report);
     let lend = root.has("lend").then(|| root.flag("lend", report));
@@ -192,10 +219,55 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     Some(BrokerConfig {
         listen: listen?.value,
         state: folder.join(state?.value),
+        site,
         placement,
         interval,
         nodes,
         warnings: Vec::new(),
+    })
+}
+
+/// A broker that is held up for a moment by a disk is not dead.
+const SHORTEST_HOLD: Latency = Latency::from_millis(2_000);
+
+fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Report<'_>) -> Option<SitePlan> {
+    if !table.has("nats") {
+        table.missing("nats", "[\"nats://10.0.0.5:4222\"]", report);
+    }
+    let servers = table.list::<String>("nats", "names no server", report).unwrap_or_default();
+    for server in &servers {
+        let address = reqwest::Url::parse(&server.value).ok();
+        let is_server = |url: &reqwest::Url| matches!(url.scheme(), "nats" | "tls") && url.has_host();
+        match address {
+            Some(url) if !url.username().is_empty() || url.password().is_some() => report.error(
+                &server.span,
+                "a password does not belong into an address: write `credentials = \"FILE\"`",
+            ),
+            Some(url) if is_server(&url) => {}
+            _ => report.error(
+                &server.span,
+                "a server of NATS is written `\"nats://HOST:PORT\"` or `\"tls://HOST:PORT\"`",
+            ),
+        }
+    }
+    let bucket = table.text("bucket", report);
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if let Some(given) = &bucket
+        && (given.value.is_empty() || given.value.len() > 100 || !given.value.chars().all(word))
+    {
+        report.error(&given.span, "a bucket has 1 to 100 of the letters, digits, `_` and `-`");
+    }
+    let replicas = table.whole("replicas", 1..=5, report);
+    let path = |key, report: &mut Report<'_>| table.text(key, report).map(|given| folder.join(given.value));
+    Some(SitePlan {
+        servers: servers.into_iter().map(|given| given.value).collect(),
+        bucket: bucket.map_or_else(|| "tidegate-transfers".to_owned(), |given| given.value.to_owned()),
+        replicas: replicas.map_or(1, |given| u8::try_from(given.value).unwrap_or(1)),
+        credentials: path("credentials", report),
+        authorities: path("authorities", report),
+        lease: at_least(table, "lease", SHORTEST_HOLD, Latency::from_millis(10_000), report),
+        standby: table.has("standby") && table.flag("standby", report),
+        name,
     })
 }
 
@@ -237,7 +309,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         if let Err(error) = &config_name {
             report.error(&name.span, error.to_string());
         }
-        let place = table.parsed::<Place>("place", report);
+        let place = place(&table, report);
         if !table.has("place") {
             table.missing("place", "\"file:///srv/store\"", report);
         }
@@ -271,6 +343,38 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         nodes.push(NodePlan { config, place: place.value, capacity, sense });
     }
     nodes
+}
+
+/// Of a bucket it may be said in keys of their own what else belongs to it.
+fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
+    let mut place = table.parsed::<Place>("place", report);
+    for what in About::ALL {
+        let Some(given) = table.text(what.name(), report) else { continue };
+        let key = what.name();
+        match place.as_mut().map(|place| &mut place.value) {
+            Some(Place::S3(bucket)) if bucket.says(what) => {
+                report.error(&given.span, format!("`place` says the {key} already"));
+            }
+            Some(Place::S3(bucket)) => {
+                let can_be = bucket.say(what, given.value);
+                if can_be {
+                    continue;
+                }
+                let example = match what {
+                    About::Endpoint => "`\"https://HOST:PORT\"`",
+                    About::Region => "`\"eu-central-1\"`",
+                    About::Profile => "the name of a part of the credentials file",
+                };
+                let value = given.value.chars().take(100).collect::<String>();
+                let value = value.escape_debug();
+                report.error(&given.span, format!("`{key}` cannot be `{value}`: write {example}"));
+            }
+            Some(_) => report.error(&given.span, format!("`{key}` is of a `place` that begins with `s3://`")),
+            // What is wrong with it is said.
+            None => {}
+        }
+    }
+    place
 }
 
 fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
@@ -341,12 +445,52 @@ sense = "disk"
             ),
             ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
+            ("[node.array]", "[catalogue]\n[node.array]", "needs `nats`"),
+            ("[node.array]", "[catalogue]\nnats = []\n[node.array]", "names no server"),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"http://a\"]\n[node.array]",
+                "a server of NATS is written `\"nats://HOST:PORT\"`",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://u:p@a\"]\n[node.array]",
+                "a password does not belong into an address",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://a\"]\nbucket = \"a.b\"\n[node.array]",
+                "a bucket has 1 to 100",
+            ),
+            (
+                "[node.array]",
+                "[catalogue]\nnats = [\"nats://a\"]\nlease = \"3s\"\n[node.array]",
+                "at least four times `interval`",
+            ),
+            ("file:///srv/disk", "s3://UPPER/", "is no place of a storage node"),
+            ("sense = \"disk\"", "region = \"eu-1\"", "`region` is of a `place` that begins with `s3://`"),
+            (
+                "file:///srv/disk\"",
+                "s3://data\"\nendpoint = \"10.0.0.1:9000\"",
+                "`endpoint` cannot be `10.0.0.1:9000`",
+            ),
+            ("file:///srv/disk\"", "s3://data?region=a\"\nregion = \"b\"", "says the region already"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));
             assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");
             assert!(found.iter().all(|message| message.starts_with("broker.toml:")));
         }
         assert!(messages("listen = \"127.0.0.1:0\"\nstate = \"s\"").join("").contains("no storage nodes"));
+    }
+
+    #[test]
+    fn what_belongs_to_a_bucket_has_keys_of_its_own() {
+        let keys =
+            "s3://data/a\"\nendpoint = \"http://10.0.0.1:9000/\"\nregion = \"eu-1\"\nprofile = \"lab\"";
+        let text = RIGHT.replace("file:///srv/disk\"", keys);
+        let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
+        let expected = "s3://data/a?endpoint=http%3A%2F%2F10.0.0.1%3A9000&region=eu-1&profile=lab";
+        assert_eq!(config.nodes[1].place.to_string(), expected);
     }
 
     #[test]
@@ -359,7 +503,11 @@ sense = "disk"
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
         let document = include_str!("../../../docs/transfers.md");
-        for (heading, keys) in [("### The whole", ROOT_KEYS), ("### `[node.NAME]`", NODE_KEYS)] {
+        for (heading, keys) in [
+            ("### The whole", ROOT_KEYS),
+            ("### `[catalogue]`", CATALOGUE_KEYS),
+            ("### `[node.NAME]`", NODE_KEYS),
+        ] {
             let section =
                 document.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no `{heading}`")).1;
             let section = section.split("\n#").next().unwrap();

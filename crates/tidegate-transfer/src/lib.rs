@@ -23,7 +23,7 @@ pub mod store;
 pub mod wire;
 
 pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
-pub use catalogue::{Catalogue, CatalogueError};
+pub use catalogue::{Catalogue, CatalogueError, SitePlan};
 pub use client::{AskError, Client};
 pub use config::{BrokerConfig, ConfigError};
 pub use digest::{Digest, Hasher};

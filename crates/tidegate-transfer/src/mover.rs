@@ -288,9 +288,10 @@ impl Mover {
         let source = Arc::new(Source::default());
         let input = File::open(file).await.map_err(fatal)?;
         watch(Event::Begins(&granted.node, granted.size));
-        let pieces = pieces(input, granted.size.get(), Arc::clone(&source), Arc::clone(&meter.moved));
+        let pieces = pieces(input, granted.size.get(), Arc::clone(&source));
+        let moved = Arc::clone(&meter.moved);
         let write = async {
-            store.put(key, granted.size.get(), pieces).await?;
+            store.put(key, granted.size.get(), pieces, moved).await?;
             store.size(key).await
         };
         let written = self.beside(id, meter, watch, write).await;
@@ -677,36 +678,29 @@ impl Source {
 }
 
 /// The first `size` bytes of a file, piece by piece as they are asked for.
-fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<AtomicU64>) -> Pieces {
-    let start = (file, size, 0u64);
-    let next = move |(mut file, left, taken): (File, u64, u64)| {
-        let (source, moved) = (Arc::clone(&source), Arc::clone(&moved));
+fn pieces(file: File, size: u64, source: Arc<Source>) -> Pieces {
+    let next = move |(mut file, left): (File, u64)| {
+        let source = Arc::clone(&source);
         async move {
-            // When the next piece is asked for, the one before is on its way.
-            moved.fetch_add(taken, Ordering::Relaxed);
             if left == 0 {
                 return None;
             }
             let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
             let mut piece = BytesMut::zeroed(want);
-            let filled = fill(&mut file, &mut piece).await;
-            match filled {
+            match fill(&mut file, &mut piece).await {
                 Ok(filled) => {
                     piece.truncate(filled);
                     source.add(&piece);
                     // A file that has become shorter ends here, and whoever sends it sees that there is less than was said.
                     source.state().is_short |= filled < want;
                     let left = if filled < want { 0 } else { left - filled as u64 };
-                    if filled == 0 {
-                        return None;
-                    }
-                    Some((Ok(piece.freeze()), (file, left, filled as u64)))
+                    (filled > 0).then(|| (Ok(piece.freeze()), (file, left)))
                 }
-                Err(error) => Some((Err(source.fail(error)), (file, 0, 0))),
+                Err(error) => Some((Err(source.fail(error)), (file, 0))),
             }
         }
     };
-    stream::unfold(start, next).boxed()
+    stream::unfold((file, size), next).boxed()
 }
 
 async fn fill(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {

@@ -73,7 +73,10 @@ pub fn serve(
     config: &BrokerConfig,
     sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
 ) -> Result<(), ServeError> {
-    let catalogue = Catalogue::open(&config.state)?;
+    let catalogue = match &config.site {
+        Some(site) => Catalogue::open_at_site(&config.state, site)?,
+        None => Catalogue::open(&config.state)?,
+    };
     let broker = Broker::new(config, catalogue, Instant::ZERO)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(config, broker, sensors));
@@ -95,15 +98,30 @@ async fn run(
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
-    let looking = tokio::spawn(look(api.clone(), config.interval, sensors));
+    let mut looking = tokio::spawn(look(api.clone(), config.interval, sensors));
     tracing::info!("broker of {} storage nodes on http://{address} ready", config.nodes.len());
-    axum::serve(listener, router(api)).with_graceful_shutdown(stop).await?;
+    let lost = async {
+        match (&mut looking).await {
+            Ok(Some(error)) => error,
+            // Whoever asks is told that it is broken.
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = axum::serve(listener, router(api)).with_graceful_shutdown(stop) => served?,
+        error = lost => return Err(error.into()),
+    }
     looking.abort();
     tracing::info!("stopped; transfers under way go on, and are known again after the next start");
     Ok(())
 }
 
-async fn look(api: Api, interval: Duration, sensors: BTreeMap<ResourceName, Box<dyn Sensor>>) {
+/// Ends when the broker is broken, or another has its catalogue.
+async fn look(
+    api: Api,
+    interval: Duration,
+    sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
+) -> Option<CatalogueError> {
     let mut watched: BTreeMap<_, _> =
         sensors.into_iter().map(|(name, sensor)| (name, Watched::new(sensor))).collect();
     // What they say now counts from when they were made, and the reading of a catalogue lies between.
@@ -116,10 +134,11 @@ async fn look(api: Api, interval: Duration, sensors: BTreeMap<ResourceName, Box<
         let samples = sample(&mut watched, interval).await;
         match api.with(move |broker, now| broker.look(now, &samples)).await {
             Ok(Ok(())) => {}
+            Ok(Err(BrokerError::Catalogue(error @ CatalogueError::TakenOver { .. }))) => return Some(error),
             Ok(Err(error)) => tracing::error!("{error}"),
             Err(refused) => {
                 tracing::error!("{}", refused.text());
-                return;
+                return None;
             }
         }
     }
@@ -277,6 +296,7 @@ impl Refused {
                 }
                 BrokerError::Place(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 BrokerError::Catalogue(CatalogueError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
+                BrokerError::Catalogue(CatalogueError::Away { .. }) => StatusCode::SERVICE_UNAVAILABLE,
                 BrokerError::Catalogue(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
         }

@@ -1,16 +1,20 @@
 //! A storage node, as a place to put objects and to get them from.
 
+mod credentials;
+mod s3;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt};
 use object_store::client::{HttpClient, HttpConnector};
-use object_store::http::HttpBuilder;
+use object_store::http::{HttpBuilder, HttpStore};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig};
@@ -20,6 +24,11 @@ use thiserror::Error;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
+
+pub use credentials::CredentialsError;
+pub(crate) use s3::About;
+use s3::S3;
+pub use s3::{Bucket, S3Error};
 
 /// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer, small enough that a
 /// hundred transfers take 100 MB.
@@ -35,8 +44,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A node that does not answer a small question in this time is down.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// Where a node is: a folder that every client sees under the same path, or a collection on a server that speaks WebDAV (of which
-/// `PUT`, `GET`, `HEAD` and `DELETE` are used).
+/// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks WebDAV (of which
+/// `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
@@ -44,23 +53,37 @@ pub enum Place {
     Folder(PathBuf),
     /// `http://HOST[:PORT]/PATH/` or `https://…`, ending with a slash.
     Http(String),
+    /// `s3://BUCKET/PREFIX`, and what else is to be known of it.
+    S3(Bucket),
 }
 
 /// A text that is no place.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{}` is no place of a storage node: write `file:///PATH`, `http://HOST:PORT/PATH` or `https://HOST/PATH`", .0.escape_debug())]
+#[error(
+    "`{}` is no place of a storage node: write `file:///PATH`, `http://HOST:PORT/PATH`, `https://HOST/PATH` or `s3://BUCKET/PREFIX`",
+    .0.escape_debug()
+)]
 pub struct PlaceError(String);
+
+impl PlaceError {
+    fn new(text: &str) -> Self {
+        Self(text.chars().take(200).collect())
+    }
+}
 
 impl FromStr for Place {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || PlaceError(text.chars().take(200).collect());
+        let wrong = || PlaceError::new(text);
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(wrong());
         }
         if let Some(path) = text.strip_prefix("file://") {
             return if path.starts_with('/') { Ok(Self::Folder(PathBuf::from(path))) } else { Err(wrong()) };
+        }
+        if text.starts_with("s3://") {
+            return Ok(Self::S3(text.parse()?));
         }
         let url = reqwest::Url::parse(text).map_err(|_| wrong())?;
         let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
@@ -76,6 +99,7 @@ impl fmt::Display for Place {
         match self {
             Self::Folder(path) => write!(f, "file://{}", path.display()),
             Self::Http(url) => f.write_str(url),
+            Self::S3(bucket) => bucket.fmt(f),
         }
     }
 }
@@ -100,6 +124,9 @@ pub enum StoreError {
     /// The crate that speaks to it says why.
     #[error(transparent)]
     Store(#[from] object_store::Error),
+    /// A bucket.
+    #[error(transparent)]
+    S3(#[from] S3Error),
     /// A file of a folder.
     #[error("{}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
@@ -133,18 +160,17 @@ pub type Pieces = BoxStream<'static, io::Result<Bytes>>;
 
 /// A connection to a node.
 #[derive(Debug, Clone)]
-pub struct Store {
-    objects: Arc<dyn ObjectStore>,
-    writes: Writes,
-}
+pub struct Store(Kind);
 
-/// How objects are written, which `object_store` does not do as transfers need it.
+/// How objects are read, and how they are written, which `object_store` does not do as transfers need it.
 #[derive(Debug, Clone)]
-enum Writes {
+enum Kind {
     /// It flushes all at the end, and says nothing meanwhile.
-    Folder(PathBuf),
+    Folder(Arc<LocalFileSystem>, PathBuf),
     /// It wants the whole of an object in memory for it.
-    Http(reqwest::Client, String),
+    Http(Arc<HttpStore>, reqwest::Client, String),
+    /// It says nothing before the end of a part.
+    S3(Arc<S3>),
 }
 
 /// All requests go through one client of ours.
@@ -170,10 +196,10 @@ impl Store {
     /// # Errors
     /// When there is no such folder, or no connection can be made of the address.
     pub fn open(place: &Place) -> Result<Self, StoreError> {
-        match place {
+        Ok(Self(match place {
             Place::Folder(path) => {
                 let folder = LocalFileSystem::new_with_prefix(path)?;
-                Ok(Self { objects: Arc::new(folder), writes: Writes::Folder(path.clone()) })
+                Kind::Folder(Arc::new(folder), path.clone())
             }
             Place::Http(url) => {
                 let client = http_client()?;
@@ -184,25 +210,55 @@ impl Store {
                     .with_retry(retry)
                     .with_http_connector(Ours(client.clone()))
                     .build()?;
-                Ok(Self { objects: Arc::new(objects), writes: Writes::Http(client, url.clone()) })
+                Kind::Http(Arc::new(objects), client, url.clone())
             }
-        }
+            Place::S3(bucket) => Kind::S3(Arc::new(S3::open(bucket)?)),
+        }))
     }
 
-    /// Writes an object of this size, in memory for two pieces, under a key that was never used. When this returns it is there as a whole:
-    /// on a folder flushed to the disk, on a server as that does it.
+    /// Writes an object of this size, in memory for two pieces (in a bucket: two parts), under a key that was never used. When this
+    /// returns it is there as a whole: on a folder flushed to the disk, on a server as that does it. `moved` grows meanwhile.
     ///
     /// # Errors
     /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that nobody refers to.
-    pub async fn put(&self, key: &str, size: u64, pieces: Pieces) -> Result<(), StoreError> {
-        match &self.writes {
-            Writes::Folder(folder) => write_file(folder, key, pieces).await,
-            Writes::Http(client, url) => {
-                let body = reqwest::Body::wrap_stream(pieces);
+    pub async fn put(
+        &self,
+        key: &str,
+        size: u64,
+        pieces: Pieces,
+        moved: Arc<AtomicU64>,
+    ) -> Result<(), StoreError> {
+        match &self.0 {
+            Kind::Folder(_, folder) => write_file(folder, key, counted(pieces, moved)).await,
+            Kind::Http(_, client, url) => {
+                let body = reqwest::Body::wrap_stream(counted(pieces, moved));
                 let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
                 let answer = request.send().await?;
                 if answer.status().is_success() { Ok(()) } else { Err(StoreError::Status(answer.status())) }
             }
+            Kind::S3(bucket) => bucket.put(key, size, pieces, moved).await,
+        }
+    }
+
+    fn objects(&self) -> &dyn ObjectStore {
+        match &self.0 {
+            Kind::Folder(objects, _) => &**objects,
+            Kind::Http(objects, ..) => &**objects,
+            Kind::S3(bucket) => bucket.objects(),
+        }
+    }
+
+    fn key(&self, key: &str) -> Key {
+        match &self.0 {
+            Kind::Folder(..) | Kind::Http(..) => Key::from(key),
+            Kind::S3(bucket) => bucket.key(key),
+        }
+    }
+
+    fn explained(&self, error: object_store::Error) -> StoreError {
+        match &self.0 {
+            Kind::Folder(..) | Kind::Http(..) => error.into(),
+            Kind::S3(bucket) => bucket.explain(&error),
         }
     }
 
@@ -217,10 +273,12 @@ impl Store {
     ) -> Result<BoxStream<'static, Result<Bytes, StoreError>>, StoreError> {
         let range = (from > 0).then_some(GetRange::Offset(from));
         let options = GetOptions { range, ..GetOptions::default() };
-        let key = Key::from(key);
-        let got = timeout(ANSWER, self.objects.get_opts(&key, options)).await;
-        let got = got.map_err(|_| StoreError::Silent(ANSWER))??;
-        Ok(got.into_stream().map(|piece| piece.map_err(StoreError::from)).boxed())
+        let key = self.key(key);
+        let got = timeout(ANSWER, self.objects().get_opts(&key, options)).await;
+        let got = got.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explained(error))?;
+        let store = self.clone();
+        let pieces = got.into_stream().map(move |piece| piece.map_err(|error| store.explained(error)));
+        Ok(pieces.boxed())
     }
 
     /// How large an object is.
@@ -228,23 +286,40 @@ impl Store {
     /// # Errors
     /// When the node fails, or has no such object.
     pub async fn size(&self, key: &str) -> Result<u64, StoreError> {
-        let key = Key::from(key);
-        let head = timeout(ANSWER, self.objects.head(&key)).await;
-        Ok(head.map_err(|_| StoreError::Silent(ANSWER))??.size)
+        let key = self.key(key);
+        let head = timeout(ANSWER, self.objects().head(&key)).await;
+        let head = head.map_err(|_| StoreError::Silent(ANSWER))?;
+        Ok(head.map_err(|error| self.explained(error))?.size)
     }
 
     /// Removes an object. One that is not there is as good as removed.
     ///
     /// # Errors
-    /// When the node fails.
+    /// When the node fails, or has no such bucket.
     pub async fn remove(&self, key: &str) -> Result<(), StoreError> {
-        let key = Key::from(key);
-        let removed = timeout(ANSWER, self.objects.delete(&key)).await;
-        match removed.map_err(|_| StoreError::Silent(ANSWER))? {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        let key = self.key(key);
+        let removed = timeout(ANSWER, self.objects().delete(&key)).await;
+        match removed.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explained(error)) {
+            Ok(())
+            | Err(
+                StoreError::Store(object_store::Error::NotFound { .. })
+                | StoreError::S3(S3Error::Absent { .. }),
+            ) => Ok(()),
+            failed => failed,
         }
     }
+}
+
+/// When the next piece is asked for, the one before is on its way.
+fn counted(pieces: Pieces, moved: Arc<AtomicU64>) -> Pieces {
+    let start = (pieces, moved, 0);
+    let next = async |(mut pieces, moved, before): (Pieces, Arc<AtomicU64>, u64)| {
+        moved.fetch_add(before, Ordering::Relaxed);
+        let piece = pieces.next().await?;
+        let length = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Some((piece, (pieces, moved, length)))
+    };
+    stream::unfold(start, next).boxed()
 }
 
 /// As it is written, it is flushed: else all of a large file would be taken at once, at the rate of the memory, and then nothing would
@@ -287,9 +362,7 @@ impl Drop for Unfinished<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures_util::stream;
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
@@ -304,11 +377,11 @@ mod tests {
             Ok(Bytes::from_static(b"abc"))
         });
         let never = first.chain(stream::pending()).boxed();
-        let writing = store.put("x.1", 6, never);
+        let writing = store.put("x.1", 6, never, Arc::default());
         assert!(timeout(Duration::from_millis(100), writing).await.is_err());
         assert_eq!(given.load(Ordering::Relaxed), 1, "it had begun");
         let broken = vec![Ok(Bytes::from_static(b"abc")), Err(io::Error::other("gone"))];
-        let error = store.put("x.2", 6, stream::iter(broken).boxed()).await.unwrap_err();
+        let error = store.put("x.2", 6, stream::iter(broken).boxed(), Arc::default()).await.unwrap_err();
         assert!(matches!(error, StoreError::Source(_)), "{error}");
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
     }
@@ -318,24 +391,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
         let data = |byte| stream::iter(vec![Ok(Bytes::from(vec![byte; 10]))]).boxed();
-        store.put("x.1", 10, data(1)).await.unwrap();
-        assert!(matches!(store.put("x.1", 10, data(2)).await, Err(StoreError::File(..))));
+        store.put("x.1", 10, data(1), Arc::default()).await.unwrap();
+        assert!(matches!(store.put("x.1", 10, data(2), Arc::default()).await, Err(StoreError::File(..))));
         assert_eq!(std::fs::read(folder.path().join("x.1")).unwrap(), [1; 10]);
         assert_eq!(store.size("x.1").await.unwrap(), 10);
     }
 
     #[test]
-    fn a_place_is_a_folder_or_a_collection() {
+    fn a_place_is_a_folder_a_collection_or_a_bucket() {
         for (text, shown) in [
             ("file:///srv/a", "file:///srv/a"),
             ("http://10.0.0.1:8080", "http://10.0.0.1:8080/"),
             ("https://store.example/a/", "https://store.example/a/"),
+            ("s3://data/a/?region=eu-1", "s3://data/a?region=eu-1"),
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), shown);
         }
-        for text in
-            ["", "/srv/a", "file://srv/a", "ftp://a/", "http://", "http://a/?b", "http://u:p@a/", "s3://b"]
-        {
+        for text in [
+            "",
+            "/srv/a",
+            "file://srv/a",
+            "ftp://a/",
+            "http://",
+            "http://a/?b",
+            "http://u:p@a/",
+            "s3://b",
+            "s3:/data",
+        ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }

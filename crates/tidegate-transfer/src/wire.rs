@@ -104,7 +104,7 @@ pub struct Reservation {
 pub struct Granted {
     /// The node.
     pub node: ResourceName,
-    /// Where it is: `file://…`, `http://…` or `https://…`.
+    /// Where it is: `file://…`, `http://…`, `https://…` or `s3://…`.
     pub place: String,
     /// Under which key the object is there, or will be. Nothing for a write without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,6 +225,9 @@ pub struct Lane {
     /// What is reserved for them, less what was lent.
     pub reserved_bps: ByteRate,
 }
+
+/// The code of a problem that may be over in a moment: the catalogue's server is away.
+pub const AWAY: &str = "catalogue-away";
 
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

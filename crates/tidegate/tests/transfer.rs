@@ -1,7 +1,10 @@
-//! `tidegate broker`, `place` and `transfer`: the real binary, folders, and nginx as a WebDAV server (Debian: nginx-light).
+//! `tidegate broker`, `place` and `transfer`: the real binary, folders, nginx as a WebDAV server (Debian: nginx-light), `s3s-fs` as one
+//! of S3.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
+#[path = "../../tidegate-transfer/src/store/s3/server.rs"]
+mod s3;
 mod service;
 
 use std::fs;
@@ -426,4 +429,149 @@ fn a_client_that_is_killed_gives_back_what_it_reserved_and_its_name() {
     Command::new("kill").args(["-INT", &ended.id().to_string()]).status().unwrap();
     assert_eq!(ended.wait().unwrap().code(), Some(1));
     assert_eq!(parts(), 1);
+}
+
+#[test]
+fn a_bucket_is_a_node_and_who_may_use_it_the_client_says() {
+    let server = s3::Server::start();
+    let node = format!(
+        "[node.bucket]\nplace = \"s3://data/runs\"\nendpoint = \"{}\"\npeak = \"100MB/s\"\n",
+        server.url()
+    );
+    let site = Site::new("policy = \"sm-r1\"\ninterval = \"200ms\"", &node);
+    let file = site.file("data.bin", 30_000_001);
+    let aws = site.path("credentials");
+    let words = |words: &[&str], profile: &str| {
+        let mut command = site.command(words);
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"] {
+            command.env_remove(name);
+        }
+        command.env("AWS_SHARED_CREDENTIALS_FILE", &aws).env("AWS_PROFILE", profile).output().unwrap()
+    };
+    let put = ["transfer", "put", "data.bin", "--rate", "1MB/s", "--verify", "--attempts", "1"];
+    let said = |output: Output| {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains(s3::SECRET), "{said}");
+        (output.status.code(), said)
+    };
+    let (status, without) = said(words(&put, "lab"));
+    assert!(status == Some(1) && without.contains("set AWS_ACCESS_KEY_ID and"), "{without}");
+    server.credentials(&aws);
+    let (status, denied) = said(words(&put, "default"));
+    assert!(status == Some(1) && denied.contains("access is denied"), "{denied}");
+    // The node is given a rest after that, and the transfer waits for it.
+    let (status, right) = said(words(&put, "lab"));
+    assert_eq!(status, Some(0), "{right}");
+    let (status, got) =
+        said(words(&["transfer", "get", "data.bin", "--rate", "1MB/s", "--to", "back.bin"], "lab"));
+    assert!(status == Some(0) && same(&file, &site.path("back.bin")), "{got}");
+    let stored = server.folder().join("data/runs");
+    assert_eq!(fs::read_dir(&stored).unwrap().count(), 1);
+    let (status, removed) = said(words(&["transfer", "remove", "data.bin"], "lab"));
+    assert_eq!((status, fs::read_dir(&stored).unwrap().count()), (Some(0), 0), "{removed}");
+    let log = fs::read_to_string(site.path("log")).unwrap();
+    assert!(!log.contains(s3::SECRET) && !log.contains(s3::ID), "{log}");
+}
+
+#[test]
+fn several_are_moved_at_once_and_one_that_fails_stops_no_other() {
+    let site = Site::of_folders();
+    let names: Vec<_> = (0..6).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        site.file(name, 200_000);
+    }
+    let mut words = vec!["transfer", "put", "--rate", "2MB/s", "--parallel", "3", "--json", "absent"];
+    words.extend(names.iter().map(String::as_str));
+    let output = site.run(&words);
+    assert_eq!(output.status.code(), Some(1));
+    let put: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let put = put["transfers"].as_array().unwrap();
+    assert_eq!(put[0]["code"], "file");
+    // In the order of the command, whichever ended first.
+    let order: Vec<_> = put[1..].iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(order, names);
+    fs::create_dir(site.path("back")).unwrap();
+    let mut words = vec!["transfer", "get", "--rate", "2MB/s", "--to", "back", "--json"];
+    words.extend(names.iter().map(String::as_str));
+    site.ask(&words);
+    for name in &names {
+        assert!(same(&site.path(name), &site.path("back").join(name)), "{name}");
+    }
+    site.refused(&["transfer", "get", "f0", "f0", "--rate", "1MB/s", "--force"], 2, "`f0` is named twice");
+    site.refused(&["transfer", "put", "f0", "--rate", "1MB/s", "--parallel", "0"], 2, "--parallel");
+}
+
+/// Stopped, it keeps its port and its store.
+struct Nats {
+    folder: tempfile::TempDir,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Nats {
+    fn start() -> Self {
+        let mut nats = Self { folder: tempfile::tempdir().unwrap(), port: free_port(), process: None };
+        nats.run();
+        nats
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("nats-server");
+        command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.port.to_string(), "--store_dir"]);
+        let process = command.arg(self.folder.path()).stderr(Stdio::null()).spawn();
+        self.process = Some(process.expect("`nats-server`: lab/packages names it"));
+        let port = self.port;
+        until("nats-server", || TcpStream::connect(("127.0.0.1", port)).ok());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn a_catalogue_in_nats_outlives_its_server_and_its_broker() {
+    let mut nats = Nats::start();
+    let keys = format!(
+        "policy = \"sm-r1\"\ninterval = \"200ms\"\n[catalogue]\nnats = [\"nats://127.0.0.1:{}\"]\nlease = \"2s\"\nstandby = true",
+        nats.port
+    );
+    let mut site = Site::new(&keys, FOLDERS);
+    let words = |name: &'static str| ["transfer", "put", name, "--rate", "1MB/s", "--json"];
+    for name in ["one", "two", "three", "four"] {
+        site.file(name, 500_000);
+    }
+    site.ask(&words("one"));
+    // The server is away while a file is put: it waits for it.
+    nats.kill();
+    let waiting = site.command(&words("two")).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    nats.run();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", fs::read_to_string(site.path("log")).unwrap());
+    // The broker is killed, and need not wait for its own lease.
+    site.kill();
+    site.start();
+    site.ask(&words("three"));
+    // Another one, which stands by, takes over when the first is killed.
+    let text = fs::read_to_string(site.path("broker.toml")).unwrap();
+    fs::write(site.path("broker.toml"), text.replace("state = \"state\"", "state = \"other\"")).unwrap();
+    site.kill();
+    site.start();
+    site.ask(&words("four"));
+    let list = site.ask(&["transfer", "list", "--json"]);
+    let names: Vec<_> =
+        list["objects"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["four", "one", "three", "two"]);
+    site.ask(&["transfer", "get", "two", "--rate", "1MB/s", "--to", "back", "--json"]);
+    assert!(same(&site.path("two"), &site.path("back")));
 }

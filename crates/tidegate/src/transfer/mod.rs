@@ -8,19 +8,21 @@ use std::collections::HashSet;
 use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand, ValueEnum};
+use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tidegate_transfer::store::{Place, Store};
 use tidegate_transfer::wire::Needs;
-use tidegate_transfer::{AskError, Client, MoveError, Mover, ObjectName, Outcome, Settings};
+use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings};
 use tidegate_units::{ByteRate, Latency};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
-use progress::Progress;
+use progress::Bars;
 
 /// Where a broker is looked for where nothing is said.
 const BROKER: &str = "http://127.0.0.1:7311";
@@ -148,6 +150,10 @@ struct How {
     #[arg(long, value_name = "TIME", default_value = "60s")]
     stall: Latency,
 
+    /// Move so many at once; each has a reservation of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    parallel: u8,
+
     /// Give a transfer up after so many attempts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     attempts: u32,
@@ -265,21 +271,46 @@ async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
             None => own_name(file)?,
         });
     }
-    let mut seen = HashSet::new();
-    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+    if let Some(twice) = twice(&names) {
         return Err(Failure::Usage(format!(
             "two files are called `{twice}`: store them one by one, with `--name`"
         )));
     }
     let mover = Mover::new(args.whom.client()?, settings);
-    let mut said = Said::new(args.json);
-    for (file, name) in put.files.iter().zip(&names) {
-        let progress = Progress::of(name, !args.json);
-        let outcome = mover.put(file, name, &|event| progress.show(&event)).await;
-        drop(progress);
-        said.say(name, outcome, Way::To)?;
+    let work: Vec<_> = names.iter().cloned().zip(put.files.iter().cloned()).collect();
+    let put_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(Event<'_>) + Sync)| {
+        mover.put(file, name, watch).await
+    };
+    move_all(args, &put.how, Way::To, &work, put_one).await
+}
+
+/// Moves files, some of them at once, each in its turn. One that fails does not stop the others.
+async fn move_all(
+    args: &Args,
+    how: &How,
+    way: Way,
+    work: &[(ObjectName, PathBuf)],
+    one: impl AsyncFn(&ObjectName, &Path, &(dyn Fn(Event<'_>) + Sync)) -> Result<Outcome, MoveError>,
+) -> Result<(), Failure> {
+    let names: Vec<_> = work.iter().map(|(name, _)| name.clone()).collect();
+    let bars = Bars::new(&names, !args.json);
+    let (bars, one) = (&bars, &one);
+    let moved = stream::iter(work.iter().enumerate()).map(async |(number, (name, file))| {
+        let progress = bars.of(name);
+        let outcome = one(name, file, &|event| progress.show(&event)).await;
+        (number, name, outcome)
+    });
+    let mut moved = pin!(moved.buffer_unordered(usize::from(how.parallel)));
+    let mut said = Said::new(args.json, work.len());
+    while let Some((number, name, outcome)) = moved.next().await {
+        bars.aside(|| said.say(number, name, outcome, way))?;
     }
     said.finish()
+}
+
+fn twice(names: &[ObjectName]) -> Option<&ObjectName> {
+    let mut seen = HashSet::new();
+    names.iter().find(|name| !seen.insert(name.as_str()))
 }
 
 fn own_name(file: &Path) -> Result<ObjectName, Failure> {
@@ -291,27 +322,29 @@ fn own_name(file: &Path) -> Result<ObjectName, Failure> {
 async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
     let mover = Mover::new(args.whom.client()?, get.how.settings()?);
     let is_folder = get.to.is_dir();
+    if let Some(twice) = twice(&get.names) {
+        return Err(Failure::Usage(format!("`{twice}` is named twice: it would be fetched into one file")));
+    }
     if get.names.len() > 1 && !is_folder {
         return Err(Failure::Usage(format!(
             "{}: several objects need a folder that is there",
             get.to.display()
         )));
     }
-    let mut said = Said::new(args.json);
-    for name in &get.names {
+    let work = get.names.iter().map(|name| {
         let file = if is_folder { get.to.join(name.as_str()) } else { get.to.clone() };
+        (name.clone(), file)
+    });
+    let work: Vec<_> = work.collect();
+    let get_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(Event<'_>) + Sync)| {
         if !get.force && file.symlink_metadata().is_ok() {
             let source =
                 io::Error::new(io::ErrorKind::AlreadyExists, "it is there already: `--force` replaces it");
-            said.say(name, Err(MoveError::File { path: file, source }), Way::From)?;
-            continue;
+            return Err(MoveError::File { path: file.to_owned(), source });
         }
-        let progress = Progress::of(name, !args.json);
-        let outcome = mover.get(name, &file, &|event| progress.show(&event)).await;
-        drop(progress);
-        said.say(name, outcome, Way::From)?;
-    }
-    said.finish()
+        mover.get(name, file, watch).await
+    };
+    move_all(args, &get.how, Way::From, &work, get_one).await
 }
 
 #[derive(Clone, Copy)]
@@ -323,23 +356,25 @@ enum Way {
 /// What came of several transfers. One that fails does not stop the others.
 struct Said {
     json: bool,
+    /// In the order of the command, whatever ends first.
     documents: Vec<serde_json::Value>,
     failed: usize,
 }
 
 impl Said {
-    const fn new(json: bool) -> Self {
-        Self { json, documents: Vec::new(), failed: 0 }
+    fn new(json: bool, several: usize) -> Self {
+        Self { json, documents: vec![serde_json::Value::Null; several], failed: 0 }
     }
 
     fn say(
         &mut self,
+        number: usize,
         name: &ObjectName,
         outcome: Result<Outcome, MoveError>,
         way: Way,
     ) -> Result<(), Failure> {
         match outcome {
-            Ok(outcome) => self.done(&outcome, way),
+            Ok(outcome) => self.done(number, &outcome, way),
             Err(error) => {
                 self.failed += 1;
                 writeln!(io::stderr(), "tidegate: {name}: {error}")?;
@@ -353,16 +388,17 @@ impl Said {
                         MoveError::Nodes { .. } => "nodes",
                         MoveError::Checksum { .. } => "checksum",
                     };
-                    self.documents.push(json!({ "name": name, "error": error.to_string(), "code": code }));
+                    self.documents[number] =
+                        json!({ "name": name, "error": error.to_string(), "code": code });
                 }
                 Ok(())
             }
         }
     }
 
-    fn done(&mut self, outcome: &Outcome, way: Way) -> Result<(), Failure> {
+    fn done(&mut self, number: usize, outcome: &Outcome, way: Way) -> Result<(), Failure> {
         if self.json {
-            self.documents.push(serde_json::to_value(outcome).map_err(io::Error::from)?);
+            self.documents[number] = serde_json::to_value(outcome).map_err(io::Error::from)?;
             return Ok(());
         }
         let Outcome { name, bytes, rate_bps, kept, failed, waited_s, .. } = outcome;

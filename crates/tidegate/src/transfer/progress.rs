@@ -1,29 +1,90 @@
-//! A bar on a terminal, and what happened meanwhile; nothing elsewhere.
+//! Bars on a terminal, one for each transfer under way, and what happened meanwhile; nothing elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::io;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tidegate_transfer::{Event, ObjectName};
 
-pub(super) struct Progress(Option<ProgressBar>);
+/// Names are cut off after so many characters, so that bars stand below each other and there is room for them.
+const LONGEST: usize = 24;
 
-impl Progress {
-    /// Of one object.
-    pub(super) fn of(name: &ObjectName, shown: bool) -> Self {
-        let bar = || {
-            // Hidden by itself where stderr is no terminal.
-            let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {msg}");
-            if let Ok(style) = style {
-                bar.set_style(style);
-            }
-            bar.set_prefix(name.to_string());
-            bar.set_message("asking");
+/// Of all transfers of a command.
+pub(super) struct Bars {
+    /// Hidden by itself where stderr is no terminal.
+    all: Option<MultiProgress>,
+    /// How many have ended, where there are several.
+    total: Option<ProgressBar>,
+    width: usize,
+}
+
+impl Bars {
+    pub(super) fn new(names: &[ObjectName], shown: bool) -> Self {
+        let width = names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).min(LONGEST);
+        let all = shown.then(MultiProgress::new);
+        let total = all.as_ref().filter(|_| names.len() > 1).map(|all| {
+            let bar = all.add(ProgressBar::new(names.len() as u64));
+            styled(&bar, "{pos} of {len} done, {elapsed}");
+            bar.tick();
             bar
-        };
-        Self(shown.then(bar))
+        });
+        Self { all, total, width }
     }
 
+    /// Of one object, above the total.
+    pub(super) fn of(&self, name: &ObjectName) -> Progress<'_> {
+        let bar = self.all.as_ref().map(|all| {
+            let bar = match &self.total {
+                Some(total) => all.insert_before(total, ProgressBar::new(0)),
+                None => all.add(ProgressBar::new(0)),
+            };
+            styled(&bar, "{prefix} {wide_bar} {bytes:>10} of {total_bytes:>10}, {msg}");
+            let width = self.width;
+            bar.set_prefix(format!("{:<width$}", cut(name.as_str(), width)));
+            bar.set_message("asking");
+            bar
+        });
+        Progress { bars: self, name: name.clone(), bar }
+    }
+
+    /// Writes lines while no bar is in the way.
+    pub(super) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.all {
+            Some(all) => all.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        if let Some(total) = &self.total {
+            total.finish_and_clear();
+        }
+    }
+}
+
+fn styled(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+/// The end of a name tells more than its middle: `run-2026-11-22-0007.h5` of others of the day.
+fn cut(name: &str, width: usize) -> String {
+    // Names are ASCII.
+    if name.len() <= width { name.to_owned() } else { format!("…{}", &name[name.len() + 1 - width..]) }
+}
+
+/// Of one transfer.
+pub(super) struct Progress<'a> {
+    bars: &'a Bars,
+    name: ObjectName,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress<'_> {
     pub(super) fn show(&self, event: &Event<'_>) {
-        let Some(bar) = &self.0 else { return };
+        let Some(bar) = &self.bar else { return };
         match event {
             Event::Waits => bar.set_message("waiting for a node that can carry it"),
             Event::Begins(node, size) => {
@@ -31,15 +92,37 @@ impl Progress {
                 bar.set_message(node.to_string());
             }
             Event::Moved(bytes) => bar.set_position(bytes.get()),
-            Event::Failed(node, why) => bar.println(format!("failed on node `{node}`: {why}")),
+            Event::Failed(node, why) => self.say(&format!("{}: failed on node `{node}`: {why}", self.name)),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Some(all) = &self.bars.all {
+            // It is shown, not told: what came of the transfer says it as well.
+            let _: io::Result<()> = all.println(line);
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+        if let Some(total) = &self.bars.total {
+            total.inc(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_at_its_beginning() {
+        assert_eq!(cut("run7.h5", 24), "run7.h5");
+        assert_eq!(cut("a-rather-long-name-of-run-0007.h5", 24), "…ng-name-of-run-0007.h5");
+        assert_eq!(cut("a-rather-long-name-of-run-0007.h5", 24).chars().count(), 23);
     }
 }

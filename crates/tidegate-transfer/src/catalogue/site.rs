@@ -1,0 +1,745 @@
+//! The catalogue in a key-value bucket of NATS.
+//!
+//! A key for each object, a key for each transfer under way (numbered, and used again, so that they do not grow in number), and `owner`:
+//! who writes. There is one writer. It says with every write which number the last write of the whole bucket has, as far as it knows;
+//! the server refuses the write if that is not so. So a broker that was held up, cut off or taken for dead cannot write anything once
+//! another one has written `owner`, whatever the clocks of both say.
+//!
+//! Where the answer to a write is lost, nobody knows whether it is there. It carries a mark of ours, and its number would be the next
+//! one: when a later write is refused, what stands under that number tells. Two of them cannot both be there: each says the same number
+//! for the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::kv::Operation;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::StreamExt;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{Begun, CatalogueError, Known, New, Record, VERSION};
+use crate::name::{ObjectName, TransferId};
+use crate::wire::{Object, Way};
+
+/// For a connection to be made, and for the server to say what it has.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// For the server to take a write. The broker does nothing else meanwhile, and its clients come back.
+const WRITE: Duration = Duration::from_secs(2);
+
+/// After a write that was not answered none is tried for so long: each would take its time, one after the other.
+const REST: Duration = Duration::from_secs(1);
+
+/// So many transfers whose end could not be written are written off at one look.
+const OWED_AT_ONCE: usize = 100;
+
+/// Under which header a write carries its mark.
+const MARK: &str = "Tidegate-Write";
+const OPERATION: &str = "KV-Operation";
+const OWNER: &str = "owner";
+const OBJECTS: &str = "object.";
+const TRANSFERS: &str = "transfer.";
+
+/// Where a catalogue is kept by NATS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SitePlan {
+    /// Servers, of which the first that answers is taken.
+    pub servers: Vec<String>,
+    /// The bucket, made if it is not there.
+    pub bucket: String,
+    /// How many servers keep it, when it is made.
+    pub replicas: u8,
+    /// A file with a user's JWT and the seed of its key, as `nsc` writes it.
+    pub credentials: Option<PathBuf>,
+    /// Certificates of authorities. With them the connection is encrypted, whatever the server says.
+    pub authorities: Option<PathBuf>,
+    /// A broker that has written nothing for so long has left its catalogue to others.
+    pub lease: Duration,
+    /// Wait until there is no other broker, instead of saying that there is one.
+    pub standby: bool,
+    /// What the broker is called to others: where it listens.
+    pub name: String,
+}
+
+/// `owner`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    version: u32,
+    /// Of its folder: a broker that is started again has the same.
+    id: String,
+    name: String,
+    lease_ms: u64,
+    /// It has ended, and left it to others.
+    #[serde(default)]
+    released: bool,
+}
+
+/// Why a write is not there.
+enum Failed {
+    /// The bucket has a later write than we know.
+    Overtaken,
+    /// No answer.
+    Silent(String),
+}
+
+/// Why a record is not kept.
+struct Unwritten {
+    error: CatalogueError,
+    /// It was sent, and not answered.
+    may_be_there: bool,
+}
+
+impl From<CatalogueError> for Unwritten {
+    fn from(error: CatalogueError) -> Self {
+        Self { error, may_be_there: false }
+    }
+}
+
+/// What is to stand under a key.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Text(&'a [u8]),
+    /// The object with one replica more than is known when it is sent.
+    With(&'a New),
+    Removed,
+}
+
+/// The bucket, of which this is the one writer.
+#[derive(Debug)]
+pub(super) struct Site {
+    plan: SitePlan,
+    owner: Owner,
+    client: Client,
+    context: Context,
+    stream: Stream,
+    line: Line,
+    /// Differs each time that a broker is started.
+    incarnation: String,
+    /// The number of the last write in the bucket.
+    last: u64,
+    /// Under which number each transfer stands.
+    numbers: BTreeMap<String, u32>,
+    free: BTreeSet<u32>,
+    /// Transfers that have ended, and still stand there.
+    owed: BTreeSet<String>,
+    written: Instant,
+    rest_until: Option<Instant>,
+    /// It did not answer when it was last told that we are there.
+    is_away: bool,
+    /// Why this is over.
+    over: Option<String>,
+}
+
+/// The thread on which the connection lives; whoever asks waits on its own.
+struct Line {
+    handle: Handle,
+    end: Option<oneshot::Sender<BoxFuture<'static, ()>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+impl Line {
+    fn start() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<BoxFuture<'static, ()>>();
+        let thread = std::thread::Builder::new().name("catalogue".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                if let Ok(last) = ended.await {
+                    let _ = timeout(WRITE, last).await;
+                }
+            });
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Not from within a runtime.
+    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.handle.block_on(work)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Without a last word the thread ends by this.
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn unusable(plan: &SitePlan, why: impl std::fmt::Display) -> CatalogueError {
+    CatalogueError::Site {
+        servers: plan.servers.join(", "),
+        bucket: plan.bucket.clone(),
+        why: why.to_string(),
+    }
+}
+
+async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
+    // Somebody may have said so before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut options = ConnectOptions::new()
+        .name("tidegate-broker")
+        .connection_timeout(CONNECT)
+        .request_timeout(Some(CONNECT));
+    if let Some(path) = &plan.credentials {
+        options = options
+            .credentials_file(path)
+            .await
+            .map_err(|error| unusable(plan, format!("{}: {error}", path.display())))?;
+    }
+    if let Some(path) = &plan.authorities {
+        options = options.require_tls(true).add_root_certificates(path.clone());
+    }
+    match timeout(CONNECT, options.connect(&plan.servers)).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error)) => Err(unusable(plan, error)),
+        Err(_) => Err(unusable(plan, format!("no answer within {} s", CONNECT.as_secs()))),
+    }
+}
+
+/// It is made as a stream: to make it as a bucket the client library expects fields that servers before 2.10 do not send.
+async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueError> {
+    let bucket = &plan.bucket;
+    let config = Config {
+        name: format!("KV_{bucket}"),
+        subjects: vec![format!("$KV.{bucket}.>")],
+        max_messages_per_subject: 1,
+        num_replicas: plan.replicas.into(),
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        allow_direct: true,
+        ..Config::default()
+    };
+    let made = context.get_or_create_stream(config).await;
+    made.map_err(|error| unusable(plan, format!("{error} (is JetStream enabled on the server?)")))?;
+    context.get_stream(format!("KV_{bucket}")).await.map_err(|error| unusable(plan, error))
+}
+
+impl Site {
+    /// Becomes the one writer of the bucket, and reads it. `id` is of our folder, which nobody else has while we do.
+    pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, Known), CatalogueError> {
+        let line = Line::start().map_err(|error| unusable(plan, error))?;
+        let (client, context, stream) = line.wait(async {
+            let client = connect(plan).await?;
+            let mut context = jetstream::new(client.clone());
+            context.set_timeout(CONNECT);
+            let stream = stream(plan, &context).await?;
+            Ok::<_, CatalogueError>((client, context, stream))
+        })?;
+        let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
+        let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
+        let owner =
+            Owner { version: VERSION, id: id.to_owned(), name: plan.name.clone(), lease_ms, released: false };
+        let mut site = Self {
+            plan: plan.clone(),
+            owner,
+            client,
+            context,
+            stream,
+            line,
+            incarnation,
+            last: 0,
+            numbers: BTreeMap::new(),
+            free: BTreeSet::new(),
+            owed: BTreeSet::new(),
+            written: Instant::now(),
+            rest_until: None,
+            is_away: false,
+            over: None,
+        };
+        site.claim()?;
+        let known = site.load()?;
+        Ok((site, known))
+    }
+
+    /// Writes `owner`, once nobody else does.
+    fn claim(&mut self) -> Result<(), CatalogueError> {
+        /// Between two looks at what another does.
+        const PAUSE: Duration = Duration::from_millis(200);
+        let mut seen: Option<(u64, Instant)> = None;
+        let mut told = false;
+        loop {
+            let (last, owner) = match self.line.wait(self.state()) {
+                Ok(state) => state,
+                // Whoever stands by does so through an outage, too.
+                Err(error) if self.plan.standby && told => {
+                    tracing::warn!("{error}");
+                    std::thread::sleep(CONNECT);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let other = owner.filter(|owner| owner.id != self.owner.id && !owner.released);
+            if let Some(other) = &other {
+                let lease = Duration::from_millis(other.lease_ms);
+                let since = match seen {
+                    Some((number, since)) if number == last => since,
+                    Some(_) if !self.plan.standby => {
+                        return Err(CatalogueError::Held {
+                            bucket: self.plan.bucket.clone(),
+                            by: other.name.clone(),
+                        });
+                    }
+                    _ => seen.insert((last, Instant::now())).1,
+                };
+                if !told {
+                    tracing::info!(
+                        "the catalogue in bucket `{}` is of the broker at {}; waiting for whether that is still there",
+                        self.plan.bucket,
+                        other.name
+                    );
+                    told = true;
+                }
+                if since.elapsed() <= lease {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                tracing::warn!(
+                    "the broker at {} has written nothing for {lease:?}: its catalogue is taken over",
+                    other.name
+                );
+            }
+            self.last = last;
+            let owner = self.owner_text();
+            match self.put(OWNER, owner, false) {
+                Ok(()) => return Ok(()),
+                // Somebody was faster, or it was us, and the answer was lost: the next round tells.
+                Err(Failed::Overtaken) => {}
+                Err(Failed::Silent(why)) => return Err(unusable(&self.plan, why)),
+            }
+        }
+    }
+
+    /// The number of the last write, and who owns the bucket.
+    async fn state(&self) -> Result<(u64, Option<Owner>), CatalogueError> {
+        let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
+        let info = self.stream.get_info().await.map_err(|error| failed(&error))?;
+        let subject = self.subject(OWNER);
+        let owner = match self.stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => Some(self.read::<Owner>(OWNER, &message.payload)?),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
+            Err(error) => return Err(failed(&error)),
+        };
+        if let Some(owner) = &owner
+            && owner.version != VERSION
+        {
+            let why = format!("it is of format {}, this version reads {VERSION}", owner.version);
+            return Err(failed(&why));
+        }
+        // `owner` may have been written in between; then our claim is refused.
+        Ok((info.state.last_sequence, owner))
+    }
+
+    fn subject(&self, key: &str) -> String {
+        format!("$KV.{}.{key}", self.plan.bucket)
+    }
+
+    fn owner_text(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.owner).unwrap_or_default()
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, key: &str, value: &[u8]) -> Result<T, CatalogueError> {
+        serde_json::from_slice(value).map_err(|error| self.foreign(key, &error))
+    }
+
+    fn foreign(&self, key: &str, why: &dyn std::fmt::Display) -> CatalogueError {
+        CatalogueError::Foreign {
+            bucket: self.plan.bucket.clone(),
+            key: key.to_owned(),
+            why: why.to_string(),
+        }
+    }
+
+    /// All of it, up to our own `owner`: after that nobody else writes.
+    fn load(&mut self) -> Result<Known, CatalogueError> {
+        let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
+        let entries = self.line.wait(async {
+            let bucket =
+                self.context.get_key_value(&self.plan.bucket).await.map_err(|error| failed(&error))?;
+            let mut watch = bucket.watch_with_history(">").await.map_err(|error| failed(&error))?;
+            let mut entries = Vec::new();
+            loop {
+                let entry = timeout(CONNECT, watch.next()).await;
+                let entry = entry.map_err(|_| failed(&"it is not told to its end"))?;
+                let entry = entry.ok_or_else(|| failed(&"it is not told to its end"))?;
+                let entry = entry.map_err(|error| failed(&error))?;
+                let is_last = entry.revision >= self.last;
+                if entry.key != OWNER {
+                    entries.push(entry);
+                }
+                if is_last {
+                    return Ok::<_, CatalogueError>(entries);
+                }
+            }
+        })?;
+        let mut known = Known::default();
+        let mut gone = Vec::new();
+        let mut next = 0;
+        for entry in entries {
+            let is_put = entry.operation == Operation::Put;
+            if !is_put {
+                gone.push((entry.key.clone(), entry.revision));
+            }
+            if let Some(number) = number_of(&entry.key) {
+                next = next.max(number.saturating_add(1));
+            }
+            self.absorb(&mut known, &entry.key, is_put.then_some(&entry.value[..]))?;
+        }
+        let taken: BTreeSet<u32> = self.numbers.values().copied().collect();
+        self.free = (0..next).filter(|number| !taken.contains(number)).collect();
+        for (key, revision) in gone {
+            self.purge(&key, revision);
+        }
+        // Between an object and the end of its transfer the broker may have died.
+        let stored = |begun: &&Begun| {
+            let object = begun.name.as_ref().and_then(|name| known.objects.get(name));
+            let is_there =
+                |object: &Object| object.replicas.iter().any(|one| Some(&one.key) == begun.key.as_ref());
+            begun.way == Way::Write && object.is_some_and(is_there)
+        };
+        let over: Vec<String> =
+            known.under_way.values().filter(stored).map(|begun| begun.id.clone()).collect();
+        for id in over {
+            known.under_way.remove(&id);
+            self.owed.insert(id);
+        }
+        Ok(known)
+    }
+
+    /// What stands under a key becomes what we know of it.
+    fn absorb(&mut self, known: &mut Known, key: &str, value: Option<&[u8]>) -> Result<(), CatalogueError> {
+        if key == OWNER {
+            return Ok(());
+        }
+        if let Some(number) = number_of(key) {
+            let begun = match value {
+                Some(value) => self.read::<Option<Begun>>(key, value)?,
+                None => None,
+            };
+            match begun {
+                Some(begun) => {
+                    self.numbers.insert(begun.id.clone(), number);
+                    known.apply(Record::Began(begun));
+                }
+                None => {
+                    let id = self.numbers.iter().find(|(_, one)| **one == number).map(|(id, _)| id.clone());
+                    id.iter().for_each(|id| self.written_off(id));
+                }
+            }
+            return Ok(());
+        }
+        let name = key.strip_prefix(OBJECTS).and_then(|name| ObjectName::new(&name.replace("=2E", ".")).ok());
+        let name = name.ok_or_else(|| self.foreign(key, &"a broker writes no such key"))?;
+        let object = match value {
+            Some(value) => Some(self.read::<Object>(key, value)?),
+            None => None,
+        };
+        known.apply(Record::Removed(name.clone()));
+        let Some(object) = object else { return Ok(()) };
+        if object.name != name {
+            return Err(self.foreign(key, &"another object stands there"));
+        }
+        let Object { name, size, sha256, replicas } = object;
+        for replica in replicas {
+            let (name, node, key) = (name.clone(), replica.node, replica.key);
+            known.apply(Record::Stored(New { name, size, sha256, node, key, ends: None }));
+        }
+        Ok(())
+    }
+
+    /// What a deleted key leaves behind goes as well: names that are used once would fill the bucket. What comes later stays, so that
+    /// this does no harm whoever writes meanwhile.
+    fn purge(&self, key: &str, revision: u64) {
+        let purge = self.stream.purge().filter(self.subject(key)).sequence(revision + 1);
+        if !matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_))) {
+            // The next start does it.
+            tracing::debug!("the mark of `{key}`, which was removed, stays in the bucket for now");
+        }
+    }
+
+    /// Keeps a record. When this returns the server has it; but of an end, for whose record nobody waits.
+    pub(super) fn append(&mut self, record: Record, known: &mut Known) -> Result<(), CatalogueError> {
+        match record {
+            Record::Version(_) => Ok(()),
+            Record::Ended(id) => {
+                known.apply(Record::Ended(id.clone()));
+                self.owed.insert(id);
+                self.write_off(1, known).or_else(|error| if error.may_pass() { Ok(()) } else { Err(error) })
+            }
+            Record::Began(begun) => {
+                let number = self.number(&begun.id);
+                let text = serde_json::to_vec(&begun).unwrap_or_default();
+                if let Err(failed) = self.write(known, &key_of_transfer(number), Value::Text(&text)) {
+                    // Whoever asked is told that it was not placed.
+                    if failed.may_be_there {
+                        self.owed.insert(begun.id);
+                    } else {
+                        self.written_off(&begun.id);
+                    }
+                    return Err(failed.error);
+                }
+                known.apply(Record::Began(begun));
+                Ok(())
+            }
+            Record::Stored(new) => {
+                let key = key_of_object(new.name.as_str());
+                self.write(known, &key, Value::With(&new)).map_err(|failed| failed.error)?;
+                let ends = new.ends.clone();
+                known.apply(Record::Stored(new));
+                if let Some(id) = ends {
+                    self.owed.insert(id);
+                    // The object is there, which is what was asked.
+                    let _ = self.write_off(1, known);
+                }
+                Ok(())
+            }
+            Record::Removed(name) => {
+                let key = key_of_object(name.as_str());
+                self.write(known, &key, Value::Removed).map_err(|failed| failed.error)?;
+                let at = self.last;
+                known.apply(Record::Removed(name));
+                self.purge(&key, at);
+                Ok(())
+            }
+        }
+    }
+
+    /// Under which a transfer stands, or will.
+    fn number(&mut self, id: &str) -> u32 {
+        if let Some(number) = self.numbers.get(id) {
+            return *number;
+        }
+        // Those that were used are free or not.
+        let unused = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        let number = self.free.pop_first().unwrap_or(unused);
+        self.numbers.insert(id.to_owned(), number);
+        number
+    }
+
+    /// Writes until it is there, or nobody answers, or it is another's turn. Each time anew what is to be written: what was not
+    /// known to be there may turn out to be.
+    fn write(&mut self, known: &mut Known, key: &str, value: Value<'_>) -> Result<(), Unwritten> {
+        loop {
+            if let Some(by) = &self.over {
+                return Err(
+                    CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by: by.clone() }.into()
+                );
+            }
+            if self.client.connection_state() != State::Connected {
+                return Err(self.away("the connection is lost").into());
+            }
+            if self.rest_until.is_some_and(|until| Instant::now() < until) {
+                return Err(self.away("it did not answer a moment ago").into());
+            }
+            let text = match value {
+                Value::Text(text) => text.to_vec(),
+                // Documents of plain fields: they can always be written.
+                Value::With(new) => serde_json::to_vec(&known.with(new)).unwrap_or_default(),
+                Value::Removed => Vec::new(),
+            };
+            match self.put(key, text, matches!(value, Value::Removed)) {
+                Ok(()) => return Ok(()),
+                Err(Failed::Overtaken) => self.settle(known)?,
+                Err(Failed::Silent(why)) => {
+                    self.rest_until = Some(Instant::now() + REST);
+                    return Err(Unwritten { error: self.away(why), may_be_there: true });
+                }
+            }
+        }
+    }
+
+    fn away(&self, why: impl Into<String>) -> CatalogueError {
+        CatalogueError::Away { servers: self.plan.servers.join(", "), why: why.into() }
+    }
+
+    /// One write.
+    fn put(&mut self, key: &str, value: Vec<u8>, is_removal: bool) -> Result<(), Failed> {
+        let mut message = PublishMessage::build()
+            .payload(Bytes::from(value))
+            .expected_last_sequence(self.last)
+            .header(MARK, self.incarnation.as_str());
+        if is_removal {
+            message = message.header(OPERATION, "DEL");
+        }
+        let subject = self.subject(key);
+        let outcome = self.line.wait(async {
+            let publish = async { self.context.send_publish(subject, message).await?.await };
+            timeout(WRITE, publish).await
+        });
+        match outcome {
+            Ok(Ok(ack)) => {
+                self.last = ack.sequence;
+                self.written = Instant::now();
+                Ok(())
+            }
+            Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => Err(Failed::Overtaken),
+            Ok(Err(error)) => Err(Failed::Silent(error.to_string())),
+            Err(_) => Err(Failed::Silent(format!("no answer within {} s", WRITE.as_secs()))),
+        }
+    }
+
+    /// The bucket goes on where we do not know: with a write of ours whose answer was lost, or with another's.
+    fn settle(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+        let number = self.last + 1;
+        let state = self.line.wait(async { timeout(CONNECT, self.state()).await });
+        let (last, owner) = match state {
+            Ok(Ok(state)) => state,
+            Ok(Err(error)) => return Err(self.away(error.to_string())),
+            Err(_) => return Err(self.away("no answer")),
+        };
+        if last < number {
+            // It was flushed to no disk when the power failed, or the bucket was made anew.
+            let by = format!(
+                "nobody, but lacks writes that the server had taken: its last is {last}, and was {}",
+                self.last
+            );
+            return Err(self.give_up(by));
+        }
+        let there = self.line.wait(async { timeout(CONNECT, self.stream.get_raw_message(number)).await });
+        let there = match there {
+            Ok(Ok(message)) => Some(message),
+            // It is gone: somebody has written the same key since.
+            Ok(Err(error)) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
+            Ok(Err(error)) => return Err(self.away(error.to_string())),
+            Err(_) => return Err(self.away("no answer")),
+        };
+        let is_ours = |message: &StreamMessage| {
+            message.headers.get(MARK).is_some_and(|mark| mark.as_str() == self.incarnation)
+        };
+        let Some(ours) = there.filter(is_ours) else {
+            let by = match owner {
+                Some(owner) if owner.id != self.owner.id => format!("the broker at {}", owner.name),
+                _ => "somebody else".to_owned(),
+            };
+            return Err(self.give_up(by));
+        };
+        let key = ours.subject.as_str().strip_prefix(&self.subject("")).unwrap_or_default().to_owned();
+        let before: BTreeSet<String> = known.under_way.keys().cloned().collect();
+        let value = ours.headers.get(OPERATION).is_none().then_some(&ours.payload[..]);
+        self.absorb(known, &key, value)?;
+        // Who asked for one that has begun by this was told that it has not.
+        let new: Vec<String> = known.under_way.keys().filter(|id| !before.contains(*id)).cloned().collect();
+        for id in new {
+            known.under_way.remove(&id);
+            self.owed.insert(id);
+        }
+        self.last = number;
+        Ok(())
+    }
+
+    fn give_up(&mut self, by: String) -> CatalogueError {
+        self.over = Some(by.clone());
+        CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by }
+    }
+
+    /// Empties the places of some transfers that have ended.
+    fn write_off(&mut self, most: usize, known: &mut Known) -> Result<(), CatalogueError> {
+        for _ in 0..most {
+            // One that was refused, and asked for again since, is under way.
+            let Some(id) = self.owed.iter().find(|id| !known.under_way.contains_key(*id)).cloned() else {
+                break;
+            };
+            if let Some(number) = self.numbers.get(&id).copied() {
+                let emptied = self.write(known, &key_of_transfer(number), Value::Text(b"null"));
+                emptied.map_err(|failed| failed.error)?;
+            }
+            self.written_off(&id);
+        }
+        Ok(())
+    }
+
+    fn written_off(&mut self, id: &str) {
+        self.owed.remove(id);
+        if let Some(number) = self.numbers.remove(id) {
+            self.free.insert(number);
+        }
+    }
+
+    /// Says that we are there, before anybody could take us for dead.
+    pub(super) fn renew(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+        let outcome = self.write_off(OWED_AT_ONCE, known).and_then(|()| {
+            if self.over.is_none() && self.written.elapsed() < self.plan.lease / 4 {
+                return Ok(());
+            }
+            let owner = self.owner_text();
+            self.write(known, OWNER, Value::Text(&owner)).map_err(|failed| failed.error)
+        });
+        let was_away =
+            std::mem::replace(&mut self.is_away, matches!(outcome, Err(CatalogueError::Away { .. })));
+        match outcome {
+            Err(error) if self.is_away => {
+                if !was_away {
+                    tracing::warn!(
+                        "{error}; transfers go on, and none is placed or acknowledged until it is back"
+                    );
+                }
+                Ok(())
+            }
+            outcome => {
+                if was_away {
+                    tracing::info!("the catalogue's server is back");
+                }
+                outcome
+            }
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if self.over.is_some() || self.client.connection_state() != State::Connected {
+            return;
+        }
+        // The next broker need not wait for our lease. If this is lost, it waits.
+        let owner = Owner { released: true, ..self.owner.clone() };
+        let message = PublishMessage::build()
+            .payload(Bytes::from(serde_json::to_vec(&owner).unwrap_or_default()))
+            .expected_last_sequence(self.last);
+        let (context, subject) = (self.context.clone(), self.subject(OWNER));
+        let release: BoxFuture<'static, ()> = Box::pin(async move {
+            if let Ok(answer) = context.send_publish(subject, message).await {
+                let _ = answer.await;
+            }
+        });
+        if let Some(end) = self.line.end.take() {
+            let _ = end.send(release);
+        }
+    }
+}
+
+/// Dots divide keys into parts, of which none may be empty: they are written otherwise.
+fn key_of_object(name: &str) -> String {
+    format!("{OBJECTS}{}", name.replace('.', "=2E"))
+}
+
+fn key_of_transfer(number: u32) -> String {
+    format!("{TRANSFERS}{number}")
+}
+
+fn number_of(key: &str) -> Option<u32> {
+    key.strip_prefix(TRANSFERS)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

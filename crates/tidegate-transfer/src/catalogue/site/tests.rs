@@ -1,0 +1,352 @@
+//! With a real `nats-server` (Debian: nats-server).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tempfile::TempDir;
+use tidegate_units::{Bytes as Size, ResourceName};
+
+use super::*;
+use crate::catalogue::Catalogue;
+use crate::digest::Hasher;
+use crate::wire::Needs;
+
+/// Long enough for a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Stopped, it keeps its port and its store.
+struct Server {
+    address: SocketAddr,
+    store: TempDir,
+    process: Option<Child>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut server = Self { address, store: tempfile::tempdir().unwrap(), process: None };
+        server.run();
+        server
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("nats-server");
+        command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.address.port().to_string()]);
+        command.arg("--store_dir").arg(self.store.path()).stderr(Stdio::null());
+        let process = command.spawn().expect("`nats-server`: lab/packages names it");
+        self.process = Some(process);
+        let address = self.address;
+        until("nats-server", || {
+            let mut greeting = [0; 4];
+            let heard = TcpStream::connect(address).and_then(|mut stream| {
+                stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+                stream.read_exact(&mut greeting)
+            });
+            heard.is_ok() && &greeting == b"INFO"
+        });
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    fn plan(&self) -> SitePlan {
+        SitePlan {
+            servers: vec![format!("nats://{}", self.address)],
+            bucket: "test".to_owned(),
+            replicas: 1,
+            credentials: None,
+            authorities: None,
+            lease: Duration::from_secs(2),
+            standby: false,
+            name: "10.0.0.1:7311".to_owned(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Between a broker and its server: it can keep what the server says to itself.
+struct Between {
+    address: SocketAddr,
+    silent: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Between {
+    fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (silent, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let between = Self { address, silent: Arc::clone(&silent), open: Arc::clone(&open) };
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
+                open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || std::io::copy(&mut from, &mut into));
+                let (mut from, mut into, silent) = (server, client, Arc::clone(&silent));
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        if silent.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        if into.write_all(&bytes[..read]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        between
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.silent.store(false, Ordering::SeqCst);
+    }
+}
+
+fn new(name: &str, node: &str) -> New {
+    New {
+        name: ObjectName::new(name).unwrap(),
+        size: Size::new(3),
+        sha256: Hasher::default().finish(),
+        node: ResourceName::new(node).unwrap(),
+        key: format!("{name}.{node}"),
+        ends: None,
+    }
+}
+
+fn begun(id: &str) -> Begun {
+    Begun {
+        id: id.to_owned(),
+        way: Way::Write,
+        name: None,
+        size: Size::new(1),
+        needs: Needs::Average(1.0),
+        node: ResourceName::new("a").unwrap(),
+        key: None,
+        replica: false,
+    }
+}
+
+fn names(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.after(None).map(|object| object.name.to_string()).collect()
+}
+
+fn ids(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.under_way().map(|begun| begun.id.clone()).collect()
+}
+
+fn name(text: &str) -> ObjectName {
+    ObjectName::new(text).unwrap()
+}
+
+/// So many messages are in the bucket.
+fn messages(server: &Server) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let stream = jetstream::new(client).get_stream("KV_test").await.unwrap();
+        stream.get_info().await.unwrap().state.messages
+    })
+}
+
+#[test]
+fn what_was_acknowledged_is_there_for_the_next_broker() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    for id in ["1", "2"] {
+        catalogue.began(begun(id)).unwrap();
+    }
+    catalogue.stored(New { ends: Some("1".to_owned()), ..new("run..7.h5.", "n") }).unwrap();
+    catalogue.stored(new("run..7.h5.", "m")).unwrap();
+    catalogue.stored(new("gone", "n")).unwrap();
+    assert!(catalogue.removed(&name("gone")).unwrap().is_some());
+    let expected = catalogue.get(&name("run..7.h5.")).unwrap().clone();
+    drop(catalogue);
+    // Somebody else, who finds that the one before has left.
+    let other = tempfile::tempdir().unwrap();
+    let mut catalogue = Catalogue::open_at_site(other.path(), &server.plan()).unwrap();
+    assert_eq!((names(&catalogue), ids(&catalogue)), (vec!["run..7.h5.".to_owned()], vec!["2".to_owned()]));
+    assert_eq!(catalogue.get(&name("run..7.h5.")), Some(&expected));
+    assert_eq!(catalogue.held(&ResourceName::new("n").unwrap()).get(), 3);
+    // And what begins and ends, or comes and goes, leaves nothing behind.
+    let before = messages(&server);
+    for number in 0..50 {
+        catalogue.began(begun(&format!("t{number}"))).unwrap();
+        catalogue
+            .stored(New { ends: Some(format!("t{number}")), ..new(&format!("o{number}"), "n") })
+            .unwrap();
+        catalogue.removed(&name(&format!("o{number}"))).unwrap();
+    }
+    assert!(messages(&server) <= before + 1, "{} messages, {before} before", messages(&server));
+}
+
+#[test]
+fn a_server_that_was_killed_takes_up_where_it_was() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    catalogue.began(begun("1")).unwrap();
+    catalogue.stored(new("before", "n")).unwrap();
+    server.kill();
+    until("it is noticed", || {
+        matches!(catalogue.stored(new("during", "n")), Err(CatalogueError::Away { .. }))
+    });
+    assert!(matches!(catalogue.began(begun("2")), Err(CatalogueError::Away { .. })));
+    catalogue.ended("1").unwrap();
+    catalogue.renew().unwrap();
+    assert_eq!(names(&catalogue), ["before"]);
+    server.run();
+    until("it is back", || match catalogue.stored(new("after", "n")) {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(error.may_pass(), "{error}");
+            false
+        }
+    });
+    catalogue.renew().unwrap();
+    drop(catalogue);
+    let catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    let there = names(&catalogue);
+    assert!(["before", "after"].iter().all(|name| there.contains(&(*name).to_owned())), "{there:?}");
+    assert_eq!(
+        ids(&catalogue),
+        Vec::<String>::new(),
+        "the end of the one was written later, the other was never placed"
+    );
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_found_by_the_next() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let between = Between::start(server.address);
+    let plan = SitePlan { servers: vec![format!("nats://{}", between.address)], ..server.plan() };
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &plan).unwrap();
+    catalogue.stored(new("a", "n")).unwrap();
+    let retry = |catalogue: &mut Catalogue, what: &New| {
+        until("the line is back", || match catalogue.stored(what.clone()) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.may_pass(), "{error}");
+                false
+            }
+        });
+    };
+    // A replica, whose answer is lost; then another of the same object must not undo it.
+    between.silent.store(true, Ordering::SeqCst);
+    assert!(matches!(catalogue.stored(new("a", "m")), Err(CatalogueError::Away { .. })));
+    assert_eq!(catalogue.get(&name("a")).unwrap().replicas.len(), 1);
+    between.cut();
+    retry(&mut catalogue, &new("a", "o"));
+    assert_eq!(catalogue.get(&name("a")).unwrap().replicas.len(), 3);
+    // A transfer that was refused, and stands there: it is nobody's.
+    between.silent.store(true, Ordering::SeqCst);
+    assert!(matches!(catalogue.began(begun("1")), Err(CatalogueError::Away { .. })));
+    between.cut();
+    retry(&mut catalogue, &new("b", "n"));
+    assert_eq!(ids(&catalogue), Vec::<String>::new());
+    catalogue.renew().unwrap();
+    drop(catalogue);
+    let catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    assert_eq!(catalogue.get(&name("a")).unwrap().replicas.len(), 3);
+    assert_eq!((names(&catalogue), ids(&catalogue)), (vec!["a".to_owned(), "b".to_owned()], Vec::new()));
+}
+
+#[test]
+fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
+    let server = Server::start();
+    let [first, second, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let mut one = Catalogue::open_at_site(first.path(), &server.plan()).unwrap();
+    one.stored(new("a", "n")).unwrap();
+    one.began(begun("1")).unwrap();
+    // As long as it writes, nobody else may.
+    let over = AtomicBool::new(false);
+    let other = SitePlan { name: "10.0.0.2:7311".to_owned(), ..server.plan() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                one.renew().unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let held = Catalogue::open_at_site(second.path(), &other);
+        over.store(true, Ordering::SeqCst);
+        assert!(matches!(held.unwrap_err(), CatalogueError::Held { by, .. } if by == "10.0.0.1:7311"));
+    });
+    // It is held up; who stands by takes over what it has.
+    let mut two =
+        Catalogue::open_at_site(second.path(), &SitePlan { standby: true, ..other.clone() }).unwrap();
+    assert_eq!((names(&two), ids(&two)), (vec!["a".to_owned()], vec!["1".to_owned()]));
+    let error = one.stored(new("b", "n")).unwrap_err();
+    assert!(
+        matches!(&error, CatalogueError::TakenOver { by, .. } if by.contains("10.0.0.2:7311")),
+        "{error}"
+    );
+    assert!(matches!(one.renew(), Err(CatalogueError::TakenOver { .. })));
+    two.stored(new("b", "m")).unwrap();
+    drop(one);
+    assert_eq!(two.get(&name("b")).unwrap().replicas[0].node.as_str(), "m");
+    // Killed and started again, it need not wait: nobody else can be who it is.
+    std::fs::copy(second.path().join("broker-id"), third.path().join("broker-id")).unwrap();
+    let patient = SitePlan { lease: Duration::from_secs(3600), ..other };
+    let again = Catalogue::open_at_site(third.path(), &patient).unwrap();
+    assert_eq!(names(&again), ["a", "b"]);
+    assert!(matches!(two.stored(new("c", "m")), Err(CatalogueError::TakenOver { .. })));
+}
+
+#[test]
+fn what_somebody_else_writes_into_the_bucket_is_noticed() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    catalogue.stored(new("a", "n")).unwrap();
+    let write = |key: &str, value: &'static str| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = async_nats::connect(server.address.to_string()).await.unwrap();
+            let bucket = jetstream::new(client).get_key_value("test").await.unwrap();
+            bucket.put(key, value.into()).await.unwrap();
+        });
+    };
+    write("object.a", "{}");
+    assert!(matches!(catalogue.stored(new("b", "n")), Err(CatalogueError::TakenOver { .. })));
+    drop(catalogue);
+    let error = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap_err();
+    assert!(matches!(&error, CatalogueError::Foreign { key, .. } if key == "object.a"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = SitePlan { servers: vec!["nats://127.0.0.1:1".to_owned()], ..Server::start().plan() };
+    let error = Catalogue::open_at_site(Path::new(folder.path()), &plan).unwrap_err();
+    assert!(
+        matches!(&error, CatalogueError::Site { servers, .. } if servers == "nats://127.0.0.1:1"),
+        "{error}"
+    );
+}

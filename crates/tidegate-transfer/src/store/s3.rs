@@ -1,0 +1,501 @@
+//! A bucket on a server that speaks S3.
+//!
+//! An object is written in parts, one after the other: while one is sent, the next is read. S3 wants the checksum and the length of a
+//! part before it, so that two parts are in memory. Nothing is under the key before the last of them is there.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::StreamExt;
+use http_body_util::BodyExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
+use object_store::path::Path as Key;
+use object_store::{ClientOptions, MultipartUpload, ObjectStoreExt, PutPayload, RetryConfig};
+use reqwest::Url;
+use reqwest::header::CONTENT_LENGTH;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::credentials::{Credentials, CredentialsError};
+use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, with_causes};
+
+/// A part, where the object does not need larger ones: its checksum takes some hundredths of a second, and at 100 MB/s it is sent in
+/// less than a tenth of one, to which the server's answer adds a few hundredths.
+const PART: usize = 8 * PIECE;
+
+/// S3 takes no more parts of an object.
+const MOST_PARTS: u64 = 10_000;
+
+/// Where nobody says otherwise; most servers that are not Amazon's call theirs so, or do not care.
+const REGION: &str = "us-east-1";
+
+/// A bucket, and where in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. What is secret is not in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    bucket: String,
+    prefix: String,
+    /// The server; Amazon's where there is none.
+    endpoint: Option<String>,
+    region: Option<String>,
+    /// The part of the credentials file.
+    profile: Option<String>,
+}
+
+/// What may be said of a bucket beside its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    Endpoint,
+    Region,
+    Profile,
+}
+
+impl About {
+    pub(crate) const ALL: [Self; 3] = [Self::Endpoint, Self::Region, Self::Profile];
+
+    /// As it is written, in a place and in a configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Region => "region",
+            Self::Profile => "profile",
+        }
+    }
+
+    /// The value as it is kept.
+    fn checked(self, value: &str) -> Option<String> {
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        match self {
+            Self::Endpoint => {
+                let url = Url::parse(value).ok()?;
+                let plain = url.query().is_none()
+                    && url.fragment().is_none()
+                    && url.username().is_empty()
+                    && url.password().is_none();
+                let right = matches!(url.scheme(), "http" | "https") && url.has_host() && plain;
+                right.then(|| url.as_str().trim_end_matches('/').to_owned())
+            }
+            Self::Region | Self::Profile => {
+                ((1..=128).contains(&value.len()) && value.chars().all(word)).then(|| value.to_owned())
+            }
+        }
+    }
+}
+
+impl Bucket {
+    fn about(&self, what: About) -> Option<&String> {
+        match what {
+            About::Endpoint => self.endpoint.as_ref(),
+            About::Region => self.region.as_ref(),
+            About::Profile => self.profile.as_ref(),
+        }
+    }
+
+    /// Whether it is said already.
+    pub(crate) fn says(&self, what: About) -> bool {
+        self.about(what).is_some()
+    }
+
+    /// Says it. False where the value cannot be.
+    pub(crate) fn say(&mut self, what: About, value: &str) -> bool {
+        let value = what.checked(value);
+        let right = value.is_some();
+        match what {
+            About::Endpoint => self.endpoint = value,
+            About::Region => self.region = value,
+            About::Profile => self.profile = value,
+        }
+        right
+    }
+
+    fn key(&self, key: &str) -> Key {
+        if self.prefix.is_empty() { Key::from(key) } else { Key::from(format!("{}/{key}", self.prefix)) }
+    }
+
+    /// Where it is, without what is only said about it.
+    fn whole(&self) -> String {
+        let slash = if self.prefix.is_empty() { "" } else { "/" };
+        format!("s3://{}{slash}{}", self.bucket, self.prefix)
+    }
+}
+
+impl FromStr for Bucket {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || PlaceError::new(text);
+        let url = Url::parse(text).map_err(|_| wrong())?;
+        let bucket = url.host_str().unwrap_or_default().to_owned();
+        let prefix = url.path().trim_matches('/').to_owned();
+        // By the rules of S3; what else a server may allow would mean something else in an address.
+        let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let is_bucket = (3..=63).contains(&bucket.len())
+            && bucket.chars().all(named)
+            && !bucket.starts_with(['-', '.'])
+            && !bucket.ends_with(['-', '.']);
+        let part = |part: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            !part.is_empty() && !matches!(part, "." | "..") && part.chars().all(allowed)
+        };
+        let is_prefix = prefix.len() <= 500 && (prefix.is_empty() || prefix.split('/').all(part));
+        let plain = url.username().is_empty() && url.password().is_none() && url.port().is_none();
+        if url.scheme() != "s3" || !is_bucket || !is_prefix || !plain || url.fragment().is_some() {
+            return Err(wrong());
+        }
+        let mut place = Self { bucket, prefix, endpoint: None, region: None, profile: None };
+        for (key, value) in url.query_pairs() {
+            let what = About::ALL.into_iter().find(|what| what.name() == key).ok_or_else(wrong)?;
+            if place.says(what) || !place.say(what, &value) {
+                return Err(wrong());
+            }
+        }
+        Ok(place)
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.whole();
+        let said = About::ALL.into_iter().filter_map(|what| Some((what.name(), self.about(what)?)));
+        if let Ok(mut url) = Url::parse(&text) {
+            for (name, value) in said {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+            text = url.into();
+        }
+        f.write_str(&text)
+    }
+}
+
+/// Why a bucket does not do what it was asked for.
+#[derive(Debug, Error)]
+pub enum S3Error {
+    /// Nobody says who we are.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// It says no to whom we say we are.
+    #[error(
+        "{at}: access is denied ({why}): look at the credentials, and at what they may do in this bucket"
+    )]
+    Denied {
+        /// The bucket and its server.
+        at: String,
+        /// What the server says.
+        why: String,
+    },
+    /// There is none.
+    #[error("{at}: there is no such bucket: make it first, or look at `place` and `endpoint`")]
+    NoBucket {
+        /// The bucket and its server.
+        at: String,
+    },
+    /// There is no such object.
+    #[error("{at}: there is no such object, or no such bucket")]
+    Absent {
+        /// The bucket and its server.
+        at: String,
+    },
+    /// Nobody is there, or the connection broke.
+    #[error("{at}: the server cannot be reached, or the connection broke: {why}")]
+    Unreachable {
+        /// The bucket and its server.
+        at: String,
+        /// Why.
+        why: String,
+    },
+    /// Whatever else.
+    #[error("{at}: {why}")]
+    Other {
+        /// The bucket and its server.
+        at: String,
+        /// What the server, or the crate that speaks to it, says.
+        why: String,
+    },
+}
+
+/// A connection to a bucket.
+pub(super) struct S3 {
+    place: Bucket,
+    http: reqwest::Client,
+    credentials: Credentials,
+    /// For all but writes.
+    objects: AmazonS3,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What the crate would show of itself is not ours to vouch for.
+        write!(f, "S3({})", self.place)
+    }
+}
+
+impl S3 {
+    /// Nothing is asked of the server yet.
+    pub(super) fn open(place: &Bucket) -> Result<Self, StoreError> {
+        Self::with(place, Credentials::find(place.profile.as_deref()).map_err(S3Error::from)?)
+    }
+
+    fn with(place: &Bucket, credentials: Credentials) -> Result<Self, StoreError> {
+        let http = super::http_client()?;
+        let objects = client(place, &credentials, Counted { http: http.clone(), sent: Arc::default() })?;
+        Ok(Self { place: place.clone(), http, credentials, objects })
+    }
+
+    pub(super) fn key(&self, key: &str) -> Key {
+        self.place.key(key)
+    }
+
+    pub(super) const fn objects(&self) -> &AmazonS3 {
+        &self.objects
+    }
+
+    /// What an error of the crate means.
+    pub(super) fn explain(&self, error: &object_store::Error) -> StoreError {
+        let at = match &self.place.endpoint {
+            Some(endpoint) => format!("{} at {endpoint}", self.place.whole()),
+            None => self.place.whole(),
+        };
+        explain(at, error).into()
+    }
+
+    /// See [`Store::put`](super::Store::put).
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        size: u64,
+        pieces: Pieces,
+        moved: Arc<AtomicU64>,
+    ) -> Result<(), StoreError> {
+        let sent = Arc::new(Sent { before: AtomicU64::new(0), moved });
+        let objects = client(
+            &self.place,
+            &self.credentials,
+            Counted { http: self.http.clone(), sent: Arc::clone(&sent) },
+        )?;
+        let key = self.key(key);
+        // A part that is full may have been the last, and whether it was is asked.
+        let mut pieces = pieces.fuse().boxed();
+        let part = part(size);
+        let first = gather(&mut pieces, part).await?;
+        if size <= part as u64 {
+            objects.put(&key, first.into_iter().collect()).await.map_err(|error| self.explain(&error))?;
+            return Ok(());
+        }
+        let begun = timeout(ANSWER, objects.put_multipart(&key)).await;
+        let upload = begun.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explain(&error))?;
+        let mut upload = Upload(Some(upload));
+        let outcome = self.put_parts(&mut upload, first, &mut pieces, part, &sent).await;
+        match outcome {
+            Ok(()) => upload.0 = None,
+            // Whoever keeps the bucket pays for what is left.
+            Err(_) => upload.abort().await,
+        }
+        outcome
+    }
+
+    async fn put_parts(
+        &self,
+        upload: &mut Upload,
+        first: Vec<Bytes>,
+        pieces: &mut Pieces,
+        part: usize,
+        sent: &Sent,
+    ) -> Result<(), StoreError> {
+        let Upload(Some(upload)) = upload else { return Ok(()) };
+        let mut next = first;
+        while !next.is_empty() {
+            let length: usize = next.iter().map(Bytes::len).sum();
+            let sending = upload.put_part(next.into_iter().collect::<PutPayload>());
+            let sending = async { sending.await.map_err(|error| self.explain(&error)) };
+            ((), next) = tokio::try_join!(sending, gather(pieces, part))?;
+            sent.before.fetch_add(length as u64, Ordering::Relaxed);
+        }
+        upload.complete().await.map(drop).map_err(|error| self.explain(&error))
+    }
+}
+
+/// Larger than usual only where there would be too many.
+fn part(size: u64) -> usize {
+    usize::try_from(size.div_ceil(MOST_PARTS)).unwrap_or(usize::MAX).max(PART)
+}
+
+/// The next part, or less at the end.
+async fn gather(pieces: &mut Pieces, part: usize) -> Result<Vec<Bytes>, StoreError> {
+    let (mut gathered, mut length) = (Vec::new(), 0);
+    while length < part {
+        let Some(piece) = pieces.next().await else { break };
+        let piece = piece.map_err(StoreError::Source)?;
+        length += piece.len();
+        gathered.push(piece);
+    }
+    Ok(gathered)
+}
+
+fn client(place: &Bucket, credentials: &Credentials, http: Counted) -> Result<AmazonS3, StoreError> {
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(&place.bucket)
+        .with_region(place.region.as_deref().unwrap_or(REGION))
+        .with_access_key_id(&credentials.id)
+        .with_secret_access_key(&credentials.secret)
+        // One object at a time is removed, for which every server has the plain request.
+        .with_disable_bulk_delete(true)
+        // Whoever transfers knows better what to do about a failure than to repeat it: there are other nodes.
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .with_http_connector(http);
+    if let Some(token) = &credentials.token {
+        builder = builder.with_token(token);
+    }
+    if let Some(endpoint) = &place.endpoint {
+        builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
+    }
+    Ok(builder.build()?)
+}
+
+/// An upload that is given up is said to be so, if that can still be said.
+struct Upload(Option<Box<dyn MultipartUpload>>);
+
+impl Upload {
+    async fn abort(&mut self) {
+        if let Some(mut upload) = self.0.take() {
+            let _ = timeout(ANSWER, upload.abort()).await;
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                let _ = timeout(ANSWER, upload.abort()).await;
+            });
+        }
+    }
+}
+
+/// What was sent of an object.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Of the parts that are there.
+    before: AtomicU64,
+    /// All of it, for whoever watches.
+    moved: Arc<AtomicU64>,
+}
+
+/// Counts the bodies of `PUT` while they are sent: a part is too large to be counted at its end.
+#[derive(Debug, Clone)]
+struct Counted {
+    http: reqwest::Client,
+    sent: Arc<Sent>,
+}
+
+impl HttpConnector for Counted {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+fn http_error(error: reqwest::Error) -> HttpError {
+    let kind = match &error {
+        error if error.is_connect() => HttpErrorKind::Connect,
+        error if error.is_timeout() => HttpErrorKind::Timeout,
+        error if error.is_decode() => HttpErrorKind::Decode,
+        _ => HttpErrorKind::Request,
+    };
+    HttpError::new(kind, error.without_url())
+}
+
+#[async_trait]
+impl HttpService for Counted {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let url: Url =
+            parts.uri.to_string().parse().map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let (is_put, length) = (parts.method == reqwest::Method::PUT, body.content_length());
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        let body = match body.as_bytes() {
+            Some(bytes) => bytes.clone().into(),
+            None => {
+                request.headers_mut().insert(CONTENT_LENGTH, length.into());
+                let (sent, mut done, mut on_its_way) = (Arc::clone(&self.sent), 0, 0);
+                let counting = body.into_data_stream().inspect(move |piece| {
+                    // When the next piece is asked for, the one before is on its way.
+                    done += std::mem::replace(
+                        &mut on_its_way,
+                        piece.as_ref().map_or(0, |piece| piece.len() as u64),
+                    );
+                    if is_put {
+                        sent.moved.fetch_max(sent.before.load(Ordering::Relaxed) + done, Ordering::Relaxed);
+                    }
+                });
+                reqwest::Body::wrap_stream(counting)
+            }
+        };
+        *request.body_mut() = Some(body);
+        let answer = self.http.execute(request).await.map_err(http_error)?;
+        if is_put && answer.status().is_success() {
+            self.sent
+                .moved
+                .fetch_max(self.sent.before.load(Ordering::Relaxed) + length as u64, Ordering::Relaxed);
+        }
+        let answer: http::Response<reqwest::Body> = answer.into();
+        let (parts, body) = answer.into_parts();
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body.map_err(http_error))))
+    }
+}
+
+/// What a server says of a failure: `<Code>` and `<Message>` of its document, wherever in the crate's text that stands.
+fn said(text: &str) -> Option<(&str, &str)> {
+    let within = |open: &str, close: &str| Some(text.split_once(open)?.1.split_once(close)?.0.trim());
+    Some((within("<Code>", "</Code>")?, within("<Message>", "</Message>").unwrap_or_default()))
+}
+
+fn explain(at: String, error: &object_store::Error) -> S3Error {
+    let text = with_causes(error);
+    let said = said(&text);
+    // Names of accounts, which some servers put there, are left out with the rest of the document.
+    let why = || match said {
+        Some((code, "")) => code.to_owned(),
+        Some((code, message)) => format!("{code}: {message}"),
+        None => text.chars().take(500).collect(),
+    };
+    match (error, said) {
+        (_, Some(("NoSuchBucket", _))) => S3Error::NoBucket { at },
+        (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
+            S3Error::Denied {
+                at,
+                why: said.map_or_else(|| "the server gives no reason".to_owned(), |_| why()),
+            }
+        }
+        (object_store::Error::NotFound { .. }, _) => S3Error::Absent { at },
+        _ => match broken(error) {
+            Some(why) => S3Error::Unreachable { at, why },
+            None => S3Error::Other { at, why: why() },
+        },
+    }
+}
+
+/// Why there was no answer, if there was none.
+fn broken(error: &object_store::Error) -> Option<String> {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    let mut is_http = false;
+    let mut deepest = String::new();
+    while let Some(error) = cause {
+        is_http |= error.is::<HttpError>();
+        deepest = error.to_string();
+        cause = error.source();
+    }
+    is_http.then_some(deepest)
+}
+
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod tests;
