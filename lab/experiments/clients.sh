@@ -2,9 +2,12 @@
 # In the guest: eight fio clients behind four gateways share one emulated array by throughput bands, each with a latency goal. The array
 # changes twice under them: its data move from disk to cache, and then its capacity doubles.
 #
-# usage: clients.sh [--carrier udp|file|nats] [--seconds S] [--seed N]
+# usage: clients.sh [--law fixed|adaptive] [--carrier udp|file|nats] [--seconds S] [--seed N]
 #
-#   disk      from the first request on: one server, 160 requests per second
+# The law is the self-tuning one's regulator with a gain that was chosen for this array in the simulator (K_I = 3 IO/s per ms, twice a
+# second), or with a model that it learns, without having been told anything (once a second, all defaults).
+#
+#   disk      from the first request on: one server, 200 requests per second
 #   cache     after S seconds: one server, 320
 #   doubled   after 2·S seconds, until 3·S: two servers, 320 each
 #
@@ -18,19 +21,25 @@
 # decision, and their metrics. Exit status 1 when something is missed.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-carrier=udp seconds=15 seed=1
+law=fixed carrier=udp seconds=15 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
-    --carrier | --seconds | --seed) declare "${1#--}=$2" && shift 2 ;;
+    --law | --carrier | --seconds | --seed) declare "${1#--}=$2" && shift 2 ;;
     *) echo "clients.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
-rates=(160 320 640) servers=(1 1 2) ends=(160 400 800)
+case $law in
+  fixed) regulation='interval = "500ms"
+self_tuning = { gain = 3.0 }' ;;
+  adaptive) regulation='' ;;
+  *) echo "clients.sh: no such law: $law" >&2 && exit 2 ;;
+esac
+rates=(200 320 640) servers=(1 1 2) ends=(200 400 800)
 goal=16 patient=20
-jq -n --arg carrier "$carrier" --argjson seconds "$seconds" --argjson seed "$seed" \
+jq -n --arg law "$law" --arg carrier "$carrier" --argjson seconds "$seconds" --argjson seed "$seed" \
   --argjson rates "[${rates[0]}, ${rates[1]}, ${rates[2]}]" --argjson ends "[${ends[0]}, ${ends[1]}, ${ends[2]}]" \
   --argjson goal "$goal" --argjson patient "$patient" \
-  '{$carrier, phase_s: $seconds, $seed, $rates, band_ends: $ends, goals_ms: {business: $goal, mining: $patient}}' >/out/settings.json
+  '{$law, $carrier, phase_s: $seconds, $seed, $rates, band_ends: $ends, goals_ms: {business: $goal, mining: $patient}}' >/out/settings.json
 array_model="exponential = { rate = \"${rates[0]} IO/s\", servers = ${servers[0]}, capacity = \"1GiB\", changes = [
   { after = \"${seconds}s\", rate = \"${rates[1]} IO/s\", servers = ${servers[1]} },
   { after = \"$((2 * seconds))s\", rate = \"${rates[2]} IO/s\", servers = ${servers[2]} }] }"
@@ -72,6 +81,7 @@ depth = 256
 cluster = true
 law = "self-tuning"
 target = "${patient}ms"
+$regulation
 $bands
 [pool.array.export.g$1]
 upstream = "g$1"
