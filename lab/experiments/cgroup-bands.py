@@ -12,6 +12,7 @@ Both read 4 KiB at random places past the page cache. Somebody else has limited 
    check        what the program says that this machine can do, and of whom
    alone        w1 alone, four outstanding
    unregulated  w2 beside it, 32 outstanding
+   static       the same, and both have limits that never change, by the bands, of more and more: what the kernel's throttle makes of them
    pid          the same, and the agent holds w2, and nobody else
    bands        both, and the agent holds both by bands: then w1 is stopped for a while, and goes on
    ended        the agent is told to end while it holds: what is left when it has
@@ -44,10 +45,12 @@ DEPTHS = {"w1": 4, "w2": 32}
 # Up to so many requests per second, who has which part. The device does 500, so that it operates in the last one.
 BANDS = [(100, {"w1": 0.5, "w2": 0.5}), (200, {"w1": 1}), (900, {"w2": 1})]
 PAUSE_S = 15
+# Limits of both together that never change: from less than half of what the device does to what is asked of a law.
+STATIC = range(200, 401, 25)
 MARK = "user.tidegate"
 # The service's, with what docs/agent.md adds for limits.
 CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
-PHASES = ("check", "alone", "unregulated", "pid", "bands", "ended", "killed", "changed")
+PHASES = ("check", "alone", "unregulated", "static", "pid", "bands", "ended", "killed", "changed")
 PID = """\
 throttle = "cgroup"
 [resource.disk]
@@ -169,6 +172,19 @@ def by_bands():
     return BY_BANDS.format(bands=", ".join(band(*one) for one in BANDS))
 
 
+def static(together):
+    """Both are limited by the bands, without an agent; the second in which limits change is left out."""
+    begin = 0
+    limit = dict.fromkeys(DEPTHS, 0)
+    for up_to, ratios in BANDS:
+        for name, ratio in ratios.items():
+            limit[name] += ratio * max(0, min(together, up_to) - begin)
+        begin = up_to
+    for name, rate in limit.items():
+        write(f"{CGROUPS}/{name}/io.max", f"{number()} riops={rate:.0f}")
+    return seconds(4)[1:]
+
+
 def measure(options):
     measured, phases = {"options": vars(options), "target_ms": TARGET_MS, "bands": BANDS}, options.phases.split(",")
     before = limits()
@@ -182,6 +198,10 @@ def measure(options):
     with Load("w1") as first, Load("w2"):
         if "unregulated" in phases:
             measured["unregulated"] = seconds(5)
+        if "static" in phases:
+            measured["static"] = [{"together": together, "seconds": static(together)} for together in STATIC]
+            write(f"{CGROUPS}/w1/io.max", f"{number()} riops=max")
+            write(f"{CGROUPS}/w2/io.max", f"{number()} riops=max {OTHERS}")
         if "pid" in phases:
             agent = Agent("pid", ["w2"])
             rows = seconds(options.seconds)

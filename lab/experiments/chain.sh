@@ -7,7 +7,8 @@
 #                      ├── h2 (10.0.0.12, 10.0.1.12) ── /tmp/h2.sock
 #                      └── …                              (NATS: 10.0.1.1)
 #
-# Set before: here, preset, carrier (udp, file or nats), target, interval, gain. Everything that is left lies in /out.
+# Set before: here, preset, carrier (udp, file or nats), target, interval, gain. Everything that is left lies in /out. What the array is can
+# also be said in full, in array_model.
 
 declare -A gateways=()
 nats='' array=''
@@ -43,8 +44,9 @@ start_array() {
   connect array storage 10.0.0.1 storage
   {
     echo 'listen = ["tcp:10.0.0.1:10809", "unix:/tmp/array.sock"]
+metrics = "127.0.0.1:9809"
 [pool.array]
-backend = { kind = "emulated", preset = "'"$preset"'", data = "'"${array_data:-memory}"'", seed = 1 }
+backend = { kind = "emulated", '"${array_model:-preset = \"$preset\"}"', data = "'"${array_data:-memory}"'", seed = '"${seed:-1}"' }
 depth = 1024
 law = "none"'
     for export in "$@"; do

@@ -129,12 +129,17 @@ fn backend(backend: &BackendConfig) -> String {
     match backend {
         BackendConfig::File { direct: false } => "files".to_owned(),
         BackendConfig::File { direct: true } => "files, past the page cache".to_owned(),
-        BackendConfig::Emulated { device, data, .. } => {
+        BackendConfig::Emulated { device, changes, data, .. } => {
             let data = match data {
                 DataStore::Memory { limit } => format!("up to {limit} in memory"),
                 DataStore::File(path) => format!("data in {}", path.display()),
             };
-            format!("emulated {}, {data}", device_name(device))
+            let changes = match changes.len() {
+                0 => String::new(),
+                1 => ", which changes once".to_owned(),
+                count => format!(", which changes {count} times"),
+            };
+            format!("emulated {}{changes}, {data}", device_name(device))
         }
         BackendConfig::Nbd(upstream) => {
             let UpstreamConfig { address, connections, .. } = upstream;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tidegate_agent::agent::AgentConfig;
 use tidegate_agent::config::{Config, ConfigError, Severity};
 use tidegate_control::{IntegralConfig, KneeConfig, Law, LoopConfig, PidConfig, Smoothing, WindowConfig};
-use tidegate_device::{DeviceConfig, ExponentialConfig};
+use tidegate_device::{DeviceConfig, ExponentialChange, ExponentialConfig};
 use tidegate_gateway::{BackendConfig, PoolConfig, PoolLimits};
 use tidegate_sched::{Discipline, Release};
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
@@ -227,6 +227,41 @@ fn an_exponential_server_is_a_backend_too() {
     };
     let expected = ExponentialConfig { rate: Iops::new(1_000.0), servers: 1, capacity: Bytes::from_gib(64) };
     assert_eq!(*server, expected);
+}
+
+#[test]
+fn what_becomes_of_an_exponential_server_is_in_the_order_of_time() {
+    let server = |changes: &str| {
+        let server =
+            format!("{{ rate = '100 IO/s', servers = 2, capacity = '64GiB', changes = [{changes}] }}");
+        with("pool.p.backend", &format!("{{ kind = 'emulated', exponential = {server} }}"))
+    };
+    let change = |after, rate, servers| ExponentialChange {
+        after: Latency::from_millis(after),
+        rate: Iops::new(rate),
+        servers,
+    };
+    let given = "{ after = '40s', rate = '960 IO/s' }, { after = '80s', rate = '1920 IO/s', servers = 4 }, \
+                 { after = '90s', rate = '480 IO/s' }";
+    let config = server(given).unwrap();
+    let BackendConfig::Emulated { changes, .. } = &config.gateway.pools[0].backend else {
+        panic!("{:?}", config.gateway.pools[0].backend)
+    };
+    let expected = [change(40_000, 960.0, 2), change(80_000, 1_920.0, 4), change(90_000, 480.0, 4)];
+    assert_eq!(*changes, expected);
+    for (given, expected) in [
+        ("{ rate = '960 IO/s' }", "needs `after`"),
+        ("{ after = '1s' }", "needs `rate`"),
+        ("{ after = '1s', rate = '0 IO/s' }", "`rate` must be more than nothing"),
+        ("{ after = '1s', rate = '1 IO/s', servers = 0 }", "`servers` must be 1 to 1024"),
+        (
+            "{ after = '2s', rate = '1 IO/s' }, { after = '1s', rate = '2 IO/s' }",
+            "later than that of the change before",
+        ),
+    ] {
+        let said = server(given).unwrap_err().to_string();
+        assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
+    }
 }
 
 #[test]

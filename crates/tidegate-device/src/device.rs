@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use tidegate_units::{Bytes, Instant, Iops};
 
 use crate::array::Array;
-use crate::config::{ConfigError, DeviceConfig};
+use crate::config::{ConfigError, DeviceConfig, require};
 use crate::disk::Disk;
-use crate::exponential::Exponential;
+use crate::exponential::{Exponential, ExponentialChange};
 use crate::io::{Completion, Io, IoKind, SubmitError};
 
 /// How many requests a device holds at once; a further one is refused with [`SubmitError::Full`].
@@ -144,6 +144,19 @@ impl Device {
                 Ok(())
             }
             Model::Disk(_) | Model::Array(_) => Err(FixedRate),
+        }
+    }
+
+    /// What is to become of an exponential server, counted from its first request on. It replaces what was planned before.
+    ///
+    /// # Errors
+    /// When the device is not an exponential server, or a change has a value with which the model means nothing.
+    pub fn plan(&mut self, changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
+        match &mut self.model {
+            Model::Exponential(model) => model.plan(changes),
+            Model::Disk(_) | Model::Array(_) => {
+                require(changes.is_empty(), "changes", "none: only an exponential server changes")
+            }
         }
     }
 

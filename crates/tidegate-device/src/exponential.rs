@@ -28,6 +28,21 @@ pub struct ExponentialConfig {
 
 const MAX_SERVERS: u32 = 1024;
 
+/// What becomes of an exponential server while it is in use: data that move from disks to a cache make it faster, a second shelf doubles
+/// its servers and its rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExponentialChange {
+    /// How long after the first request of all.
+    pub after: Latency,
+    /// What all servers together complete per second from then on; what is in service goes on at the new rate.
+    pub rate: Iops,
+    /// How many servers there are from then on, 1 to 1024. Those that are too many end what they serve.
+    pub servers: u32,
+}
+
+/// The most changes of one device.
+const MAX_CHANGES: usize = 1024;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Exponential {
     /// Services per second of one server.
@@ -37,6 +52,10 @@ pub(crate) struct Exponential {
     /// In the order in which service began, so that of two that end together the earlier begun comes first.
     busy: Vec<Service>,
     rng: Pcg64,
+    /// What is still to come, in the order of time.
+    changes: VecDeque<ExponentialChange>,
+    /// When the first request came.
+    begun: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -65,10 +84,27 @@ impl Exponential {
             queue: VecDeque::new(),
             busy: Vec::new(),
             rng: Pcg64::seed_from_u64(seed),
+            changes: VecDeque::new(),
+            begun: None,
         })
     }
 
+    /// Replaces what is still to come; of two changes at one time the later one given wins.
+    pub(crate) fn plan(&mut self, mut changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
+        require(changes.len() <= MAX_CHANGES, "changes", "1024 at most")?;
+        let within = changes.iter().all(|change| (1..=MAX_SERVERS).contains(&change.servers));
+        require(within, "servers", "between 1 and 1024")?;
+        changes.sort_by_key(|change| change.after);
+        self.changes = changes.into();
+        Ok(())
+    }
+
     pub(crate) fn submit(&mut self, now: Instant, id: u64, io: Io, done: &mut VecDeque<Completion>) {
+        self.begun.get_or_insert(now);
+        // While nothing was in service no event said so.
+        while self.next_change().is_some_and(|at| at <= now) {
+            self.change(now);
+        }
         if io.kind == IoKind::Flush {
             done.push_back(Completion { id, at: now });
         } else if self.busy.len() < self.servers {
@@ -79,14 +115,38 @@ impl Exponential {
     }
 
     pub(crate) fn next_event(&self) -> Option<Instant> {
-        self.busy.iter().filter_map(|service| service.ends).min()
+        let ends = self.busy.iter().filter_map(|service| service.ends).min();
+        // Nobody sees a change while there is nothing in service.
+        let change = self.next_change().filter(|_| !self.busy.is_empty());
+        ends.into_iter().chain(change).min()
+    }
+
+    fn next_change(&self) -> Option<Instant> {
+        Some(self.begun? + self.changes.front()?.after)
+    }
+
+    /// Carries out the next change.
+    fn change(&mut self, now: Instant) {
+        let Some(change) = self.changes.pop_front() else { return };
+        self.servers = change.servers as usize;
+        self.set_rate(now, change.rate);
+        while self.busy.len() < self.servers
+            && let Some(next) = self.queue.pop_front()
+        {
+            self.begin(now, next);
+        }
     }
 
     pub(crate) fn step(&mut self, at: Instant, done: &mut VecDeque<Completion>) {
+        if self.next_change().is_some_and(|change| change <= at) {
+            return self.change(at);
+        }
         if let Some(index) = self.busy.iter().position(|service| service.ends == Some(at)) {
             let id = self.busy.remove(index).id;
             done.push_back(Completion { id, at });
-            if let Some(next) = self.queue.pop_front() {
+            if self.busy.len() < self.servers
+                && let Some(next) = self.queue.pop_front()
+            {
                 self.begin(at, next);
             }
         }

@@ -52,7 +52,7 @@ pub use cache::CacheConfig;
 pub use config::{ConfigError, DeviceConfig};
 pub use device::{Device, FixedRate, MAX_IN_FLIGHT};
 pub use disk::{DiskConfig, QueueConfig};
-pub use exponential::ExponentialConfig;
+pub use exponential::{ExponentialChange, ExponentialConfig};
 pub use io::{Completion, Io, IoKind, SubmitError};
 pub use layout::RaidLevel;
 pub use preset::{Preset, UnknownPreset};

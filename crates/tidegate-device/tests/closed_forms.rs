@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Arrivals, Client, Pattern, array, cache, disk, elevator, exponential, run};
-use tidegate_device::{Completion, Device, DeviceConfig, FixedRate, Io, QueueConfig};
+use tidegate_device::{Completion, Device, DeviceConfig, ExponentialChange, FixedRate, Io, QueueConfig};
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 /// Poisson arrivals at 60/s for so many seconds; the mean response time in milliseconds.
@@ -88,6 +88,75 @@ fn work_in_service_goes_on_at_a_rate_that_changes() {
 fn only_an_exponential_server_has_a_rate_to_set() {
     let mut device = Device::new(&DeviceConfig::Disk(disk(QueueConfig::Fifo)), 0).unwrap();
     assert_eq!(device.set_rate(Instant::ZERO, Iops::new(1.0)), Err(FixedRate));
+}
+
+/// As often as somebody sets the rate by hand, at the time that was planned: counted from the first request, and seen by what is in service.
+#[test]
+fn what_was_planned_of_a_server_happens_at_its_time() {
+    let config = DeviceConfig::Exponential(exponential(100.0, 1));
+    let first = Instant::from_nanos(7_000_000_000);
+    let after = Latency::from_millis(500);
+    let submit = |device: &mut Device| {
+        for id in 0..200 {
+            device.submit(first, id, scattered(id)).unwrap();
+        }
+    };
+
+    let mut planned = Device::new(&config, 3).unwrap();
+    planned.plan(vec![ExponentialChange { after, rate: Iops::new(400.0), servers: 1 }]).unwrap();
+    submit(&mut planned);
+    let planned = drain(&mut planned);
+
+    let mut set = Device::new(&config, 3).unwrap();
+    submit(&mut set);
+    let mut done = Vec::new();
+    set.advance(first + after, &mut done);
+    set.set_rate(first + after, Iops::new(400.0)).unwrap();
+    done.extend(drain(&mut set));
+    assert_eq!(planned, done);
+
+    // A server more takes from the queue at once, at half of a rate that is twice as great.
+    let mut doubled = Device::new(&config, 3).unwrap();
+    doubled.plan(vec![ExponentialChange { after, rate: Iops::new(200.0), servers: 2 }]).unwrap();
+    submit(&mut doubled);
+    let done = drain(&mut doubled);
+    let (early, late) = done.split_at(done.partition_point(|one| one.at <= first + after));
+    let rate = |done: &[Completion], seconds: f64| done.len() as f64 / seconds;
+    let end = late.last().unwrap().at.latency_since(first + after).as_secs_f64();
+    assert!((rate(early, 0.5) / 100.0 - 1.0).abs() < 0.4, "{} in half a second", early.len());
+    assert!((rate(late, end) / 200.0 - 1.0).abs() < 0.25, "{} in {end} s", late.len());
+}
+
+#[test]
+fn a_server_that_changes_while_it_rests_has_changed_when_it_works_again() {
+    let config = DeviceConfig::Exponential(exponential(1_000.0, 1));
+    let mut device = Device::new(&config, 3).unwrap();
+    let after = Latency::from_millis(1_000);
+    device.plan(vec![ExponentialChange { after, rate: Iops::new(1.0), servers: 1 }]).unwrap();
+    assert_eq!(device.next_event(), None, "nothing has begun");
+    device.submit(Instant::ZERO, 0, scattered(0)).unwrap();
+    let one = drain(&mut device)[0].at;
+    assert!(one < Instant::ZERO + after, "{one:?}");
+    assert_eq!(device.next_event(), None, "nobody would see it");
+    let again = Instant::ZERO + Latency::from_millis(5_000);
+    for id in 1..=20 {
+        device.submit(again, id, scattered(id)).unwrap();
+    }
+    let took = drain(&mut device)[19].at.latency_since(again).as_secs_f64();
+    assert!((8.0..40.0).contains(&took), "20 requests at one per second took {took} s");
+}
+
+#[test]
+fn only_what_means_something_can_be_planned() {
+    let planned = |config: &DeviceConfig, servers| {
+        let change = ExponentialChange { after: Latency::from_millis(1), rate: Iops::new(1.0), servers };
+        Device::new(config, 0).unwrap().plan(vec![change])
+    };
+    let server = DeviceConfig::Exponential(exponential(100.0, 1));
+    assert!(planned(&server, 1).is_ok());
+    assert_eq!(planned(&server, 0).unwrap_err().parameter, "servers");
+    assert_eq!(planned(&server, 1_025).unwrap_err().parameter, "servers");
+    assert_eq!(planned(&DeviceConfig::Disk(disk(QueueConfig::Fifo)), 1).unwrap_err().parameter, "changes");
 }
 
 /// A FIFO server with a backlog is never idle: when the requests came makes no difference to when they end.

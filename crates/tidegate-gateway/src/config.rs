@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_control::{Contract, LoopConfig};
-use tidegate_device::DeviceConfig;
+use tidegate_device::{DeviceConfig, ExponentialChange};
 use tidegate_nbd::ExportName;
 use tidegate_sched::{Discipline, Limit, Release};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
@@ -185,6 +185,8 @@ pub enum BackendConfig {
     Emulated {
         /// The model.
         device: DeviceConfig,
+        /// What becomes of the model while it is in use; none but for an exponential server.
+        changes: Vec<ExponentialChange>,
         /// Seed of the model's random numbers.
         seed: u64,
         /// Where the bytes are.

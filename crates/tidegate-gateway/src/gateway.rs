@@ -330,8 +330,12 @@ impl Pool {
         let worker_error = |source| StartError::Worker { pool: config.name.clone(), source };
         let (emulated, mut regions) = match &config.backend {
             BackendConfig::File { .. } | BackendConfig::Nbd(_) => (None, (0, 0)),
-            BackendConfig::Emulated { device, seed, data } => {
-                let device = Device::new(device, *seed).map_err(|source| StartError::Device {
+            BackendConfig::Emulated { device, changes, seed, data } => {
+                let device = Device::new(device, *seed).and_then(|mut device| {
+                    device.plan(changes.clone())?;
+                    Ok(device)
+                });
+                let device = device.map_err(|source| StartError::Device {
                     pool: config.name.clone(),
                     source: Box::new(source),
                 })?;

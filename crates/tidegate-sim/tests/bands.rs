@@ -188,3 +188,26 @@ fn a_host_that_dies_leaves_everything_to_the_other_after_three_intervals() {
     let mining = iops(&outcome, "mining");
     assert!((600.0..=930.0).contains(&mining), "{mining}");
 }
+
+/// The bounds of the hosts that hear each other at once: two who divide a storage between them, and neither starves.
+fn divided_by_bands(outcome: &Outcome, what: &str) {
+    let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
+    assert!((600.0..=930.0).contains(&(business + mining)), "{what}: {business} and {mining}");
+    assert!(business < 500.0 && mining > 200.0, "{what}: {business} beside {mining}");
+}
+
+#[test]
+fn hosts_that_hear_each_other_nearly_an_interval_late_divide_by_bands() {
+    for seed in 1..=3 {
+        let text = on_hosts_of_their_own("").replace("delay = \"20ms\"", "delay = \"900ms\"");
+        divided_by_bands(&run(&text, seed), &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_host_that_joins_late_has_its_part_of_the_bands() {
+    for seed in 1..=3 {
+        let text = on_hosts_of_their_own("").replace("[host.two]\n", "[host.two]\ndown = \"0s..60s\"\n");
+        divided_by_bands(&run(&text, seed), &format!("seed {seed}"));
+    }
+}

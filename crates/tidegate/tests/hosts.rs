@@ -114,6 +114,48 @@ impl Drop for Host {
     }
 }
 
+/// A server of the test's own, with a folder for what it stores.
+struct NatsServer {
+    address: String,
+    process: Child,
+    _store: TempDir,
+}
+
+impl NatsServer {
+    fn start() -> Self {
+        let store = tempfile::tempdir().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let process = Command::new("nats-server")
+            .args(["--addr", "127.0.0.1", "--port", &free.port().to_string(), "--jetstream", "--store_dir"])
+            .arg(store.path())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`apt-get install nats-server`");
+        let mut server = Self { address: free.to_string(), process, _store: store };
+        let end = Instant::now() + PATIENCE;
+        while !server.greets() {
+            assert!(server.process.try_wait().unwrap().is_none(), "nats-server ended");
+            assert!(Instant::now() < end, "nats-server does not listen");
+            thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn greets(&self) -> bool {
+        let mut greeting = [0; 4];
+        let heard = TcpStream::connect(&self.address).and_then(|mut stream| stream.read_exact(&mut greeting));
+        heard.is_ok() && &greeting == b"INFO"
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 fn serve(folder: &Path) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -171,6 +213,12 @@ fn by_a_shared_file_the_lowest_operating_point_wins() {
     let shared = tempfile::tempdir().unwrap();
     let path = shared.path().join("cluster");
     the_lowest_wins(&vec![format!("{{ kind = 'file', path = '{}' }}", path.display()); 2]);
+}
+
+#[test]
+fn by_nats_the_lowest_operating_point_wins() {
+    let server = NatsServer::start();
+    the_lowest_wins(&vec![format!("{{ kind = 'nats', servers = ['nats://{}'] }}", server.address); 2]);
 }
 
 /// Two that do the same, of which one has promised more: the other one is told so, and follows.

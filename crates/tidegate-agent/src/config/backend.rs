@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use tidegate_config::{Given, Report, Section};
-use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
+use tidegate_device::{DeviceConfig, ExponentialChange, ExponentialConfig, Preset};
 use tidegate_gateway::{BackendConfig, DataStore};
-use tidegate_units::{Bytes, Iops};
+use tidegate_units::{Bytes, Iops, Latency};
 
 use super::{Context, PathUse, upstream};
 
@@ -32,7 +32,9 @@ const FILE_ONLY: &[&str] = &["direct"];
 const EMULATED_ONLY: &[&str] = &["preset", "exponential", "seed", "data", "memory"];
 const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay"];
 
-const EXPONENTIAL_KEYS: &[&str] = &["rate", "servers", "capacity"];
+const EXPONENTIAL_KEYS: &[&str] = &["rate", "servers", "capacity", "changes"];
+
+const CHANGE_KEYS: &[&str] = &["after", "rate", "servers"];
 
 /// What an emulated pool may keep in memory where nothing is said: a demonstration's worth.
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
@@ -74,28 +76,31 @@ pub(super) fn read(pool: &Section<'_>, context: &mut Context<'_>) -> Option<Back
 }
 
 fn emulated(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
-    let device = device(section, &mut context.report);
+    let (device, changes) = device(section, &mut context.report).unzip();
     let seed = section.whole("seed", 0..=i64::MAX as u64, &mut context.report).map_or(0, |seed| seed.value);
     let data = data(section, context);
-    Some(BackendConfig::Emulated { device: device?, seed, data })
+    Some(BackendConfig::Emulated { device: device?, changes: changes?, seed, data })
 }
 
-/// A preset, or an exponential server.
-fn device(section: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
+/// A preset, or an exponential server with what becomes of it.
+fn device(section: &Section<'_>, report: &mut Report<'_>) -> Option<(DeviceConfig, Vec<ExponentialChange>)> {
     if section.has("exponential") {
         if let Some(preset) = section.value("preset") {
             report.error(&preset.span(), "`preset` and `exponential` exclude each other");
         }
-        return exponential(section, report).map(DeviceConfig::Exponential);
+        return exponential(section, report);
     }
     if !section.has("preset") {
         section.missing("preset", &format!("\"{}\"", Preset::ALL[0].name()), report);
     }
     let presets: Vec<_> = Preset::ALL.iter().map(|preset| (preset.name(), *preset)).collect();
-    section.choice("preset", &presets, report).map(|preset| preset.value.config())
+    section.choice("preset", &presets, report).map(|preset| (preset.value.config(), Vec::new()))
 }
 
-fn exponential(section: &Section<'_>, report: &mut Report<'_>) -> Option<ExponentialConfig> {
+fn exponential(
+    section: &Section<'_>,
+    report: &mut Report<'_>,
+) -> Option<(DeviceConfig, Vec<ExponentialChange>)> {
     let server = section.table("exponential", EXPONENTIAL_KEYS, report)?;
     for (key, example) in [("rate", "\"1000 IO/s\""), ("capacity", "\"64GiB\"")] {
         if !server.has(key) {
@@ -105,7 +110,32 @@ fn exponential(section: &Section<'_>, report: &mut Report<'_>) -> Option<Exponen
     let rate = positive("rate", &Iops::ZERO, &server, report);
     let servers = server.whole("servers", 1..=1024, report).map_or(1, |servers| servers.value as u32);
     let capacity = positive("capacity", &Bytes::ZERO, &server, report);
-    Some(ExponentialConfig { rate: rate?, servers, capacity: capacity? })
+    let changes = changes(&server, servers, report);
+    let device = DeviceConfig::Exponential(ExponentialConfig { rate: rate?, servers, capacity: capacity? });
+    Some((device, changes))
+}
+
+/// What becomes of an exponential server, in the order of time: who says nothing of `servers` leaves as many as there are.
+fn changes(server: &Section<'_>, mut servers: u32, report: &mut Report<'_>) -> Vec<ExponentialChange> {
+    let mut changes: Vec<ExponentialChange> = Vec::new();
+    for table in server.tables("changes", CHANGE_KEYS, report) {
+        for (key, example) in [("after", "\"30s\""), ("rate", "\"2000 IO/s\"")] {
+            if !table.has(key) {
+                table.missing(key, example, report);
+            }
+        }
+        let after = table.parsed::<Latency>("after", report);
+        let rate = positive("rate", &Iops::ZERO, &table, report);
+        if let Some(given) = table.whole("servers", 1..=1024, report) {
+            servers = given.value as u32;
+        }
+        let (Some(after), Some(rate)) = (after, rate) else { continue };
+        if changes.last().is_some_and(|last| last.after >= after.value) {
+            report.error(&after.span, "`after` must be later than that of the change before");
+        }
+        changes.push(ExponentialChange { after: after.value, rate, servers });
+    }
+    changes
 }
 
 fn positive<T: FromStr<Err: Display> + PartialOrd>(

@@ -62,7 +62,11 @@ pub(crate) fn emulated_pool(names: &[&str], size: u64, rate: f64) -> PoolConfig 
     let data = DataStore::Memory { limit: Bytes::from_gib(1) };
     let exports =
         names.iter().map(|export| ExportConfig::new(name(export), ExportStore::Size(Bytes::new(size))));
-    PoolConfig::new(pool_name("array"), BackendConfig::Emulated { device, seed: 7, data }, exports.collect())
+    PoolConfig::new(
+        pool_name("array"),
+        BackendConfig::Emulated { device, changes: Vec::new(), seed: 7, data },
+        exports.collect(),
+    )
 }
 
 impl Served {

@@ -51,6 +51,7 @@ pub(super) fn gateway(plan: &Plan, phase: PhaseName, socket: &Path) -> GatewayCo
     exports.extend(backups().map(export));
     let backend = BackendConfig::Emulated {
         device: Preset::SataStripe.config(),
+        changes: Vec::new(),
         seed: plan.seed,
         // Room for every backup's span, and as much again for what a page boundary adds.
         data: DataStore::Memory { limit: Bytes::new(2 * WRITERS as u64 * BACKUP_SPAN.get()) },
