@@ -16,8 +16,18 @@ use crate::store::Place;
 
 const ROOT_KEYS: &[&str] =
     &["listen", "state", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
-const NODE_KEYS: &[&str] =
-    &["place", "availability", "cost", "peak", "peak_read", "peak_write", "latency", "capacity", "sense"];
+const NODE_KEYS: &[&str] = &[
+    "place",
+    "availability",
+    "cost",
+    "peak",
+    "peak_read",
+    "peak_write",
+    "latency",
+    "capacity",
+    "sense",
+    "agent",
+];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
@@ -50,6 +60,8 @@ pub struct NodePlan {
     pub capacity: Option<Bytes>,
     /// The path on this machine whose device is measured.
     pub sense: Option<PathBuf>,
+    /// Whether an agent on the node's own machine reports on it.
+    pub agent: bool,
 }
 
 /// Why a configuration cannot be used.
@@ -254,10 +266,16 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         let both = peak(&table, "peak", report);
         let (read, write) = (peak(&table, "peak_read", report), peak(&table, "peak_write", report));
         let learnt = Peak::learnt(ByteRate::ZERO);
-        let latency =
-            table.parsed::<Latency>("latency", report).map_or(Latency::default(), |given| given.value);
+        let latency = table.parsed::<Latency>("latency", report).map(|given| given.value);
         let capacity = table.parsed::<Bytes>("capacity", report).map(|given| given.value);
         let sense = table.text("sense", report).map(|given| folder.join(given.value));
+        let agent = table.flag("agent", report);
+        if agent
+            && sense.is_some()
+            && let Some(span) = table.key_span("sense")
+        {
+            report.error(&span, "`sense` and `agent` both say what the node does: leave one out");
+        }
         let (Ok(name), Some(place)) = (config_name, place) else { continue };
         let config = NodeConfig {
             name,
@@ -268,7 +286,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
             latency,
             free: capacity,
         };
-        nodes.push(NodePlan { config, place: place.value, capacity, sense });
+        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent });
     }
     nodes
 }
@@ -341,6 +359,7 @@ sense = "disk"
             ),
             ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
+            ("sense = \"disk\"", "sense = \"disk\"\nagent = true", "leave one out"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));
             assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");

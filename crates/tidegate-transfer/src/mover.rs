@@ -183,8 +183,35 @@ fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
 
 /// What an attempt measures of itself, and tells the broker.
 struct Meter {
-    moved: Arc<AtomicU64>,
+    moved: Arc<Gauge>,
     kept: Kept,
+    /// Whether its first byte says something of the direction that was asked for.
+    tells_first: bool,
+}
+
+/// How much was moved, and when that began.
+#[derive(Default)]
+struct Gauge {
+    bytes: AtomicU64,
+    first: OnceLock<Instant>,
+}
+
+impl Gauge {
+    fn add(&self, bytes: u64) {
+        if bytes > 0 {
+            self.first.get_or_init(Instant::now);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How long after this the first byte was moved.
+    fn first_after(&self, began: Instant) -> Option<Duration> {
+        self.first.get().map(|first| first.saturating_duration_since(began))
+    }
 }
 
 /// Moves files by what a broker says.
@@ -314,7 +341,7 @@ impl Mover {
             return Err(Attempt::Node(format!("{there} of {read} bytes arrived")));
         }
         if self.settings.verify {
-            let mut back = Meter::new(self.settings.needs);
+            let mut back = Meter { tells_first: false, ..Meter::new(self.settings.needs) };
             let moved = Arc::clone(&back.moved);
             // How far this has come is nothing that was stored: the broker is told only that we are alive.
             let hash = async {
@@ -323,7 +350,7 @@ impl Mover {
                 while let Some(piece) = pieces.next().await {
                     let piece = piece?;
                     hasher.add(&piece);
-                    moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                    moved.add(piece.len() as u64);
                 }
                 Ok::<_, StoreError>(hasher.finish())
             };
@@ -448,7 +475,7 @@ impl Mover {
                 part.add(&piece)
                     .await
                     .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
-                moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                moved.add(piece.len() as u64);
             }
             match part.length {
                 length if length == size => Ok(()),
@@ -474,14 +501,14 @@ impl Mover {
         let began = Instant::now();
         let (mut last, mut since) = (0, began);
         let (mut sampled, mut sampled_at) = (0, began);
+        let tells_first = meter.tells_first;
+        let first_byte = || moved.first_after(began).filter(|_| tells_first).map(|first| first.as_secs_f64());
+        let mut told = false;
         let mut tell = Box::pin(async {
             loop {
                 sleep(TELL).await;
-                let bytes = moved.load(Ordering::Relaxed);
+                let bytes = moved.get();
                 watch(Event::Moved(Bytes::new(bytes)));
-                if last == 0 && bytes > 0 {
-                    meter.kept.began(Latency::from(began.elapsed()));
-                }
                 if bytes > last {
                     (last, since) = (bytes, Instant::now());
                 } else if since.elapsed() > self.settings.stall {
@@ -494,10 +521,11 @@ impl Mover {
                     (sampled, sampled_at) = (bytes, Instant::now());
                 }
                 // A broker that is away for a moment does not stop a transfer: it may know it again when it is back.
-                if let Err(error) = self.client.progress(id, Moved { bytes: Bytes::new(bytes) }).await
-                    && error.is("gone")
-                {
-                    return Attempt::Lost;
+                let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: first_byte() };
+                match self.client.progress(id, tells).await {
+                    Ok(()) => told |= tells.first_byte_s.is_some(),
+                    Err(error) if error.is("gone") => return Attempt::Lost,
+                    Err(_) => {}
                 }
             }
         });
@@ -506,11 +534,19 @@ impl Mover {
             attempt = &mut tell => Err(attempt),
         };
         drop(tell);
-        let bytes = moved.load(Ordering::Relaxed);
-        if last == 0 {
-            // Sooner than anybody looked; later than the truth.
-            meter.kept.began(Latency::from(began.elapsed()));
+        let bytes = moved.get();
+        if !told
+            && outcome.is_ok()
+            && let Some(seconds) = first_byte()
+        {
+            // It was over before it was told of. For others it is good to know, and no matter if it is lost.
+            let _ = self
+                .client
+                .progress(id, Moved { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) })
+                .await;
         }
+        // Where there was nothing to move, that was soon enough.
+        meter.kept.began(Latency::from(moved.first_after(began).unwrap_or_else(|| began.elapsed())));
         meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
         watch(Event::Moved(Bytes::new(bytes)));
         outcome
@@ -628,7 +664,7 @@ fn outcome(name: &ObjectName, file: &Path, size: Bytes, sha256: Digest, carried:
 
 impl Meter {
     fn new(needs: Needs) -> Self {
-        Self { moved: Arc::default(), kept: Kept::new(needs.into()) }
+        Self { moved: Arc::default(), kept: Kept::new(needs.into()), tells_first: true }
     }
 }
 
@@ -677,13 +713,13 @@ impl Source {
 }
 
 /// The first `size` bytes of a file, piece by piece as they are asked for.
-fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<AtomicU64>) -> Pieces {
+fn pieces(file: File, size: u64, source: Arc<Source>, moved: Arc<Gauge>) -> Pieces {
     let start = (file, size, 0u64);
     let next = move |(mut file, left, taken): (File, u64, u64)| {
         let (source, moved) = (Arc::clone(&source), Arc::clone(&moved));
         async move {
             // When the next piece is asked for, the one before is on its way.
-            moved.fetch_add(taken, Ordering::Relaxed);
+            moved.add(taken);
             if left == 0 {
                 return None;
             }

@@ -6,6 +6,7 @@
 //! was measured, and says when a transfer has ended.
 
 mod capacity;
+mod first_byte;
 mod moving_average;
 mod node;
 mod peak;
@@ -15,7 +16,7 @@ mod requirement;
 
 pub use capacity::Capacity;
 pub use moving_average::{MovingAverage, SAMPLES};
-pub use node::{Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
+pub use node::{DeviceLane, Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
 pub use peak::Peak;
 pub use placement::{
     Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,

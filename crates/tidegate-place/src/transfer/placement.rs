@@ -9,6 +9,7 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 use super::capacity::Capacity;
 use super::moving_average::MovingAverage;
 use super::node::{Direction, Node, NodeConfig, NodeReport, NodeSample};
+use super::peak::Peak;
 use super::policy::{Policy, PolicyError, View};
 use super::requirement::Requirement;
 
@@ -264,7 +265,7 @@ impl Placement {
             if awaited.is_all(&self.nodes) {
                 break;
             }
-            awaited.0.extend(self.could_have(earlier));
+            awaited.0.extend(self.could_have(now, earlier));
         }
         if let Some(grant) = self.choose(now, &ask, &awaited, ticket) {
             self.next += 1;
@@ -296,7 +297,7 @@ impl Placement {
                     granted.push(grant);
                 }
                 None => {
-                    awaited.0.extend(self.could_have(ask));
+                    awaited.0.extend(self.could_have(now, ask));
                     place += 1;
                 }
             }
@@ -393,7 +394,36 @@ impl Placement {
         true
     }
 
-    /// What a node's sensor measured.
+    /// A transfer had its first byte so long after its request: what others have to expect.
+    pub fn first_byte(&mut self, now: Instant, ticket: Ticket, latency: Latency) {
+        if let Some(active) = self.active.get(&ticket)
+            && let Some(node) = self.nodes.get_mut(&active.node)
+        {
+            node.lane_mut(active.direction).first_byte.add(now, latency);
+        }
+    }
+
+    /// Somebody tried what a node moves in a direction. It is taken for what was learnt of its peak; where transfers were under way
+    /// beside it, only if it is more: it is what they left. What is pinned stays. Returns the peak from now on.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn probed(
+        &mut self,
+        node: &ResourceName,
+        direction: Direction,
+        rate: Option<ByteRate>,
+    ) -> Result<Peak, UnknownNode> {
+        let known = self.nodes.get_mut(node).ok_or_else(|| UnknownNode(node.clone()))?;
+        let is_used = Direction::BOTH.into_iter().any(|direction| known.lane(direction).active > 0);
+        let peak = &mut known.lane_mut(direction).peak;
+        if let Some(rate) = rate {
+            peak.probed(rate, is_used);
+        }
+        Ok(*peak)
+    }
+
+    /// What was measured of a node.
     ///
     /// # Errors
     /// When there is no such node.
@@ -467,6 +497,7 @@ impl Placement {
             let is_new = view.active == 0 && view.peak == ByteRate::ZERO;
             has_room
                 && self.could_ever(node, ask)
+                && is_soon(now, node, ask)
                 && (is_new || policy.carries(&view, ask.requirement.rate()))
         };
         let nodes = self.in_turn().filter(|node| may_use(ask, node)).filter(free).filter(can);
@@ -480,10 +511,13 @@ impl Placement {
     }
 
     /// The nodes that a transfer may be waiting for.
-    fn could_have(&self, ask: &Ask) -> Vec<ResourceName> {
+    fn could_have(&self, now: Instant, ask: &Ask) -> Vec<ResourceName> {
         let has = |node: &&Node| {
             let has_room = node.config.free.is_none_or(|free| ask.size <= free);
-            (ask.direction == Direction::Read || has_room) && self.could_ever(node, ask)
+            // Who waits for a node to become quick again loses nothing to others there: it is they from whom that is learnt.
+            (ask.direction == Direction::Read || has_room)
+                && self.could_ever(node, ask)
+                && is_soon(now, node, ask)
         };
         let nodes = self.nodes.values().filter(|node| may_use(ask, node)).filter(has);
         nodes.map(|node| node.config.name.clone()).collect()
@@ -493,7 +527,7 @@ impl Placement {
     /// asked for less.
     fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
         match ask.requirement {
-            Requirement::Latency(asked) => node.config.latency <= asked,
+            Requirement::Latency(asked) => node.config.latency.is_none_or(|said| said <= asked),
             _ => !node.lane(ask.direction).peak.is_pinned() || self.could_carry(node, ask),
         }
     }
@@ -505,6 +539,7 @@ impl Placement {
             peak,
             reserved: ByteRate::ZERO,
             moving_average: ByteRate::ZERO,
+            moving: ByteRate::ZERO,
             active: 0,
             capacity: &Capacity::default(),
         };
@@ -551,8 +586,13 @@ impl Placement {
             return Err(PlaceError::TooLarge { size: ask.size, greatest });
         }
         if let Requirement::Latency(asked) = ask.requirement {
-            let least = candidates().map(|node| node.config.latency).min().unwrap_or_default();
-            return if least <= asked { Ok(()) } else { Err(PlaceError::TooSoon { asked, least }) };
+            // What was learnt may be otherwise tomorrow.
+            let said: Option<Vec<Latency>> = candidates().map(|node| node.config.latency).collect();
+            let least = said.and_then(|said| said.into_iter().min());
+            return match least.filter(|least| *least > asked) {
+                Some(least) => Err(PlaceError::TooSoon { asked, least }),
+                None => Ok(()),
+            };
         }
         let peak = |node: &Node| node.lane(ask.direction).peak.get();
         let greatest =
@@ -573,6 +613,13 @@ impl Awaited {
     fn is_all(&self, nodes: &BTreeMap<ResourceName, Node>) -> bool {
         self.0.len() == nodes.len()
     }
+}
+
+/// Whether the first byte is to be expected in time, where that is asked for. A node of which nothing is known is tried: by not being
+/// tried nothing would ever be.
+fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
+    let Requirement::Latency(asked) = ask.requirement else { return true };
+    node.lane(ask.direction).first_byte.get(now).is_none_or(|expected| expected <= asked)
 }
 
 /// Whether a node is of the right classes, or holds a replica, and is not excluded.
