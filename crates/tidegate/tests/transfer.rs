@@ -478,7 +478,7 @@ fn agents_say_what_their_nodes_do_and_one_that_is_killed_is_silent_by_itself() {
         (&"array".into(), &"disk".into())
     );
     // Both are on one file system, of which it says the same to everybody.
-    assert!(a["free"].as_u64().unwrap() > 0);
+    assert!(until("the next look", || site.node("a")["free"].as_u64()) > 0);
     let size = |node: &Value| node["sensor"]["report"]["size"].as_u64().unwrap();
     assert_eq!(size(&a), size(&b));
     // Of a node that takes no reports they are refused, and the others do not suffer.
@@ -525,7 +525,7 @@ fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
     let empty = |name: &str| fs::read_dir(site.path(name)).unwrap().count() == 0;
     let peak = |name: &str| site.node(name)["write"]["peak_bps"].as_f64().unwrap();
     assert_eq!(peak("b"), 0.0);
-    let found = site.ask(&["transfer", "probe", "b", "--size", "3MiB", "--time", "1m", "--json"]);
+    let found = site.ask(&["transfer", "probe", "b", "--size", "3MiB", "--time", "60s", "--json"]);
     let wrote = found["write"]["bps"].as_f64().unwrap();
     assert_eq!(
         (found["write"]["moved_bytes"].as_u64(), found["read"]["moved_bytes"].as_u64()),
@@ -533,9 +533,9 @@ fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
     );
     assert!(wrote > 0.0 && empty("b"));
     assert_eq!((peak("b"), &found["peaks"]["write"]["pinned"]), (wrote, &false.into()));
-    let pinned = site.ask(&["transfer", "probe", "a", "--size", "1MiB", "--time", "1m", "--json"]);
+    let pinned = site.ask(&["transfer", "probe", "a", "--size", "1MiB", "--time", "60s", "--json"]);
     assert_eq!((&pinned["peaks"]["write"]["pinned"], peak("a")), (&true.into(), 300e6));
-    site.ask(&["transfer", "probe", "b", "--size", "1MiB", "--time", "1m", "--keep", "--json"]);
+    site.ask(&["transfer", "probe", "b", "--size", "1MiB", "--time", "60s", "--keep", "--json"]);
     assert_eq!(peak("b"), wrote, "nobody was told");
     site.refused(&["transfer", "probe", "nobody"], 2, "there is no storage node `nobody`");
     site.refused(&["transfer", "probe", "c", "--size", "2GiB"], 2, "give less");

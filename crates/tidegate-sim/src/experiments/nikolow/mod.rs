@@ -31,7 +31,14 @@ use crate::transfers::{External, NodePlan, Plan, TransferFindings};
 
 /// All of the paper's experiments, in its order, and what is beyond them.
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![papers::fig3(), papers::fig4(), papers::fig5(), papers::assumptions(), learnt::learnt()]
+    vec![
+        papers::fig3(),
+        papers::fig4(),
+        papers::fig5(),
+        papers::assumptions(),
+        learnt::learnt(),
+        learnt::default(),
+    ]
 }
 
 const MB: f64 = 1e6;
