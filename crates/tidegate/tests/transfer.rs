@@ -543,7 +543,7 @@ fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
     site.refused(&["transfer", "probe", "b", "--time", "1h"], 2, "`--time` is within");
 
     // Interrupted in the middle.
-    let mut probe = site.command(&["transfer", "probe", "b", "--size", "64GiB", "--time", "5m"]);
+    let mut probe = site.command(&["transfer", "probe", "b", "--size", "64GiB", "--time", "300s"]);
     let mut probe = probe.stderr(Stdio::piped()).spawn().unwrap();
     until("the middle", || (!empty("b")).then_some(()));
     let id = rustix::process::Pid::from_child(&probe);
