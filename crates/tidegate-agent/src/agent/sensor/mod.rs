@@ -95,7 +95,7 @@ fn sense(
     let mut told = brokers.iter().map(|url| Told::new(url)).collect::<Result<Vec<_>, _>>()?;
     match reader.measures() {
         Some(device) => {
-            tracing::info!("node {}: {} is on device {device}", config.node, config.path.display())
+            tracing::info!("node {}: {} is on device {device}", config.node, config.path.display());
         }
         None => tracing::warn!(
             "node {}: no block device is known under {}: its room is told of, and no rates",
@@ -177,7 +177,7 @@ fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &Se
         if one.trouble.is_some() != trouble.is_some() {
             match &trouble {
                 Some(why) => {
-                    tracing::warn!("node {}: the broker at {} is not told: {why}", config.node, one.url)
+                    tracing::warn!("node {}: the broker at {} is not told: {why}", config.node, one.url);
                 }
                 None => tracing::info!("node {}: the broker at {} is told again", config.node, one.url),
             }
