@@ -53,7 +53,7 @@ impl Device {
         let reader = StorageReader::under(&Root::default(), path, None).ok()?;
         match reader.measures() {
             Some(number) => {
-                tracing::info!("{}: on device {number}, whose rates are measured", path.display())
+                tracing::info!("{}: on device {number}, whose rates are measured", path.display());
             }
             None => tracing::warn!(
                 "{}: no block device is known under this path: nothing is known of what others do there",
