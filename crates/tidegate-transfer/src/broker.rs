@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_place::transfer::{
-    Answer, Ask, DeviceLane, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement,
+    Answer, Ask, DeviceLane, Direction, DirectionReport, DiskCache, Grant, NodeSample, PlaceError, Placement,
     PlacementConfig, PlacementConfigError, Progress, Ticket, UnknownNode,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
@@ -15,7 +15,7 @@ use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
 use crate::sensed::{FASTEST, Heard, ReportError, SLOWEST, Sensed};
 use crate::wire::{
-    Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
+    Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed, Replica,
     Reservation, Stored, Way, Wish,
 };
 
@@ -153,6 +153,8 @@ pub struct Broker {
     catalogue: Catalogue,
     under_way: BTreeMap<String, UnderWay>,
     ids: BTreeMap<Ticket, String>,
+    /// What is on the disks in front of tapes, by key: of nodes that have such.
+    caches: BTreeMap<ResourceName, DiskCache>,
     /// What sensors of nodes said: of each node of the configuration that has one.
     sensed: BTreeMap<ResourceName, Heard>,
     /// What was moved, since the last look, by transfers that have ended; reads first.
@@ -183,7 +185,12 @@ impl Broker {
         // Who is dead is judged in one place, here: two books of it would differ.
         let rules = PlacementConfig { lease: Duration::MAX, ..config.placement };
         let placement = Placement::new(rules, nodes.collect(), now)?;
+        let cache = |plan: &NodePlan| DiskCache::new(plan.cache.unwrap_or_default());
+        let on_tape = plans.iter().filter(|(_, plan)| plan.config.tape.is_some());
+        // After a start nothing is known to be on a disk.
+        let caches = on_tape.map(|(name, plan)| (name.clone(), cache(plan))).collect();
         let mut broker = Self {
+            caches,
             lease: config.placement.lease,
             interval: config.interval,
             plans,
@@ -274,11 +281,13 @@ impl Broker {
             return Err(BrokerError::TooMany(self.under_way.len()));
         }
         let (size, replicas, mut except) = self.check(&wish)?;
+        let on_tape = self.on_tape(&wish);
         except.extend(wish.except.iter().cloned());
         // Of a node that is named again and again it is enough to know once.
         except.sort_unstable();
         except.dedup();
-        let answer = self.placement.ask(now, ask(&wish, size, replicas, except))?;
+        let asked = Ask { on_tape, ..ask(&wish, size, replicas, except) };
+        let answer = self.placement.ask(now, asked)?;
         let ticket = match &answer {
             Answer::Granted(grant) => grant.ticket,
             Answer::Waiting(ticket) => *ticket,
@@ -303,6 +312,25 @@ impl Broker {
             self.grant(now, &grant)?;
         }
         self.reservation(now, id)
+    }
+
+    /// Which replicas of what is to be read have to be recalled, as far as is known.
+    fn on_tape(&self, wish: &Wish) -> Vec<ResourceName> {
+        let name = wish.name.as_ref().filter(|_| wish.way == Way::Read);
+        let Some(object) = name.and_then(|name| self.catalogue.get(name)) else { return Vec::new() };
+        let is_on_tape =
+            |replica: &&Replica| self.caches.get(&replica.node).is_some_and(|cache| !cache.has(&replica.key));
+        object.replicas.iter().filter(is_on_tape).map(|replica| replica.node.clone()).collect()
+    }
+
+    /// What was moved to or from a node that has tapes is on its disk.
+    fn is_on_disk(&mut self, id: &str) {
+        let Some(transfer) = self.under_way.get(id) else { return };
+        if let Some(Granted { node, key: Some(key), .. }) = &transfer.granted
+            && let Some(cache) = self.caches.get_mut(node)
+        {
+            cache.touch(key, transfer.size);
+        }
     }
 
     /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be written to.
@@ -409,6 +437,7 @@ impl Broker {
         let node = granted.node.clone();
         let Stored { name, size, sha256 } = stored;
         self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
+        self.is_on_disk(id);
         self.forget(now, id, true);
         // It is kept, which is what was asked; what comes of it for others is theirs.
         if let Err(error) = self.step(now) {
@@ -430,8 +459,13 @@ impl Broker {
             self.placement.failed(now, transfer.ticket);
         }
         let was_granted = transfer.granted.is_some();
+        // Who gave up in the middle may have had nothing of it.
+        let was_read = transfer.way == Way::Read && transfer.moved > 0 && !failed;
         // What has no name is in no catalogue: its writer alone knows whether it stays.
         let has_written = transfer.name.is_none() && !failed;
+        if was_read {
+            self.is_on_disk(id);
+        }
         self.forget(now, id, has_written);
         // Whatever the catalogue says, what this leaves is for those who wait.
         let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
@@ -464,6 +498,11 @@ impl Broker {
     /// When there is none, or the catalogue cannot be written.
     pub fn remove(&mut self, name: &ObjectName) -> Result<Object, BrokerError> {
         let removed = self.catalogue.removed(name)?;
+        for replica in removed.iter().flat_map(|object| &object.replicas) {
+            if let Some(cache) = self.caches.get_mut(&replica.node) {
+                cache.remove(&replica.key);
+            }
+        }
         removed.map(|object| self.with_places(&object)).ok_or_else(|| BrokerError::NoObject(name.clone()))
     }
 
@@ -730,6 +769,7 @@ fn ask(wish: &Wish, size: Bytes, replicas: Vec<ResourceName>, except: Vec<Resour
         availability: wish.availability,
         cost: wish.cost,
         replicas,
+        on_tape: Vec::new(),
         except,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_config::{Finding, Report, Section};
-use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
+use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::store::Place;
@@ -27,6 +27,9 @@ const NODE_KEYS: &[&str] = &[
     "capacity",
     "sense",
     "agent",
+    "recall",
+    "drives",
+    "cache",
 ];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
@@ -62,6 +65,8 @@ pub struct NodePlan {
     pub sense: Option<PathBuf>,
     /// Whether an agent on the node's own machine reports on it.
     pub agent: bool,
+    /// How much the disk in front of its tapes holds; nothing where it has none.
+    pub cache: Option<Bytes>,
 }
 
 /// Why a configuration cannot be used.
@@ -276,6 +281,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         {
             report.error(&span, "`sense` and `agent` both say what the node does: leave one out");
         }
+        let (tape, cache) = tape(&table, report);
         let (Ok(name), Some(place)) = (config_name, place) else { continue };
         let config = NodeConfig {
             name,
@@ -284,11 +290,31 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
             availability,
             cost,
             latency,
+            tape,
             free: capacity,
         };
-        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent });
+        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent, cache });
     }
     nodes
+}
+
+/// Where a node is a disk in front of tapes.
+fn tape(table: &Section<'_>, report: &mut Report<'_>) -> (Option<Tape>, Option<Bytes>) {
+    let recall = table.parsed::<Latency>("recall", report).map(|given| given.value);
+    let drives = table.whole("drives", 1..=10_000, report);
+    let cache = table.parsed::<Bytes>("cache", report).map(|given| given.value);
+    for key in ["drives", "cache"] {
+        if let Some(span) = table.key_span(key)
+            && !table.has("recall")
+        {
+            report.error(
+                &span,
+                format!("`{key}` is of a node that has tapes: say with `recall` how long a recall takes"),
+            );
+        }
+    }
+    let drives = drives.map_or(1, |given| u32::try_from(given.value).unwrap_or(u32::MAX));
+    (recall.map(|recall| Tape { recall, drives }), cache.filter(|_| recall.is_some()))
 }
 
 fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
@@ -359,6 +385,8 @@ sense = "disk"
             ),
             ("state = \"state\"", "state = \"state\"\ninterval = \"1ms\"", "`interval` is at least 10"),
             ("capacity", "capcity", "unknown key `capcity`"),
+            ("sense = \"disk\"", "drives = 2", "of a node that has tapes"),
+            ("sense = \"disk\"", "recall = \"90s\"\ndrives = 0", "`drives`"),
             ("sense = \"disk\"", "sense = \"disk\"\nagent = true", "leave one out"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));

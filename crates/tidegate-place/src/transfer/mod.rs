@@ -13,6 +13,7 @@ mod peak;
 mod placement;
 mod policy;
 mod requirement;
+mod tape;
 
 pub use capacity::Capacity;
 pub use moving_average::{MovingAverage, SAMPLES};
@@ -24,3 +25,4 @@ pub use placement::{
 };
 pub use policy::{Policy, PolicyError, View};
 pub use requirement::{Kept, Requirement};
+pub use tape::{DiskCache, Tape};

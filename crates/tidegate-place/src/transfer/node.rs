@@ -9,6 +9,7 @@ use super::first_byte::FirstByte;
 use super::moving_average::MovingAverage;
 use super::peak::Peak;
 use super::policy::View;
+use super::tape::Tape;
 
 /// Which way data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct NodeConfig {
     pub cost: u8,
     /// From a request to its first byte, where somebody knows it: then nothing is learnt. A tape's is its recall.
     pub latency: Option<Latency>,
+    /// Where it is a disk in front of tapes.
+    pub tape: Option<Tape>,
     /// What is free on it, until a sample says more. `None`: not known, and not asked.
     pub free: Option<Bytes>,
 }
@@ -213,6 +216,8 @@ pub(super) struct Node {
     write: Lane,
     /// What transfers under way have been promised room for.
     pub(super) promised: u64,
+    /// Transfers whose data is being recalled: each has a drive.
+    pub(super) recalling: u32,
     /// Until then nobody new is placed here.
     pub(super) rests_until: Instant,
     sampled: Instant,
@@ -222,7 +227,7 @@ impl Node {
     pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
         let lane = |peak| Lane::new(peak, config.latency, now);
         let (read, write) = (lane(config.read), lane(config.write));
-        Self { config, read, write, promised: 0, rests_until: now, sampled: now }
+        Self { config, read, write, promised: 0, recalling: 0, rests_until: now, sampled: now }
     }
 
     pub(super) const fn lane(&self, direction: Direction) -> &Lane {

@@ -70,6 +70,8 @@ pub struct Ask {
     pub cost: u8,
     /// The nodes that hold a replica. Of reads.
     pub replicas: Vec<ResourceName>,
+    /// Those of them that have it on tape only, and recall it first.
+    pub on_tape: Vec<ResourceName>,
     /// Nodes that must not carry it: those where it failed before, and of another replica those that hold one.
     pub except: Vec<ResourceName>,
 }
@@ -181,6 +183,8 @@ struct Active {
     size: Bytes,
     /// What it was promised.
     reserved: ByteRate,
+    /// Whether its data is being recalled.
+    recalls: bool,
     /// What of it was lent to others.
     lent: ByteRate,
     used: MovingAverage,
@@ -347,6 +351,7 @@ impl Placement {
                 let lane = node.lane_mut(active.direction);
                 lane.ended(now, kept);
                 lane.known.changes(active.falls_short(), None);
+                node.recalling = node.recalling.saturating_sub(u32::from(active.recalls));
                 if active.direction == Direction::Write {
                     settle(node, active.size);
                 }
@@ -396,10 +401,15 @@ impl Placement {
 
     /// A transfer had its first byte so long after its request: what others have to expect.
     pub fn first_byte(&mut self, now: Instant, ticket: Ticket, latency: Latency) {
-        if let Some(active) = self.active.get(&ticket)
+        if let Some(active) = self.active.get_mut(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
         {
-            node.lane_mut(active.direction).first_byte.add(now, latency);
+            if std::mem::take(&mut active.recalls) {
+                // The drive is free for the next. What it took says nothing of what is on the disk.
+                node.recalling = node.recalling.saturating_sub(1);
+            } else {
+                node.lane_mut(active.direction).first_byte.add(now, latency);
+            }
         }
     }
 
@@ -467,8 +477,11 @@ impl Placement {
 
     fn begin(&mut self, now: Instant, ask: &Ask, grant: &Grant) {
         let reserved = ask.requirement.rate();
+        let mut recalls = false;
         if let Some(node) = self.nodes.get_mut(&grant.node) {
             node.lane_mut(ask.direction).began(now, reserved);
+            recalls = recall(node, ask).is_some();
+            node.recalling += u32::from(recalls);
             if ask.direction == Direction::Write {
                 node.promised = node.promised.saturating_add(ask.size.get());
             }
@@ -479,6 +492,7 @@ impl Placement {
             direction: ask.direction,
             size: ask.size,
             reserved,
+            recalls,
             lent: ByteRate::ZERO,
             used: MovingAverage::default(),
             heard: now,
@@ -498,6 +512,7 @@ impl Placement {
             has_room
                 && self.could_ever(node, ask)
                 && is_soon(now, node, ask)
+                && has_drive(node, ask)
                 && (is_new || policy.carries(&view, ask.requirement.rate()))
         };
         let nodes = self.in_turn().filter(|node| may_use(ask, node)).filter(free).filter(can);
@@ -518,6 +533,8 @@ impl Placement {
             (ask.direction == Direction::Read || has_room)
                 && self.could_ever(node, ask)
                 && is_soon(now, node, ask)
+                // Nor is who waits for a drive in the way of who reads from the disk.
+                && has_drive(node, ask)
         };
         let nodes = self.nodes.values().filter(|node| may_use(ask, node)).filter(has);
         nodes.map(|node| node.config.name.clone()).collect()
@@ -527,7 +544,7 @@ impl Placement {
     /// asked for less.
     fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
         match ask.requirement {
-            Requirement::Latency(asked) => node.config.latency.is_none_or(|said| said <= asked),
+            Requirement::Latency(asked) => least_latency(node, ask).is_none_or(|least| least <= asked),
             _ => !node.lane(ask.direction).peak.is_pinned() || self.could_carry(node, ask),
         }
     }
@@ -587,7 +604,7 @@ impl Placement {
         }
         if let Requirement::Latency(asked) = ask.requirement {
             // What was learnt may be otherwise tomorrow.
-            let said: Option<Vec<Latency>> = candidates().map(|node| node.config.latency).collect();
+            let said: Option<Vec<Latency>> = candidates().map(|node| least_latency(node, ask)).collect();
             let least = said.and_then(|said| said.into_iter().min());
             return match least.filter(|least| *least > asked) {
                 Some(least) => Err(PlaceError::TooSoon { asked, least }),
@@ -619,7 +636,28 @@ impl Awaited {
 /// tried nothing would ever be.
 fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
     let Requirement::Latency(asked) = ask.requirement else { return true };
-    node.lane(ask.direction).first_byte.get(now).is_none_or(|expected| expected <= asked)
+    let first_byte = node.lane(ask.direction).first_byte.get(now);
+    first_byte.unwrap_or_default().saturating_add(recall(node, ask).unwrap_or_default()) <= asked
+}
+
+/// How long a node recalls what is asked for, if it has to.
+fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
+    let is_read = ask.direction == Direction::Read;
+    let tape = node.config.tape.filter(|_| is_read && ask.on_tape.contains(&node.config.name));
+    tape.map(|tape| tape.recall)
+}
+
+/// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one has nothing reserved meanwhile.
+fn has_drive(node: &Node, ask: &Ask) -> bool {
+    recall(node, ask).is_none() || node.config.tape.is_some_and(|tape| node.recalling < tape.drives)
+}
+
+/// What a node will take to the first byte at the least, as was said beforehand; `None` where nothing was.
+fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
+    match (node.config.latency, recall(node, ask)) {
+        (None, None) => None,
+        (said, recall) => Some(said.unwrap_or_default().saturating_add(recall.unwrap_or_default())),
+    }
 }
 
 /// Whether a node is of the right classes, or holds a replica, and is not excluded.

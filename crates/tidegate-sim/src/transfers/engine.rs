@@ -65,6 +65,7 @@ impl<'a> Engine<'a> {
             availability: 0,
             cost: 0,
             latency: Some(node.model.recall),
+            tape: None,
             free: None,
         });
         // What a sensor tells of a transfer is a sign of life: between two samples nobody is dead.
@@ -164,6 +165,7 @@ impl<'a> Engine<'a> {
             availability: 0,
             cost: 0,
             replicas: Vec::new(),
+            on_tape: Vec::new(),
             except: Vec::new(),
         };
         self.waits_since = Some(now);
@@ -238,6 +240,7 @@ mod tests {
                 peak: ByteRate::new(peak * MB),
                 concurrency_cost: 0.0,
                 recall: Latency::ZERO,
+                drives: None,
                 jitter: 0.0,
             },
             external: None,

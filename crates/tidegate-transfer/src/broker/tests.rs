@@ -585,3 +585,27 @@ fn a_probe_is_the_learnt_peak_and_changes_no_other() {
     refused(broker.probed(&a, Probed { read_bps: Some(f64::INFINITY), write_bps: None }), "unbelievable");
     refused(broker.probed(&ResourceName::new("c").unwrap(), found), "unknown-node");
 }
+
+#[test]
+fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = 'file:///srv/hsm'\npeak = '300MB/s'\n\
+                recall = '90s'\ncache = '2MB'\n";
+    let config = BrokerConfig::parse("broker.toml", text, Path::new("")).unwrap();
+    let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
+    for object in ["x", "y", "z"] {
+        broker.place(at(0.0), object, write(object)).unwrap();
+        broker.stored(at(1.0), object, stored(object)).unwrap();
+    }
+    // Of 1 MB each, y and z are on the disk.
+    let soon = |object| Wish { needs: Needs::Latency(1.0), ..read(object) };
+    refused(broker.place(at(2.0), "1", soon("x")), "too-soon");
+    assert_eq!(node(&broker.place(at(2.0), "2", soon("z")).unwrap()), Some("hsm"));
+    // x is recalled, by the only drive there is; y is made to go by it.
+    broker.place(at(2.0), "3", read("x")).unwrap();
+    let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
+    broker.progress(at(3.0), "3", first).unwrap();
+    broker.end(at(4.0), "3", false).unwrap();
+    assert_eq!(node(&broker.place(at(5.0), "4", soon("x")).unwrap()), Some("hsm"));
+    refused(broker.place(at(5.0), "5", soon("y")), "too-soon");
+}

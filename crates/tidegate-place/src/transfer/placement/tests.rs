@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::super::node::DeviceLane;
 use super::super::peak::Peak;
+use super::super::tape::Tape;
 use super::*;
 use crate::transfer::node::Known;
 
@@ -26,6 +27,7 @@ fn node(text: &str, peak: f64) -> NodeConfig {
         availability: 1,
         cost: 1,
         latency: Some(Latency::from_millis(10)),
+        tape: None,
         free: None,
     }
 }
@@ -48,6 +50,7 @@ fn write(rate: f64) -> Ask {
         availability: 0,
         cost: 9,
         replicas: Vec::new(),
+        on_tape: Vec::new(),
         except: Vec::new(),
     }
 }
@@ -514,4 +517,47 @@ fn what_others_move_counts_for_what_is_left_and_not_for_what_transfers_get() {
         r2.observe(at(f64::from(second)), &name("disk"), &busy(12.0, 0.0)).unwrap();
     }
     assert_eq!(r2.step(at(22.0))[0].ticket, waiting);
+}
+
+#[test]
+fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_takes_none() {
+    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 2 });
+    let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
+    // A recall is longer than the usual lease, which clients keep by saying that they wait.
+    let config = PlacementConfig { lease: Duration::from_secs(1000), ..PlacementConfig::new(R1) };
+    let mut placement = Placement::new(config, nodes, at(0.0)).unwrap();
+    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    let first = granted(placement.ask(at(0.0), on_tape.clone()));
+    let second = granted(placement.ask(at(0.0), on_tape.clone()));
+    let third = waits(placement.ask(at(0.0), on_tape.clone()));
+    placement.first_byte(at(91.0), first.ticket, Latency::from_millis(91_000));
+    assert_eq!(placement.step(at(91.0))[0].ticket, third, "a drive is free");
+    // A client that dies gives its drive back.
+    let fourth = waits(placement.ask(at(92.0), on_tape.clone()));
+    assert!(placement.ended(at(93.0), second.ticket));
+    assert_eq!(placement.step(at(93.0))[0].ticket, fourth);
+    // 10 ms to the first byte, and the recall.
+    let by = |millis, ask: &Ask| Ask {
+        requirement: Requirement::Latency(Latency::from_millis(millis)),
+        ..ask.clone()
+    };
+    assert!(matches!(placement.ask(at(94.0), by(90_000, &on_tape)), Err(PlaceError::TooSoon { .. })));
+    granted(placement.ask(at(94.0), by(10, &on_disk)));
+    let least = placement.ask(at(94.0), by(1, &on_tape));
+    let expected =
+        PlaceError::TooSoon { asked: Latency::from_millis(1), least: Latency::from_millis(90_010) };
+    assert_eq!(least, Err(expected));
+}
+
+#[test]
+fn who_waits_for_a_drive_keeps_nobody_from_the_disk() {
+    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 1 });
+    let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
+    let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
+    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    granted(placement.ask(at(0.0), on_tape.clone()));
+    waits(placement.ask(at(0.0), on_tape));
+    granted(placement.ask(at(0.0), on_disk));
 }

@@ -73,6 +73,7 @@ fn node(text: &str, peak: f64, cost: f64) -> NodePlan {
             peak: ByteRate::new(peak * MB),
             concurrency_cost: cost,
             recall: Latency::ZERO,
+            drives: None,
             jitter: 0.05,
         },
         external: None,
