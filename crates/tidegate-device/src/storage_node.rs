@@ -1,6 +1,6 @@
 //! A storage node: whole transfers that share its bandwidth, where single requests do not matter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, StandardNormal};
@@ -21,6 +21,8 @@ pub struct StorageNodeConfig {
     pub concurrency_cost: f64,
     /// How long a transfer waits before its data moves: a tape's mount and seek. It takes no bandwidth meanwhile.
     pub recall: Latency,
+    /// How many recalls go on at once, at least 1; further ones wait for a drive, in their order. `None`: all of them.
+    pub drives: Option<u32>,
     /// How far the bandwidth of one second is from that of others: the standard deviation of its factor, which is 1 on average. Within
     /// [0, 0.5].
     pub jitter: f64,
@@ -50,6 +52,8 @@ pub struct StorageNode {
     moving: BTreeSet<(u64, u64)>,
     /// Who waits for its recall, by the time when it is over: with the parts that it will move.
     recalled: BTreeMap<(Instant, u64), u64>,
+    /// Who waits for a drive.
+    queue: VecDeque<(u64, u64)>,
     /// The part of the bandwidth that others take.
     external: f64,
     /// This second's.
@@ -68,6 +72,7 @@ impl StorageNode {
     pub fn new(config: StorageNodeConfig, seed: u64) -> Result<Self, ConfigError> {
         require(config.peak.per_second() >= 1.0, "peak", "at least one byte per second")?;
         require((0.0..=1.0).contains(&config.concurrency_cost), "concurrency_cost", "within 0 to 1")?;
+        require(config.drives != Some(0), "drives", "at least 1")?;
         require((0.0..=0.5).contains(&config.jitter), "jitter", "within 0 to 0.5")?;
         let mut node = Self {
             config,
@@ -76,6 +81,7 @@ impl StorageNode {
             progress: 0,
             moving: BTreeSet::new(),
             recalled: BTreeMap::new(),
+            queue: VecDeque::new(),
             external: 0.0,
             factor: 1.0,
             redraw: Instant::ZERO,
@@ -91,8 +97,18 @@ impl StorageNode {
     /// [`advance`](Self::advance) to the present first.
     pub fn start(&mut self, id: u64, size: Bytes) {
         let parts = (size.get() as f64 * PARTS) as u64;
-        self.recalled.insert((self.now + self.config.recall, id), parts);
+        if self.config.drives.is_some_and(|drives| self.recalled.len() >= drives as usize) {
+            self.queue.push_back((id, parts));
+        } else {
+            self.recalled.insert((self.now + self.config.recall, id), parts);
+        }
         self.admit();
+    }
+
+    /// The same of data that is on the disk in front of the tapes: it waits for nothing.
+    pub fn start_on_disk(&mut self, id: u64, size: Bytes) {
+        let parts = (size.get() as f64 * PARTS) as u64;
+        self.moving.insert((self.progress.saturating_add(parts), id));
     }
 
     /// From now on others take this part of the bandwidth, 0 to 1.
@@ -187,6 +203,9 @@ impl StorageNode {
             && at <= self.now
         {
             self.recalled.pop_first();
+            if let Some((next, parts)) = self.queue.pop_front() {
+                self.recalled.insert((at + self.config.recall, next), parts);
+            }
             self.moving.insert((self.progress.saturating_add(parts), id));
         }
     }
@@ -211,6 +230,7 @@ mod tests {
             peak: ByteRate::new(peak_mb * 1e6),
             concurrency_cost: cost,
             recall: Latency::ZERO,
+            drives: None,
             jitter: 0.0,
         };
         StorageNode::new(config, 1).unwrap()
@@ -286,6 +306,17 @@ mod tests {
     }
 
     #[test]
+    fn recalls_wait_for_a_drive_and_what_is_on_the_disk_for_nothing() {
+        let recall = Latency::from_millis(60_000);
+        let config = StorageNodeConfig { recall, drives: Some(1), ..node(20.0, 0.0).config };
+        let mut node = StorageNode::new(config, 1).unwrap();
+        node.start(1, Bytes::new(20 * MB));
+        node.start(2, Bytes::new(20 * MB));
+        node.start_on_disk(3, Bytes::new(20 * MB));
+        ends(&mut node, &[(3, 1.0), (1, 61.0), (2, 121.0)]);
+    }
+
+    #[test]
     fn nothing_to_move_is_done_at_once() {
         let mut node = node(20.0, 0.0);
         node.start(1, Bytes::ZERO);
@@ -299,6 +330,7 @@ mod tests {
             (StorageNodeConfig { peak: ByteRate::ZERO, ..good.clone() }, "peak"),
             (StorageNodeConfig { concurrency_cost: f64::NAN, ..good.clone() }, "concurrency_cost"),
             (StorageNodeConfig { jitter: 0.6, ..good.clone() }, "jitter"),
+            (StorageNodeConfig { drives: Some(0), ..good.clone() }, "drives"),
         ] {
             let error = StorageNode::new(wrong, 1).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");

@@ -5,23 +5,25 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_place::transfer::{
-    Answer, Ask, Direction, DirectionReport, Grant, NodeSample, PlaceError, Placement, PlacementConfig,
-    PlacementConfigError, Progress, Ticket,
+    Answer, Ask, DeviceLane, Direction, DirectionReport, DiskCache, Grant, NodeSample, PlaceError, Placement,
+    PlacementConfig, PlacementConfigError, Progress, Ticket, UnknownNode,
 };
-use tidegate_units::{ByteRate, Bytes, Instant, ResourceName};
+use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
 use crate::catalogue::{Begun, Catalogue, CatalogueError, New};
 use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
+use crate::sensed::{FASTEST, Heard, ReportError, SLOWEST, Sensed};
 use crate::wire::{
-    AWAY, Granted, Lane, Moved, Needs, Node, Nodes, Object, Objects, Reservation, Stored, Way, Wish,
+    AWAY, Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
+    Reservation, Stored, Way, Wish,
 };
 
 /// What a node's device did since it was last looked at, whoever made it do so.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceSample {
-    /// What was read from it, and what was written to it; nothing where nobody knows.
-    pub rates: Option<(ByteRate, ByteRate)>,
+    /// Reads first.
+    pub lanes: [DeviceLane; 2],
     /// What is free.
     pub free: Option<Bytes>,
 }
@@ -71,6 +73,12 @@ pub enum BrokerError {
         /// What is said now.
         stored: Bytes,
     },
+    /// What a node's sensor says is not taken.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// What a probe found, or when a first byte came, cannot be.
+    #[error("{0} cannot be: rates are within 0 and 10¹⁵ bytes per second, times within 0 and a day")]
+    Unbelievable(f64),
     /// Too many transfers.
     #[error("{0} transfers are under way, which is as many as may be: come back later")]
     TooMany(usize),
@@ -100,6 +108,9 @@ impl BrokerError {
             Self::Gone => "gone",
             Self::Taken => "taken",
             Self::Otherwise { .. } => "otherwise",
+            Self::Report(ReportError::NotAsked(_)) => "no-agent",
+            Self::Report(ReportError::Another | ReportError::Late(..)) => "another-report",
+            Self::Report(_) | Self::Unbelievable(_) => "unbelievable",
         }
     }
 }
@@ -119,6 +130,8 @@ struct UnderWay {
     /// Whether anything was heard since the last look.
     fresh: bool,
     moved: u64,
+    /// Whether its first byte was told of.
+    has_begun: bool,
     /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a restart, until it tells.
     counted: Option<u64>,
 }
@@ -141,6 +154,10 @@ pub struct Broker {
     catalogue: Catalogue,
     under_way: BTreeMap<String, UnderWay>,
     ids: BTreeMap<Ticket, String>,
+    /// What is on the disks in front of tapes, by key: of nodes that have such.
+    caches: BTreeMap<ResourceName, DiskCache>,
+    /// What sensors of nodes said: of each node of the configuration that has one.
+    sensed: BTreeMap<ResourceName, Heard>,
     /// What was moved, since the last look, by transfers that have ended; reads first.
     ended: BTreeMap<ResourceName, [u64; 2]>,
     looked: Instant,
@@ -169,7 +186,12 @@ impl Broker {
         // Who is dead is judged in one place, here: two books of it would differ.
         let rules = PlacementConfig { lease: Duration::MAX, ..config.placement };
         let placement = Placement::new(rules, nodes.collect(), now)?;
+        let cache = |plan: &NodePlan| DiskCache::new(plan.cache.unwrap_or_default());
+        let on_tape = plans.iter().filter(|(_, plan)| plan.config.tape.is_some());
+        // After a start nothing is known to be on a disk.
+        let caches = on_tape.map(|(name, plan)| (name.clone(), cache(plan))).collect();
         let mut broker = Self {
+            caches,
             lease: config.placement.lease,
             interval: config.interval,
             plans,
@@ -177,6 +199,7 @@ impl Broker {
             catalogue,
             under_way: BTreeMap::new(),
             ids: BTreeMap::new(),
+            sensed: BTreeMap::new(),
             ended: BTreeMap::new(),
             looked: now,
         };
@@ -228,6 +251,7 @@ impl Broker {
                 heard: now,
                 fresh: false,
                 moved: 0,
+                has_begun: false,
                 counted: None,
             };
             self.ids.insert(ticket, begun.id.clone());
@@ -258,11 +282,13 @@ impl Broker {
             return Err(BrokerError::TooMany(self.under_way.len()));
         }
         let (size, replicas, mut except) = self.check(&wish)?;
+        let on_tape = self.on_tape(&wish);
         except.extend(wish.except.iter().cloned());
         // Of a node that is named again and again it is enough to know once.
         except.sort_unstable();
         except.dedup();
-        let answer = self.placement.ask(now, ask(&wish, size, replicas, except))?;
+        let asked = Ask { on_tape, ..ask(&wish, size, replicas, except) };
+        let answer = self.placement.ask(now, asked)?;
         let ticket = match &answer {
             Answer::Granted(grant) => grant.ticket,
             Answer::Waiting(ticket) => *ticket,
@@ -278,6 +304,7 @@ impl Broker {
             heard: now,
             fresh: true,
             moved: 0,
+            has_begun: false,
             counted: Some(0),
         };
         self.ids.insert(ticket, id.to_owned());
@@ -286,6 +313,25 @@ impl Broker {
             self.grant(now, &grant)?;
         }
         self.reservation(now, id)
+    }
+
+    /// Which replicas of what is to be read have to be recalled, as far as is known.
+    fn on_tape(&self, wish: &Wish) -> Vec<ResourceName> {
+        let name = wish.name.as_ref().filter(|_| wish.way == Way::Read);
+        let Some(object) = name.and_then(|name| self.catalogue.get(name)) else { return Vec::new() };
+        let is_on_tape =
+            |replica: &&Replica| self.caches.get(&replica.node).is_some_and(|cache| !cache.has(&replica.key));
+        object.replicas.iter().filter(is_on_tape).map(|replica| replica.node.clone()).collect()
+    }
+
+    /// What was moved to or from a node that has tapes is on its disk.
+    fn is_on_disk(&mut self, id: &str) {
+        let Some(transfer) = self.under_way.get(id) else { return };
+        if let Some(Granted { node, key: Some(key), .. }) = &transfer.granted
+            && let Some(cache) = self.caches.get_mut(node)
+        {
+            cache.touch(key, transfer.size);
+        }
     }
 
     /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be written to.
@@ -349,11 +395,18 @@ impl Broker {
         if transfer.granted.is_none() {
             return Err(BrokerError::Gone);
         }
+        let first_byte = moved.first_byte_s.filter(|_| !transfer.has_begun);
+        let first_byte = first_byte.map(|seconds| believable(seconds, SLOWEST)).transpose()?;
+        transfer.has_begun |= first_byte.is_some();
         // Reports may overtake each other, and nobody moves more than there is.
         transfer.moved = transfer.moved.max(moved.bytes.get()).min(transfer.size.get());
         if transfer.counted.is_none() {
             // How long it took for that is not known.
             (transfer.counted, transfer.fresh) = (Some(transfer.moved), false);
+        }
+        if let Some(seconds) = first_byte {
+            let ticket = transfer.ticket;
+            self.placement.first_byte(now, ticket, Latency::from_secs_f64(seconds));
         }
         Ok(())
     }
@@ -385,6 +438,7 @@ impl Broker {
         let node = granted.node.clone();
         let Stored { name, size, sha256 } = stored;
         self.catalogue.stored(New { name, size, sha256, node, key, ends: Some(id.to_owned()) })?;
+        self.is_on_disk(id);
         self.forget(now, id, true);
         // It is kept, which is what was asked; what comes of it for others is theirs.
         if let Err(error) = self.step(now) {
@@ -406,8 +460,13 @@ impl Broker {
             self.placement.failed(now, transfer.ticket);
         }
         let was_granted = transfer.granted.is_some();
+        // Who gave up in the middle may have had nothing of it.
+        let was_read = transfer.way == Way::Read && transfer.moved > 0 && !failed;
         // What has no name is in no catalogue: its writer alone knows whether it stays.
         let has_written = transfer.name.is_none() && !failed;
+        if was_read {
+            self.is_on_disk(id);
+        }
         self.forget(now, id, has_written);
         // Whatever the catalogue says, what this leaves is for those who wait.
         let kept = if was_granted { self.catalogue.ended(id) } else { Ok(()) };
@@ -440,16 +499,22 @@ impl Broker {
     /// When there is none, or the catalogue cannot be written.
     pub fn remove(&mut self, name: &ObjectName) -> Result<Object, BrokerError> {
         let removed = self.catalogue.removed(name)?;
+        for replica in removed.iter().flat_map(|object| &object.replicas) {
+            if let Some(cache) = self.caches.get_mut(&replica.node) {
+                cache.remove(&replica.key);
+            }
+        }
         removed.map(|object| self.with_places(&object)).ok_or_else(|| BrokerError::NoObject(name.clone()))
     }
 
     /// What is known of the nodes.
     #[must_use]
-    pub fn nodes(&self) -> Nodes {
+    pub fn nodes(&self, now: Instant) -> Nodes {
         let lane = |report: &DirectionReport| Lane {
             peak_bps: report.peak,
             current_bps: report.current,
             moving_average_bps: report.moving_average,
+            latency_s: report.latency.map(Latency::as_secs_f64),
             active: report.active,
             reserved_bps: report.reserved,
         };
@@ -461,13 +526,50 @@ impl Broker {
                 availability: plan.config.availability,
                 cost: plan.config.cost,
                 free: report.free,
-                latency_s: report.latency.as_secs_f64(),
                 read: lane(read),
                 write: lane(write),
+                sensor: self.sensed.get(&report.name).map(|heard| NodeSensor {
+                    age_s: heard.age(now).as_secs_f64(),
+                    recent: heard.is_recent(now),
+                    report: heard.last().clone(),
+                }),
                 name: report.name,
             })
         });
         Nodes { nodes: nodes.collect(), waiting: self.placement.waiting() }
+    }
+
+    /// What a node's own sensor says.
+    ///
+    /// # Errors
+    /// When there is no such node, no reports are taken of it, or this one cannot be. What is known stays as it is.
+    pub fn report(&mut self, now: Instant, node: &ResourceName, report: Sensed) -> Result<(), BrokerError> {
+        let plan = self.plans.get(node).ok_or_else(|| PlaceError::from(UnknownNode(node.clone())))?;
+        if !plan.agent {
+            return Err(ReportError::NotAsked(node.to_string()).into());
+        }
+        match self.sensed.get_mut(node) {
+            Some(heard) => heard.hear(now, report)?,
+            None => drop(self.sensed.insert(node.clone(), Heard::first(now, report)?)),
+        }
+        Ok(())
+    }
+
+    /// What somebody found that a node moves, who tried. What the configuration says of peaks stays.
+    ///
+    /// # Errors
+    /// When there is no such node, or a rate cannot be.
+    pub fn probed(&mut self, node: &ResourceName, probed: Probed) -> Result<Peaks, BrokerError> {
+        let rates = [probed.read_bps, probed.write_bps];
+        for rate in rates.into_iter().flatten() {
+            believable(rate, FASTEST)?;
+        }
+        let mut lane = |direction, rate: Option<f64>| {
+            let rate = rate.map(ByteRate::new);
+            let peak = self.placement.probed(node, direction, rate).map_err(PlaceError::from)?;
+            Ok::<_, BrokerError>(PeakNow { bps: peak.get(), pinned: peak.is_pinned() })
+        };
+        Ok(Peaks { read: lane(Direction::Read, rates[0])?, write: lane(Direction::Write, rates[1])? })
     }
 
     /// What was moved since the last look goes to the rules, whoever was not heard of is taken for dead, and whoever waited and may
@@ -527,14 +629,17 @@ impl Broker {
             }
         }
         for (name, plan) in &self.plans {
-            let device = devices.get(name);
+            // One of the two at most: so the configuration was read.
+            let heard = self.sensed.get_mut(name).and_then(|heard| heard.sample(now));
+            let device = devices.get(name).copied().or(heard);
             let own = moved.get(name).copied().unwrap_or_default();
             let own = own.map(|bytes| ByteRate::new(bytes as f64 / elapsed));
-            let (read, write) = device.and_then(|device| device.rates).unwrap_or(own.into());
             let may_fill = plan.capacity.map(|capacity| left(capacity, self.catalogue.held(name)));
             let has = device.and_then(|device| device.free);
             let free = [may_fill, has].into_iter().flatten().min();
-            let sample = NodeSample { read, write, free, latency: None };
+            let [read, write] = own;
+            let lanes = device.map(|device| device.lanes).unwrap_or_default();
+            let sample = NodeSample { read, write, device: lanes, free };
             // All of them are nodes of the configuration, of which the placement was made.
             let _ = self.placement.observe(now, name, &sample);
         }
@@ -665,8 +770,15 @@ fn ask(wish: &Wish, size: Bytes, replicas: Vec<ResourceName>, except: Vec<Resour
         availability: wish.availability,
         cost: wish.cost,
         replicas,
+        on_tape: Vec::new(),
         except,
     }
+}
+
+/// A number that somebody tells, if it can be.
+fn believable(number: f64, greatest: f64) -> Result<f64, BrokerError> {
+    // Written so that NaN is refused as well.
+    if (0.0..=greatest).contains(&number) { Ok(number) } else { Err(BrokerError::Unbelievable(number)) }
 }
 
 const fn lane(way: Way) -> usize {

@@ -6,11 +6,15 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tidegate_units::ResourceName;
 use tokio::time::{Instant, sleep};
 
 use crate::name::{NoRandom, ObjectName, TransferId};
+use crate::sensed::Sensed;
 use crate::store::http_client;
-use crate::wire::{AWAY, End, Moved, Nodes, Object, Objects, Problem, Reservation, Stored, Wish};
+use crate::wire::{
+    AWAY, End, Moved, Nodes, Object, Objects, Peaks, Probed, Problem, Reservation, Stored, Wish,
+};
 
 /// A broker that does not answer in this time is not there.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -56,6 +60,16 @@ impl AskError {
     fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. }) || self.is(AWAY)
     }
+}
+
+/// A name as a part of a path: it may have any characters but those that control something.
+fn encoded(name: &ResourceName) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let each = name
+        .as_str()
+        .bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
+    each.collect()
 }
 
 /// A client of a broker.
@@ -194,6 +208,22 @@ impl Client {
     /// When the broker is not there.
     pub async fn nodes(&self) -> Result<Nodes, AskError> {
         self.ask(Method::GET, "/v1/nodes", None::<&()>).await
+    }
+
+    /// Tells what a node's own sensor sees.
+    ///
+    /// # Errors
+    /// When the broker is not there, or does not take it.
+    pub async fn report(&self, node: &ResourceName, report: &Sensed) -> Result<(), AskError> {
+        self.tell(&format!("/v1/nodes/{}/report", encoded(node)), report).await
+    }
+
+    /// Tells what a node was found to move, and hears what its peaks are now.
+    ///
+    /// # Errors
+    /// When the broker is not there, or knows no such node.
+    pub async fn probed(&self, node: &ResourceName, found: &Probed) -> Result<Peaks, AskError> {
+        self.ask(Method::POST, &format!("/v1/nodes/{}/peak", encoded(node)), Some(found)).await
     }
 
     /// Asks again for as long as the broker is away, and our patience lasts.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_config::{Finding, Given, Report, Section};
-use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy};
+use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::catalogue::SitePlan;
@@ -32,6 +32,10 @@ const NODE_KEYS: &[&str] = &[
     "latency",
     "capacity",
     "sense",
+    "agent",
+    "recall",
+    "drives",
+    "cache",
 ];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
@@ -67,6 +71,10 @@ pub struct NodePlan {
     pub capacity: Option<Bytes>,
     /// The path on this machine whose device is measured.
     pub sense: Option<PathBuf>,
+    /// Whether an agent on the node's own machine reports on it.
+    pub agent: bool,
+    /// How much the disk in front of its tapes holds; nothing where it has none.
+    pub cache: Option<Bytes>,
 }
 
 /// Why a configuration cannot be used.
@@ -326,10 +334,17 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         let both = peak(&table, "peak", report);
         let (read, write) = (peak(&table, "peak_read", report), peak(&table, "peak_write", report));
         let learnt = Peak::learnt(ByteRate::ZERO);
-        let latency =
-            table.parsed::<Latency>("latency", report).map_or(Latency::default(), |given| given.value);
+        let latency = table.parsed::<Latency>("latency", report).map(|given| given.value);
         let capacity = table.parsed::<Bytes>("capacity", report).map(|given| given.value);
         let sense = table.text("sense", report).map(|given| folder.join(given.value));
+        let agent = table.flag("agent", report);
+        if agent
+            && sense.is_some()
+            && let Some(span) = table.key_span("sense")
+        {
+            report.error(&span, "`sense` and `agent` both say what the node does: leave one out");
+        }
+        let (tape, cache) = tape(&table, report);
         let (Ok(name), Some(place)) = (config_name, place) else { continue };
         let config = NodeConfig {
             name,
@@ -338,9 +353,10 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
             availability,
             cost,
             latency,
+            tape,
             free: capacity,
         };
-        nodes.push(NodePlan { config, place: place.value, capacity, sense });
+        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent, cache });
     }
     nodes
 }
@@ -375,6 +391,25 @@ fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
         }
     }
     place
+}
+
+/// Where a node is a disk in front of tapes.
+fn tape(table: &Section<'_>, report: &mut Report<'_>) -> (Option<Tape>, Option<Bytes>) {
+    let recall = table.parsed::<Latency>("recall", report).map(|given| given.value);
+    let drives = table.whole("drives", 1..=10_000, report);
+    let cache = table.parsed::<Bytes>("cache", report).map(|given| given.value);
+    for key in ["drives", "cache"] {
+        if let Some(span) = table.key_span(key)
+            && !table.has("recall")
+        {
+            report.error(
+                &span,
+                format!("`{key}` is of a node that has tapes: say with `recall` how long a recall takes"),
+            );
+        }
+    }
+    let drives = drives.map_or(1, |given| u32::try_from(given.value).unwrap_or(u32::MAX));
+    (recall.map(|recall| Tape { recall, drives }), cache.filter(|_| recall.is_some()))
 }
 
 fn peak(table: &Section<'_>, key: &str, report: &mut Report<'_>) -> Option<Peak> {
@@ -475,6 +510,9 @@ sense = "disk"
                 "`endpoint` cannot be `10.0.0.1:9000`",
             ),
             ("file:///srv/disk\"", "s3://data?region=a\"\nregion = \"b\"", "says the region already"),
+            ("sense = \"disk\"", "drives = 2", "of a node that has tapes"),
+            ("sense = \"disk\"", "recall = \"90s\"\ndrives = 0", "`drives`"),
+            ("sense = \"disk\"", "sense = \"disk\"\nagent = true", "leave one out"),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));
             assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::{AskError, Client};
 use crate::digest::{Digest, Hasher};
+use crate::gauge::Gauge;
 use crate::name::ObjectName;
 use crate::store::{PIECE, Pieces, Place, Store, StoreError};
 use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
@@ -183,8 +183,10 @@ fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
 
 /// What an attempt measures of itself, and tells the broker.
 struct Meter {
-    moved: Arc<AtomicU64>,
+    moved: Arc<Gauge>,
     kept: Kept,
+    /// Whether its first byte says something of the direction that was asked for.
+    tells_first: bool,
 }
 
 /// Moves files by what a broker says.
@@ -315,7 +317,7 @@ impl Mover {
             return Err(Attempt::Node(format!("{there} of {read} bytes arrived")));
         }
         if self.settings.verify {
-            let mut back = Meter::new(self.settings.needs);
+            let mut back = Meter { tells_first: false, ..Meter::new(self.settings.needs) };
             let moved = Arc::clone(&back.moved);
             // How far this has come is nothing that was stored: the broker is told only that we are alive.
             let hash = async {
@@ -324,7 +326,7 @@ impl Mover {
                 while let Some(piece) = pieces.next().await {
                     let piece = piece?;
                     hasher.add(&piece);
-                    moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                    moved.add(piece.len() as u64);
                 }
                 Ok::<_, StoreError>(hasher.finish())
             };
@@ -449,7 +451,7 @@ impl Mover {
                 part.add(&piece)
                     .await
                     .map_err(|source| Attempt::Fatal(MoveError::File { path: part.path.clone(), source }))?;
-                moved.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                moved.add(piece.len() as u64);
             }
             match part.length {
                 length if length == size => Ok(()),
@@ -475,14 +477,14 @@ impl Mover {
         let began = Instant::now();
         let (mut last, mut since) = (0, began);
         let (mut sampled, mut sampled_at) = (0, began);
+        let tells_first = meter.tells_first;
+        let first_byte = || moved.first_after(began).filter(|_| tells_first).map(|first| first.as_secs_f64());
+        let mut told = false;
         let mut tell = Box::pin(async {
             loop {
                 sleep(TELL).await;
-                let bytes = moved.load(Ordering::Relaxed);
+                let bytes = moved.get();
                 watch(Event::Moved(Bytes::new(bytes)));
-                if last == 0 && bytes > 0 {
-                    meter.kept.began(Latency::from(began.elapsed()));
-                }
                 if bytes > last {
                     (last, since) = (bytes, Instant::now());
                 } else if since.elapsed() > self.settings.stall {
@@ -495,10 +497,11 @@ impl Mover {
                     (sampled, sampled_at) = (bytes, Instant::now());
                 }
                 // A broker that is away for a moment does not stop a transfer: it may know it again when it is back.
-                if let Err(error) = self.client.progress(id, Moved { bytes: Bytes::new(bytes) }).await
-                    && error.is("gone")
-                {
-                    return Attempt::Lost;
+                let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: first_byte() };
+                match self.client.progress(id, tells).await {
+                    Ok(()) => told |= tells.first_byte_s.is_some(),
+                    Err(error) if error.is("gone") => return Attempt::Lost,
+                    Err(_) => {}
                 }
             }
         });
@@ -507,11 +510,19 @@ impl Mover {
             attempt = &mut tell => Err(attempt),
         };
         drop(tell);
-        let bytes = moved.load(Ordering::Relaxed);
-        if last == 0 {
-            // Sooner than anybody looked; later than the truth.
-            meter.kept.began(Latency::from(began.elapsed()));
+        let bytes = moved.get();
+        if !told
+            && outcome.is_ok()
+            && let Some(seconds) = first_byte()
+        {
+            // It was over before it was told of. For others it is good to know, and no matter if it is lost.
+            let _ = self
+                .client
+                .progress(id, Moved { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) })
+                .await;
         }
+        // Where there was nothing to move, that was soon enough.
+        meter.kept.began(Latency::from(moved.first_after(began).unwrap_or_else(|| began.elapsed())));
         meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
         watch(Event::Moved(Bytes::new(bytes)));
         outcome
@@ -629,7 +640,7 @@ fn outcome(name: &ObjectName, file: &Path, size: Bytes, sha256: Digest, carried:
 
 impl Meter {
     fn new(needs: Needs) -> Self {
-        Self { moved: Arc::default(), kept: Kept::new(needs.into()) }
+        Self { moved: Arc::default(), kept: Kept::new(needs.into()), tells_first: true }
     }
 }
 

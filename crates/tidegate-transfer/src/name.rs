@@ -100,12 +100,24 @@ impl TransferId {
     }
 }
 
+/// Whether a text is 16 hexadecimal digits.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The name of one start of a program, for its [reports](crate::sensed::Sensed).
+///
+/// # Errors
+/// When the system has no random numbers.
+pub fn fresh_run() -> Result<String, NoRandom> {
+    TransferId::fresh().map(|id| id.0)
+}
+
 impl FromStr for TransferId {
     type Err = TransferIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let right = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if right { Ok(Self(text.to_owned())) } else { Err(TransferIdError) }
+        if is_id(text) { Ok(Self(text.to_owned())) } else { Err(TransferIdError) }
     }
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tidegate_place::transfer::{PlaceError, PlacementConfigError};
-use tidegate_units::{Instant, ResourceName};
+use tidegate_units::{Instant, NameError, ResourceName};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -26,6 +26,7 @@ use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{ObjectName, ObjectNameError, TransferId, TransferIdError};
+use crate::sensed::ReportError;
 use crate::wire::{End, Problem};
 
 /// The largest question: a wish with a thousand nodes that must not carry it.
@@ -250,6 +251,8 @@ enum Refused {
     #[error(transparent)]
     Name(#[from] ObjectNameError),
     #[error(transparent)]
+    Node(#[from] NameError),
+    #[error(transparent)]
     Id(#[from] TransferIdError),
     #[error("`{0}` is not understood here: write `?after=NAME&limit=NUMBER`")]
     Query(String),
@@ -267,7 +270,7 @@ impl Refused {
     const fn code(&self) -> &'static str {
         match self {
             Self::Broker(error) => error.code(),
-            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => "not-understood",
+            Self::Json(_) | Self::Name(_) | Self::Node(_) | Self::Id(_) | Self::Query(_) => "not-understood",
             Self::NoPage => "no-page",
             Self::Broken => "broken",
         }
@@ -275,13 +278,17 @@ impl Refused {
 
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Json(_) | Self::Name(_) | Self::Id(_) | Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::Json(_) | Self::Name(_) | Self::Node(_) | Self::Id(_) | Self::Query(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::NoPage => StatusCode::NOT_FOUND,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broker(error) => match error {
-                BrokerError::NoSize | BrokerError::NoName | BrokerError::Place(PlaceError::NoRate) => {
-                    StatusCode::BAD_REQUEST
-                }
+                BrokerError::NoSize
+                | BrokerError::NoName
+                | BrokerError::Unbelievable(_)
+                | BrokerError::Report(ReportError::Run | ReportError::Unbelievable { .. })
+                | BrokerError::Place(PlaceError::NoRate) => StatusCode::BAD_REQUEST,
                 BrokerError::NoObject(_) | BrokerError::Place(PlaceError::Unknown(_)) => {
                     StatusCode::NOT_FOUND
                 }
@@ -289,6 +296,7 @@ impl Refused {
                 BrokerError::BeingWritten(_)
                 | BrokerError::Taken
                 | BrokerError::Otherwise { .. }
+                | BrokerError::Report(_)
                 | BrokerError::Catalogue(CatalogueError::Duplicate(_))
                 | BrokerError::Place(PlaceError::NoReplica) => StatusCode::CONFLICT,
                 BrokerError::TooMany(_) | BrokerError::Place(PlaceError::QueueFull(_)) => {
@@ -332,6 +340,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/objects", get(objects)),
         ("/v1/objects/{name}", get(object).delete(remove)),
         ("/v1/nodes", get(nodes)),
+        ("/v1/nodes/{name}/report", post(report)),
+        ("/v1/nodes/{name}/peak", post(peak)),
         ("/v1/openapi.json", get(openapi)),
     ]
 }
@@ -410,8 +420,20 @@ async fn remove(State(api): State<Api>, Path(name): Path<String>) -> Answer {
     Ok(json(StatusCode::OK, &object))
 }
 
+async fn report(State(api): State<Api>, Path(name): Path<String>, body: Body) -> Answer {
+    let (node, report) = (ResourceName::new(&name)?, read(&body)?);
+    api.with(move |broker, now| broker.report(now, &node, report)).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn peak(State(api): State<Api>, Path(name): Path<String>, body: Body) -> Answer {
+    let (node, probed) = (ResourceName::new(&name)?, read(&body)?);
+    let peaks = api.with(move |broker, _| broker.probed(&node, probed)).await??;
+    Ok(json(StatusCode::OK, &peaks))
+}
+
 async fn nodes(State(api): State<Api>) -> Answer {
-    let nodes = api.with(|broker, _| broker.nodes()).await?;
+    let nodes = api.with(|broker, now| broker.nodes(now)).await?;
     Ok(json(StatusCode::OK, &nodes))
 }
 

@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +23,8 @@ use thiserror::Error;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
+
+use crate::gauge::Gauge;
 
 pub use credentials::CredentialsError;
 pub(crate) use s3::About;
@@ -226,7 +227,7 @@ impl Store {
         key: &str,
         size: u64,
         pieces: Pieces,
-        moved: Arc<AtomicU64>,
+        moved: Arc<Gauge>,
     ) -> Result<(), StoreError> {
         match &self.0 {
             Kind::Folder(_, folder) => write_file(folder, key, counted(pieces, moved)).await,
@@ -311,10 +312,10 @@ impl Store {
 }
 
 /// When the next piece is asked for, the one before is on its way.
-fn counted(pieces: Pieces, moved: Arc<AtomicU64>) -> Pieces {
+fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
     let start = (pieces, moved, 0);
-    let next = async |(mut pieces, moved, before): (Pieces, Arc<AtomicU64>, u64)| {
-        moved.fetch_add(before, Ordering::Relaxed);
+    let next = async |(mut pieces, moved, before): (Pieces, Arc<Gauge>, u64)| {
+        moved.add(before);
         let piece = pieces.next().await?;
         let length = piece.as_ref().map_or(0, |piece| piece.len() as u64);
         Some((piece, (pieces, moved, length)))
@@ -362,7 +363,7 @@ impl Drop for Unfinished<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 

@@ -8,6 +8,7 @@ use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::digest::Digest;
 use crate::name::ObjectName;
+use crate::sensed::Sensed;
 
 /// Which way data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,11 +120,14 @@ pub struct Granted {
 }
 
 /// `POST /v1/transfers/{id}/progress`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
     /// All that was moved since the transfer began: told twice it counts once.
     pub bytes: Bytes,
+    /// How long after its request the first byte moved, in seconds, once that is known: told twice it counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_s: Option<f64>,
 }
 
 /// `POST /v1/transfers/{id}/stored`: a write has come to its end.
@@ -203,12 +207,53 @@ pub struct Node {
     pub cost: u8,
     /// What is free on it, less what was promised; nothing where nobody knows.
     pub free: Option<Bytes>,
-    /// To the first byte.
-    pub latency_s: f64,
     /// When it is read.
     pub read: Lane,
     /// When it is written.
     pub write: Lane,
+    /// What its own sensor said last; nothing before its first report.
+    pub sensor: Option<NodeSensor>,
+}
+
+/// What an agent on a node's own machine says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeSensor {
+    /// How old that is, in seconds.
+    pub age_s: f64,
+    /// Whether it counts. Of a sensor that is silent for longer than three of its intervals nothing is known.
+    pub recent: bool,
+    /// Its last report.
+    pub report: Sensed,
+}
+
+/// `POST /v1/nodes/{name}/peak`: somebody tried what a node moves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probed {
+    /// What could be read from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bps: Option<f64>,
+    /// What could be written to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_bps: Option<f64>,
+}
+
+/// What a node's peaks are after a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    /// When it is read.
+    pub read: PeakNow,
+    /// When it is written.
+    pub write: PeakNow,
+}
+
+/// A peak.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PeakNow {
+    /// What it is.
+    pub bps: ByteRate,
+    /// Whether the configuration says so, and no probe changes it.
+    pub pinned: bool,
 }
 
 /// One direction of a node.
@@ -216,10 +261,12 @@ pub struct Node {
 pub struct Lane {
     /// The most that it moves.
     pub peak_bps: ByteRate,
-    /// The last sample; nothing before the first.
+    /// What its transfers moved in the last sample; nothing before the first.
     pub current_bps: Option<ByteRate>,
     /// The mean of the last ten.
     pub moving_average_bps: Option<ByteRate>,
+    /// What the next transfer has to expect from its request to its first byte; nothing where nobody knows.
+    pub latency_s: Option<f64>,
     /// Transfers under way.
     pub active: u32,
     /// What is reserved for them, less what was lent.

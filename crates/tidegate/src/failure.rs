@@ -72,6 +72,9 @@ pub(crate) enum Failure {
     /// A signal.
     #[error("interrupted; what was reserved is free again after the broker's lease")]
     Interrupted,
+    /// A node of which nothing was found.
+    #[error("{0}")]
+    Probe(String),
     /// Files that were not moved, each of which has been told of.
     #[error("{0} failed")]
     Transfers(usize),

@@ -575,3 +575,127 @@ fn a_catalogue_in_nats_outlives_its_server_and_its_broker() {
     site.ask(&["transfer", "get", "two", "--rate", "1MB/s", "--to", "back", "--json"]);
     assert!(same(&site.path("two"), &site.path("back")));
 }
+
+/// `tidegate agent` as the sensor of nodes, until it is dropped.
+struct Agent(Child);
+
+impl Agent {
+    fn start(site: &Site, name: &str, sensors: &str) -> Self {
+        let path = site.path(&format!("{name}.toml"));
+        let text = format!("brokers = [\"http://127.0.0.1:{}\"]\n{sensors}", site.port);
+        fs::write(&path, text.replace("FOLDER", site.folder.path().to_str().unwrap())).unwrap();
+        let log = fs::File::options().append(true).create(true).open(site.path("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        Self(command.args(["agent", "-c"]).arg(path).stderr(Stdio::from(log)).spawn().unwrap())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Site {
+    fn node(&self, name: &str) -> Value {
+        let nodes = self.ask(&["transfer", "nodes", "--json"]);
+        nodes["nodes"].as_array().unwrap().iter().find(|node| node["name"] == name).unwrap().clone()
+    }
+}
+
+/// What `a` and `b` have in common: an agent each, which reports ten times a second.
+fn sensor(node: &str, kind: &str) -> String {
+    format!("[sensor.{node}]\npath = \"FOLDER/{node}\"\nkind = \"{kind}\"\ninterval = \"100ms\"\n")
+}
+
+#[test]
+fn agents_say_what_their_nodes_do_and_one_that_is_killed_is_silent_by_itself() {
+    let nodes =
+        FOLDERS.replace("availability = 2", "agent = true").replace("peak = \"60MB/s\"", "agent = true");
+    let site = Site::new("policy = \"sm-r2\"\ninterval = \"100ms\"", &nodes);
+    assert!(site.node("a")["sensor"].is_null());
+    let first = Agent::start(&site, "first", &sensor("a", "array"));
+    let second = Agent::start(&site, "second", &(sensor("b", "disk") + &sensor("c", "disk")));
+    let heard = |name: &str| {
+        until("a recent report", || Some(site.node(name)).filter(|node| node["sensor"]["recent"] == true))
+    };
+    let (a, b) = (heard("a"), heard("b"));
+    assert_eq!(
+        (&a["sensor"]["report"]["kind"], &b["sensor"]["report"]["kind"]),
+        (&"array".into(), &"disk".into())
+    );
+    // Both are on one file system, of which it says the same to everybody.
+    assert!(until("the next look", || site.node("a")["free"].as_u64()) > 0);
+    let size = |node: &Value| node["sensor"]["report"]["size"].as_u64().unwrap();
+    assert_eq!(size(&a), size(&b));
+    // Of a node that takes no reports they are refused, and the others do not suffer.
+    assert!(site.node("c")["sensor"].is_null());
+    until("a complaint", || {
+        fs::read_to_string(site.path("log")).unwrap().contains("add `agent = true`").then_some(())
+    });
+    let said = String::from_utf8(site.run(&["transfer", "nodes"]).stdout).unwrap();
+    assert!(said.contains("sensor") && said.contains("array"), "{said}");
+
+    drop(first);
+    let silent = until("silence", || Some(site.node("a")).filter(|node| node["sensor"]["recent"] == false));
+    assert!(silent["sensor"]["age_s"].as_f64().unwrap() > 0.3);
+    heard("b");
+    // A node without a sensor carries what it did without one.
+    let file = site.file("x", 100_000);
+    site.ask(&["transfer", "put", file.to_str().unwrap(), "--rate", "1kB/s", "--json"]);
+    // The broker forgets its sensors when it is started again, and hears of them again.
+    let mut site = site;
+    site.kill();
+    site.start();
+    until("a report", || Some(site.node("b")).filter(|node| node["sensor"]["recent"] == true));
+    let again = Agent::start(&site, "again", &sensor("a", "array"));
+    until("a report", || Some(site.node("a")).filter(|node| node["sensor"]["recent"] == true));
+    drop((second, again));
+}
+
+#[test]
+fn the_first_byte_is_learnt_from_transfers() {
+    let site = Site::of_folders();
+    assert!(site.node("a")["write"]["latency_s"].is_null());
+    let file = site.file("x", 3_000_000);
+    site.ask(&["transfer", "put", file.to_str().unwrap(), "--rate", "1MB/s", "--json"]);
+    site.ask(&["transfer", "get", "x", "--rate", "1MB/s", "--to", "back", "--json"]);
+    for way in ["read", "write"] {
+        let latency = until("a latency", || site.node("a")[way]["latency_s"].as_f64());
+        assert!(latency > 0.0 && latency < 10.0, "{way}: {latency}");
+    }
+}
+
+#[test]
+fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
+    let site = Site::new("policy = \"sm-r1\"", &FOLDERS.replace("peak = \"60MB/s\"", ""));
+    let empty = |name: &str| fs::read_dir(site.path(name)).unwrap().count() == 0;
+    let peak = |name: &str| site.node(name)["write"]["peak_bps"].as_f64().unwrap();
+    assert!(peak("b") < 1.0);
+    let found = site.ask(&["transfer", "probe", "b", "--size", "3MiB", "--time", "60s", "--json"]);
+    let wrote = found["write"]["bps"].as_f64().unwrap();
+    assert_eq!(
+        (found["write"]["moved_bytes"].as_u64(), found["read"]["moved_bytes"].as_u64()),
+        (Some(3 << 20), Some(3 << 20))
+    );
+    assert!(wrote > 0.0 && empty("b"));
+    assert_eq!((peak("b"), &found["peaks"]["write"]["pinned"]), (wrote, &false.into()));
+    let pinned = site.ask(&["transfer", "probe", "a", "--size", "1MiB", "--time", "60s", "--json"]);
+    assert_eq!((&pinned["peaks"]["write"]["pinned"], peak("a")), (&true.into(), 300e6));
+    site.ask(&["transfer", "probe", "b", "--size", "1MiB", "--time", "60s", "--keep", "--json"]);
+    assert!((peak("b") - wrote).abs() < 1.0, "nobody was told");
+    site.refused(&["transfer", "probe", "nobody"], 2, "there is no storage node `nobody`");
+    site.refused(&["transfer", "probe", "c", "--size", "2GiB"], 2, "give less");
+    site.refused(&["transfer", "probe", "b", "--size", "1kB"], 2, "`--size` is within");
+    site.refused(&["transfer", "probe", "b", "--time", "1h"], 2, "`--time` is within");
+
+    // Interrupted in the middle.
+    let mut probe = site.command(&["transfer", "probe", "b", "--size", "64GiB", "--time", "300s"]);
+    let mut probe = probe.stderr(Stdio::piped()).spawn().unwrap();
+    until("the middle", || (!empty("b")).then_some(()));
+    let id = rustix::process::Pid::from_child(&probe);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    assert_eq!(probe.wait().unwrap().code(), Some(1));
+    assert!(empty("b"));
+}

@@ -15,9 +15,11 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use super::cgroups::{self, CgroupConfig};
 use super::pattern::Pattern;
+use super::sensor::{self, SensorConfig};
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] = &["throttle", "packets", "ports", "metrics", "histograms", "resource"];
+pub(super) const ROOT_KEYS: &[&str] =
+    &["throttle", "packets", "ports", "metrics", "histograms", "resource", "brokers", "sensor"];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -80,6 +82,10 @@ pub struct AgentConfig {
     pub resources: Vec<ResourceConfig>,
     /// What is regulated by the throttle `cgroup`: then there are none of the others.
     pub cgroups: Vec<CgroupConfig>,
+    /// Storage nodes whose sensor it is.
+    pub sensors: Vec<SensorConfig>,
+    /// The brokers that are told of them.
+    pub brokers: Vec<String>,
     /// What is allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -157,6 +163,7 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
+        let (sensors, brokers) = sensor::read(&root, &mut report);
         let (resources, cgroups) = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();
@@ -171,6 +178,8 @@ impl AgentConfig {
             histograms,
             resources,
             cgroups,
+            sensors,
+            brokers,
             warnings: findings,
         })
     }
@@ -194,7 +203,8 @@ impl AgentConfig {
 #[must_use]
 pub fn is_agents(text: &str) -> bool {
     let mut report = Report::new("", text);
-    tidegate_config::parse(text, &mut report).is_some_and(|document| document.contains_key("resource"))
+    tidegate_config::parse(text, &mut report)
+        .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
 }
 
 fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
@@ -227,6 +237,9 @@ fn resources(
     throttle: Method,
     report: &mut Report<'_>,
 ) -> (Vec<ResourceConfig>, Vec<CgroupConfig>) {
+    if !root.has("resource") && root.has("sensor") {
+        return Default::default();
+    }
     let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else {
         return Default::default();
     };
@@ -413,6 +426,7 @@ mod tests {
         ("## Configuration", ROOT_KEYS),
         ("### `[resource.NAME]`", RESOURCE_KEYS),
         ("### `writers`", WRITERS_KEYS),
+        ("### `[sensor.NAME]`", sensor::config::SENSOR_KEYS),
     ];
 
     #[test]

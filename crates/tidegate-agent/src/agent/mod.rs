@@ -14,6 +14,7 @@ mod pattern;
 mod percentile;
 mod regulator;
 mod resource;
+mod sensor;
 mod survey;
 mod watch;
 
@@ -40,9 +41,11 @@ pub use identify::{IdentifyError, Progress, identify};
 pub use pattern::{Pattern, PatternError};
 pub use regulator::{Regulator, Step};
 pub use resource::SetUpError;
+pub use sensor::SensorConfig;
 pub use survey::{Finding, ResourceFinding, Survey};
 
 use self::histograms::Histograms;
+use self::sensor::Sensors;
 use crate::config::ConfigError;
 use crate::journal::Journal;
 use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
@@ -152,6 +155,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         config,
         throttle,
         histograms,
+        sensors: Sensors::default(),
         journal: Journal::default(),
         complaints: Complaints::default(),
         reloads: ReloadCounts::default(),
@@ -160,6 +164,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         unaccounted: BTreeSet::new(),
         begin: Clock::now(),
     };
+    agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
     agent.introduce();
     agent.regulate(&events);
     agent.end();
@@ -174,6 +179,7 @@ struct Agent {
     /// `None` on a dry run of everything: then the kernel is not touched.
     throttle: Option<Guarded>,
     histograms: Option<Histograms>,
+    sensors: Sensors,
     journal: Journal,
     complaints: Complaints,
     reloads: ReloadCounts,
@@ -203,7 +209,9 @@ impl Agent {
         for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
             tracing::warn!("{}: there is no such storage here, yet", resource.name);
         }
-        for (via, target) in &self.regulator.sessions().targets {
+        // Who uses what is only the sensor of nodes is no concern of ours.
+        let targets = self.regulator.sessions().targets.iter().filter(|_| self.regulates());
+        for (via, target) in targets {
             match target {
                 Target::Read => {}
                 Target::Absent(why) => tracing::debug!("{via}: {why}"),
@@ -235,8 +243,15 @@ impl Agent {
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
-            self.step();
+            if self.regulates() {
+                self.step();
+            }
         }
+    }
+
+    /// Whether there is anything to regulate: not where the agent is only the sensor of storage nodes.
+    fn regulates(&self) -> bool {
+        self.config.laws().next().is_some()
     }
 
     fn now(&self) -> Instant {
@@ -335,6 +350,7 @@ impl Agent {
             return Err(format!("needs a restart to change: {}", changed.join(", ")));
         }
         self.regulator.reconfigure(&config).map_err(|error| error.to_string())?;
+        self.sensors.apply(&config.sensors, &config.brokers);
         self.config = config;
         Ok(())
     }

@@ -11,6 +11,7 @@ use tidegate_host::{ReadError, Root};
 
 use super::cgroups::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
+use super::sensor;
 use super::watch::Watch;
 
 /// What was found, for a person ([`Display`](fmt::Display)) or a program.
@@ -93,6 +94,7 @@ impl Survey {
         let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
         let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &Root::default()));
         let resources = resources.chain(of_cgroups).collect();
+        sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
         Self { sensors, throttles, resources }
     }
 }

@@ -6,16 +6,18 @@
 //! was measured, and says when a transfer has ended.
 
 mod capacity;
+mod first_byte;
 mod moving_average;
 mod node;
 mod peak;
 mod placement;
 mod policy;
 mod requirement;
+mod tape;
 
 pub use capacity::Capacity;
 pub use moving_average::{MovingAverage, SAMPLES};
-pub use node::{Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
+pub use node::{DeviceLane, Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
 pub use peak::Peak;
 pub use placement::{
     Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,
@@ -23,3 +25,4 @@ pub use placement::{
 };
 pub use policy::{Policy, PolicyError, View};
 pub use requirement::{Kept, Requirement};
+pub use tape::{DiskCache, Tape};

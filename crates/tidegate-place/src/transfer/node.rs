@@ -5,9 +5,11 @@ use std::time::Duration;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
 use super::capacity::Capacity;
+use super::first_byte::FirstByte;
 use super::moving_average::MovingAverage;
 use super::peak::Peak;
 use super::policy::View;
+use super::tape::Tape;
 
 /// Which way data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +18,11 @@ pub enum Direction {
     Read,
     /// To the node.
     Write,
+}
+
+impl Direction {
+    /// Reads first.
+    pub const BOTH: [Self; 2] = [Self::Read, Self::Write];
 }
 
 /// What is said of a node beforehand.
@@ -31,22 +38,33 @@ pub struct NodeConfig {
     pub availability: u8,
     /// Its class of cost: the higher, the dearer.
     pub cost: u8,
-    /// From a request to its first byte. A tape's is its recall.
-    pub latency: Latency,
+    /// From a request to its first byte, where somebody knows it: then nothing is learnt. A tape's is its recall.
+    pub latency: Option<Latency>,
+    /// Where it is a disk in front of tapes.
+    pub tape: Option<Tape>,
     /// What is free on it, until a sample says more. `None`: not known, and not asked.
     pub free: Option<Bytes>,
 }
 
-/// What a node's sensor measured since the sample before.
+/// What was measured of a node since the sample before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeSample {
     /// What its transfers read from it.
     pub read: ByteRate,
     /// What they wrote to it.
     pub write: ByteRate,
+    /// What its sensor says of its device, reads first; nothing where there is none, or it is silent.
+    pub device: [DeviceLane; 2],
     /// What is free on it, where the sensor knows.
     pub free: Option<Bytes>,
-    /// Its response time, where something was measured.
+}
+
+/// What a sensor says of one direction of a node's device, whoever uses it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceLane {
+    /// All that moved.
+    pub rate: Option<ByteRate>,
+    /// How long its requests took, where there were any.
     pub latency: Option<Latency>,
 }
 
@@ -59,8 +77,6 @@ pub struct NodeReport {
     pub directions: [DirectionReport; 2],
     /// What is free, less what was promised to transfers that are under way.
     pub free: Option<Bytes>,
-    /// From a request to its first byte.
-    pub latency: Latency,
 }
 
 /// What is known of one direction.
@@ -68,10 +84,12 @@ pub struct NodeReport {
 pub struct DirectionReport {
     /// The most that it moves.
     pub peak: ByteRate,
-    /// The last sample.
+    /// What transfers moved in the last sample.
     pub current: Option<ByteRate>,
     /// The mean of the last ten.
     pub moving_average: Option<ByteRate>,
+    /// What the next transfer has to expect from its request to its first byte; nothing where nobody knows.
+    pub latency: Option<Latency>,
     /// Transfers that were placed and have not ended.
     pub active: u32,
     /// What is reserved for them, less what was lent.
@@ -101,7 +119,11 @@ impl Known {
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     pub(super) peak: Peak,
+    /// Of what transfers moved.
     average: MovingAverage,
+    /// Of what moved at all, whoever did it.
+    moving: MovingAverage,
+    pub(super) first_byte: FirstByte,
     capacity: Capacity,
     pub(super) active: u32,
     pub(super) reserved: ByteRate,
@@ -112,10 +134,12 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn new(peak: Peak, now: Instant) -> Self {
+    fn new(peak: Peak, latency: Option<Latency>, now: Instant) -> Self {
         Self {
             peak,
             average: MovingAverage::default(),
+            moving: MovingAverage::default(),
+            first_byte: FirstByte::new(latency),
             capacity: Capacity::default(),
             active: 0,
             reserved: ByteRate::ZERO,
@@ -145,10 +169,12 @@ impl Lane {
         self.reserved = if self.active == 0 { ByteRate::ZERO } else { ByteRate::new(left) };
     }
 
-    fn observe(&mut self, now: Instant, elapsed: Duration, rate: ByteRate) {
+    fn observe(&mut self, now: Instant, elapsed: Duration, rate: ByteRate, device: Option<ByteRate>) {
         self.count(now);
         let active = std::mem::take(&mut self.busy) / elapsed.as_secs_f64();
         self.average.add(rate);
+        // A sensor cannot make less of a node than its transfers do; a cache in front of the device can.
+        self.moving.add(device.filter(|device| *device > rate).unwrap_or(rate));
         if active == 0.0 {
             self.capacity.idle(elapsed);
             return;
@@ -164,16 +190,18 @@ impl Lane {
             peak: self.peak.get(),
             reserved: self.reserved,
             moving_average: self.average.get().unwrap_or_default(),
+            moving: self.moving.get().unwrap_or_default(),
             active: self.active,
             capacity: &self.capacity,
         }
     }
 
-    fn report(&self) -> DirectionReport {
+    fn report(&self, now: Instant) -> DirectionReport {
         DirectionReport {
             peak: self.peak.get(),
             current: self.average.last(),
             moving_average: self.average.get(),
+            latency: self.first_byte.get(now),
             active: self.active,
             reserved: self.reserved,
         }
@@ -188,6 +216,8 @@ pub(super) struct Node {
     write: Lane,
     /// What transfers under way have been promised room for.
     pub(super) promised: u64,
+    /// Transfers whose data is being recalled: each has a drive.
+    pub(super) recalling: u32,
     /// Until then nobody new is placed here.
     pub(super) rests_until: Instant,
     sampled: Instant,
@@ -195,8 +225,9 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
-        let (read, write) = (Lane::new(config.read, now), Lane::new(config.write, now));
-        Self { config, read, write, promised: 0, rests_until: now, sampled: now }
+        let lane = |peak| Lane::new(peak, config.latency, now);
+        let (read, write) = (lane(config.read), lane(config.write));
+        Self { config, read, write, promised: 0, recalling: 0, rests_until: now, sampled: now }
     }
 
     pub(super) const fn lane(&self, direction: Direction) -> &Lane {
@@ -242,21 +273,20 @@ impl Node {
         if let Some(free) = sample.free {
             self.config.free = Some(free);
         }
-        if let Some(latency) = sample.latency {
-            self.config.latency = latency;
-        }
-        if !elapsed.is_zero() {
-            self.read.observe(now, elapsed, sample.read);
-            self.write.observe(now, elapsed, sample.write);
+        let lanes = [(&mut self.read, sample.read), (&mut self.write, sample.write)];
+        for ((lane, rate), device) in lanes.into_iter().zip(sample.device) {
+            lane.first_byte.sense(device.latency);
+            if !elapsed.is_zero() {
+                lane.observe(now, elapsed, rate, device.rate);
+            }
         }
     }
 
     pub(super) fn report(&self) -> NodeReport {
         NodeReport {
             name: self.config.name.clone(),
-            directions: [self.read.report(), self.write.report()],
+            directions: [self.read.report(self.sampled), self.write.report(self.sampled)],
             free: self.free(),
-            latency: self.config.latency,
         }
     }
 }

@@ -44,6 +44,15 @@ impl Peak {
         self.pinned
     }
 
+    /// Somebody tried, and moved this much per second. While others use the node that is what they leave: it says that there is as much,
+    /// and not that there is no more.
+    pub fn probed(&mut self, rate: ByteRate, is_used: bool) {
+        if !self.pinned {
+            let is_less = rate < self.rate;
+            self.rate = if is_used && is_less { self.rate } else { rate };
+        }
+    }
+
     /// Transfers moved this much per second, for so long.
     pub fn observe(&mut self, rate: ByteRate, elapsed: Duration) {
         if self.pinned {
@@ -73,10 +82,24 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_replaces_what_was_learnt_unless_others_were_there() {
+        let mut peak = Peak::learnt(ByteRate::new(60.0 * MB));
+        peak.probed(ByteRate::new(20.0 * MB), true);
+        assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
+        peak.probed(ByteRate::new(20.0 * MB), false);
+        assert_eq!(peak.get(), ByteRate::new(20.0 * MB));
+        peak.probed(ByteRate::new(30.0 * MB), true);
+        assert_eq!(peak.get(), ByteRate::new(30.0 * MB));
+        peak.observe(ByteRate::ZERO, Peak::HALF_LIFE);
+        assert_eq!(peak.get(), ByteRate::new(15.0 * MB), "it ages like anything else that is learnt");
+    }
+
+    #[test]
     fn what_is_pinned_stays() {
         let mut peak = Peak::pinned(ByteRate::new(60.0 * MB));
         peak.observe(ByteRate::new(900.0 * MB), Duration::from_secs(1));
         peak.observe(ByteRate::new(1.0), Peak::HALF_LIFE * 100);
+        peak.probed(ByteRate::new(900.0 * MB), false);
         assert_eq!(peak.get(), ByteRate::new(60.0 * MB));
     }
 }

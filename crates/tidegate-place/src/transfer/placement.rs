@@ -9,6 +9,7 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 use super::capacity::Capacity;
 use super::moving_average::MovingAverage;
 use super::node::{Direction, Node, NodeConfig, NodeReport, NodeSample};
+use super::peak::Peak;
 use super::policy::{Policy, PolicyError, View};
 use super::requirement::Requirement;
 
@@ -69,6 +70,8 @@ pub struct Ask {
     pub cost: u8,
     /// The nodes that hold a replica. Of reads.
     pub replicas: Vec<ResourceName>,
+    /// Those of them that have it on tape only, and recall it first.
+    pub on_tape: Vec<ResourceName>,
     /// Nodes that must not carry it: those where it failed before, and of another replica those that hold one.
     pub except: Vec<ResourceName>,
 }
@@ -180,6 +183,8 @@ struct Active {
     size: Bytes,
     /// What it was promised.
     reserved: ByteRate,
+    /// Whether its data is being recalled.
+    recalls: bool,
     /// What of it was lent to others.
     lent: ByteRate,
     used: MovingAverage,
@@ -264,7 +269,7 @@ impl Placement {
             if awaited.is_all(&self.nodes) {
                 break;
             }
-            awaited.0.extend(self.could_have(earlier));
+            awaited.0.extend(self.could_have(now, earlier));
         }
         if let Some(grant) = self.choose(now, &ask, &awaited, ticket) {
             self.next += 1;
@@ -296,7 +301,7 @@ impl Placement {
                     granted.push(grant);
                 }
                 None => {
-                    awaited.0.extend(self.could_have(ask));
+                    awaited.0.extend(self.could_have(now, ask));
                     place += 1;
                 }
             }
@@ -346,6 +351,7 @@ impl Placement {
                 let lane = node.lane_mut(active.direction);
                 lane.ended(now, kept);
                 lane.known.changes(active.falls_short(), None);
+                node.recalling = node.recalling.saturating_sub(u32::from(active.recalls));
                 if active.direction == Direction::Write {
                     settle(node, active.size);
                 }
@@ -393,7 +399,41 @@ impl Placement {
         true
     }
 
-    /// What a node's sensor measured.
+    /// A transfer had its first byte so long after its request: what others have to expect.
+    pub fn first_byte(&mut self, now: Instant, ticket: Ticket, latency: Latency) {
+        if let Some(active) = self.active.get_mut(&ticket)
+            && let Some(node) = self.nodes.get_mut(&active.node)
+        {
+            if std::mem::take(&mut active.recalls) {
+                // The drive is free for the next. What it took says nothing of what is on the disk.
+                node.recalling = node.recalling.saturating_sub(1);
+            } else {
+                node.lane_mut(active.direction).first_byte.add(now, latency);
+            }
+        }
+    }
+
+    /// Somebody tried what a node moves in a direction. It is taken for what was learnt of its peak; where transfers were under way
+    /// beside it, only if it is more: it is what they left. What is pinned stays. Returns the peak from now on.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn probed(
+        &mut self,
+        node: &ResourceName,
+        direction: Direction,
+        rate: Option<ByteRate>,
+    ) -> Result<Peak, UnknownNode> {
+        let known = self.nodes.get_mut(node).ok_or_else(|| UnknownNode(node.clone()))?;
+        let is_used = Direction::BOTH.into_iter().any(|direction| known.lane(direction).active > 0);
+        let peak = &mut known.lane_mut(direction).peak;
+        if let Some(rate) = rate {
+            peak.probed(rate, is_used);
+        }
+        Ok(*peak)
+    }
+
+    /// What was measured of a node.
     ///
     /// # Errors
     /// When there is no such node.
@@ -437,8 +477,11 @@ impl Placement {
 
     fn begin(&mut self, now: Instant, ask: &Ask, grant: &Grant) {
         let reserved = ask.requirement.rate();
+        let mut recalls = false;
         if let Some(node) = self.nodes.get_mut(&grant.node) {
             node.lane_mut(ask.direction).began(now, reserved);
+            recalls = recall(node, ask).is_some();
+            node.recalling += u32::from(recalls);
             if ask.direction == Direction::Write {
                 node.promised = node.promised.saturating_add(ask.size.get());
             }
@@ -449,6 +492,7 @@ impl Placement {
             direction: ask.direction,
             size: ask.size,
             reserved,
+            recalls,
             lent: ByteRate::ZERO,
             used: MovingAverage::default(),
             heard: now,
@@ -467,6 +511,8 @@ impl Placement {
             let is_new = view.active == 0 && view.peak == ByteRate::ZERO;
             has_room
                 && self.could_ever(node, ask)
+                && is_soon(now, node, ask)
+                && has_drive(node, ask)
                 && (is_new || policy.carries(&view, ask.requirement.rate()))
         };
         let nodes = self.in_turn().filter(|node| may_use(ask, node)).filter(free).filter(can);
@@ -480,10 +526,15 @@ impl Placement {
     }
 
     /// The nodes that a transfer may be waiting for.
-    fn could_have(&self, ask: &Ask) -> Vec<ResourceName> {
+    fn could_have(&self, now: Instant, ask: &Ask) -> Vec<ResourceName> {
         let has = |node: &&Node| {
             let has_room = node.config.free.is_none_or(|free| ask.size <= free);
-            (ask.direction == Direction::Read || has_room) && self.could_ever(node, ask)
+            // Who waits for a node to become quick again loses nothing to others there: it is they from whom that is learnt.
+            (ask.direction == Direction::Read || has_room)
+                && self.could_ever(node, ask)
+                && is_soon(now, node, ask)
+                // Nor is who waits for a drive in the way of who reads from the disk.
+                && has_drive(node, ask)
         };
         let nodes = self.nodes.values().filter(|node| may_use(ask, node)).filter(has);
         nodes.map(|node| node.config.name.clone()).collect()
@@ -493,7 +544,7 @@ impl Placement {
     /// asked for less.
     fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
         match ask.requirement {
-            Requirement::Latency(asked) => node.config.latency <= asked,
+            Requirement::Latency(asked) => least_latency(node, ask).is_none_or(|least| least <= asked),
             _ => !node.lane(ask.direction).peak.is_pinned() || self.could_carry(node, ask),
         }
     }
@@ -505,6 +556,7 @@ impl Placement {
             peak,
             reserved: ByteRate::ZERO,
             moving_average: ByteRate::ZERO,
+            moving: ByteRate::ZERO,
             active: 0,
             capacity: &Capacity::default(),
         };
@@ -551,8 +603,13 @@ impl Placement {
             return Err(PlaceError::TooLarge { size: ask.size, greatest });
         }
         if let Requirement::Latency(asked) = ask.requirement {
-            let least = candidates().map(|node| node.config.latency).min().unwrap_or_default();
-            return if least <= asked { Ok(()) } else { Err(PlaceError::TooSoon { asked, least }) };
+            // What was learnt may be otherwise tomorrow.
+            let said: Option<Vec<Latency>> = candidates().map(|node| least_latency(node, ask)).collect();
+            let least = said.and_then(|said| said.into_iter().min());
+            return match least.filter(|least| *least > asked) {
+                Some(least) => Err(PlaceError::TooSoon { asked, least }),
+                None => Ok(()),
+            };
         }
         let peak = |node: &Node| node.lane(ask.direction).peak.get();
         let greatest =
@@ -572,6 +629,34 @@ impl Awaited {
     /// Whether nobody who comes later can have any: then nobody needs to be looked at.
     fn is_all(&self, nodes: &BTreeMap<ResourceName, Node>) -> bool {
         self.0.len() == nodes.len()
+    }
+}
+
+/// Whether the first byte is to be expected in time, where that is asked for. A node of which nothing is known is tried: by not being
+/// tried nothing would ever be.
+fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
+    let Requirement::Latency(asked) = ask.requirement else { return true };
+    let first_byte = node.lane(ask.direction).first_byte.get(now);
+    first_byte.unwrap_or_default().saturating_add(recall(node, ask).unwrap_or_default()) <= asked
+}
+
+/// How long a node recalls what is asked for, if it has to.
+fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
+    let is_read = ask.direction == Direction::Read;
+    let tape = node.config.tape.filter(|_| is_read && ask.on_tape.contains(&node.config.name));
+    tape.map(|tape| tape.recall)
+}
+
+/// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one has nothing reserved meanwhile.
+fn has_drive(node: &Node, ask: &Ask) -> bool {
+    recall(node, ask).is_none() || node.config.tape.is_some_and(|tape| node.recalling < tape.drives)
+}
+
+/// What a node will take to the first byte at the least, as was said beforehand; `None` where nothing was.
+fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
+    match (node.config.latency, recall(node, ask)) {
+        (None, None) => None,
+        (said, recall) => Some(said.unwrap_or_default().saturating_add(recall.unwrap_or_default())),
     }
 }
 

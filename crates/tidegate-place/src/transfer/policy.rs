@@ -44,6 +44,9 @@ pub struct View<'a> {
     pub reserved: ByteRate,
     /// ma10: what its transfers moved together, the mean of the last ten samples. Zero before the first.
     pub moving_average: ByteRate,
+    /// The same of all that moved, whoever did it, where a sensor knows; else of its transfers. What is left of a node is what nobody
+    /// uses; what a transfer gets is told by those that it has, so that the rules that ask for it have no use for this.
+    pub moving: ByteRate,
     /// np: transfers that were placed on it and have not ended.
     pub active: u32,
     /// What was learnt of it.
@@ -94,7 +97,7 @@ impl Policy {
                 f64::from(node.active) + 1.0 <= peak / (rate * overhead)
             }
             Self::SmR1 { overhead } => peak - node.reserved.per_second() * overhead > rate,
-            Self::SmR2 { overhead } => peak - node.moving_average.per_second() * overhead > rate,
+            Self::SmR2 { overhead } => peak - node.moving.per_second() * overhead > rate,
             Self::SmR3 { overhead } => {
                 node.active == 0
                     || node.moving_average.per_second() / (f64::from(node.active) + 1.0) > rate * overhead
@@ -112,7 +115,7 @@ impl Policy {
         match *self {
             Self::RoundRobin | Self::StaticQos { .. } => ByteRate::new(peak / one_more),
             Self::SmR1 { overhead } => ByteRate::new(peak - node.reserved.per_second() * overhead),
-            Self::SmR2 { overhead } => ByteRate::new(peak - node.moving_average.per_second() * overhead),
+            Self::SmR2 { overhead } => ByteRate::new(peak - node.moving.per_second() * overhead),
             Self::SmR3 { .. } if node.active == 0 => node.peak,
             Self::SmR3 { .. } => ByteRate::new(node.moving_average.per_second() / one_more),
             Self::Learnt => node.capacity.of_each(one_more, node.peak),
@@ -132,6 +135,7 @@ mod tests {
             peak: ByteRate::new(peak * MB),
             reserved: ByteRate::new(reserved * MB),
             moving_average: ByteRate::new(average * MB),
+            moving: ByteRate::new(average * MB),
             active,
             capacity: &capacity,
         };

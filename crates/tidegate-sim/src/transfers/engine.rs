@@ -64,7 +64,8 @@ impl<'a> Engine<'a> {
             write: Peak::pinned(node.model.peak),
             availability: 0,
             cost: 0,
-            latency: node.model.recall,
+            latency: Some(node.model.recall),
+            tape: None,
             free: None,
         });
         // What a sensor tells of a transfer is a sign of life: between two samples nobody is dead.
@@ -137,8 +138,12 @@ impl<'a> Engine<'a> {
             let moved = node.model.moved();
             let write = (moved.get() - node.sampled.get()) as f64 / seconds;
             node.sampled = moved;
-            let sample =
-                NodeSample { read: ByteRate::ZERO, write: ByteRate::new(write), free: None, latency: None };
+            let sample = NodeSample {
+                read: ByteRate::ZERO,
+                write: ByteRate::new(write),
+                free: None,
+                device: Default::default(),
+            };
             // Its name is known: the placement was made of these nodes.
             let known = self.placement.observe(now, &node.plan.name, &sample);
             debug_assert_eq!(known, Ok(()));
@@ -160,6 +165,7 @@ impl<'a> Engine<'a> {
             availability: 0,
             cost: 0,
             replicas: Vec::new(),
+            on_tape: Vec::new(),
             except: Vec::new(),
         };
         self.waits_since = Some(now);
@@ -234,6 +240,7 @@ mod tests {
                 peak: ByteRate::new(peak * MB),
                 concurrency_cost: 0.0,
                 recall: Latency::ZERO,
+                drives: None,
                 jitter: 0.0,
             },
             external: None,

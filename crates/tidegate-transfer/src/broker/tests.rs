@@ -5,6 +5,7 @@ use tidegate_units::Latency;
 
 use super::*;
 use crate::digest::{Digest, Hasher};
+use crate::sensed::{Kind, SensedLane};
 use crate::wire::Needs;
 
 const TWO: &str = r#"
@@ -69,6 +70,10 @@ fn stored(object: &str) -> Stored {
     Stored { name: name(object), size: Bytes::new(1_000_000), sha256: digest() }
 }
 
+const fn moved(bytes: Bytes) -> Moved {
+    Moved { bytes, first_byte_s: None }
+}
+
 fn node(reservation: &Reservation) -> Option<&str> {
     reservation.granted.as_ref().map(|granted| granted.node.as_str())
 }
@@ -126,32 +131,31 @@ fn rates_are_what_transfers_moved_between_two_looks() {
     broker.place(at(0.0), "1", write("x")).unwrap();
     broker.place(at(0.0), "2", write("y")).unwrap();
     let none = BTreeMap::new();
-    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(400_000) }).unwrap();
-    broker.progress(at(0.9), "1", Moved { bytes: Bytes::new(600_000) }).unwrap();
+    broker.progress(at(0.5), "1", moved(Bytes::new(400_000))).unwrap();
+    broker.progress(at(0.9), "1", moved(Bytes::new(600_000))).unwrap();
     // One that came too late says nothing, and one that has ended counts as well.
-    broker.progress(at(0.9), "1", Moved { bytes: Bytes::new(500_000) }).unwrap();
+    broker.progress(at(0.9), "1", moved(Bytes::new(500_000))).unwrap();
     broker.stored(at(0.95), "2", stored("y")).unwrap();
     broker.look(at(2.0), &none).unwrap();
-    let lane = |broker: &Broker| broker.nodes().nodes[0].write;
+    let lane = |broker: &Broker| broker.nodes(broker.looked).nodes[0].write;
     assert_eq!(lane(&broker).current_bps, Some(ByteRate::new(800_000.0)));
     broker.look(at(3.0), &none).unwrap();
     assert_eq!(lane(&broker).current_bps, Some(ByteRate::ZERO));
     assert_eq!(lane(&broker).moving_average_bps, Some(ByteRate::new(400_000.0)));
-    let report = &broker.nodes().nodes[0];
+    let report = &broker.nodes(broker.looked).nodes[0];
     assert_eq!(
         report.free,
         Some(Bytes::new(998_000_000)),
         "of 1 GB one object is there, and one is promised"
     );
     assert_eq!((report.write.active, report.write.reserved_bps), (1, ByteRate::new(10e6)));
-    // A device of which something is known is believed.
-    let device = DeviceSample {
-        rates: Some((ByteRate::new(1.0), ByteRate::new(2.0))),
-        free: Some(Bytes::new(5_000_000)),
-    };
+    // What others do to its device is not what its transfers get; what is free there is free.
+    let lane = |rate| DeviceLane { rate: Some(ByteRate::new(rate)), latency: Some(Latency::from_millis(7)) };
+    let device = DeviceSample { lanes: [lane(1.0), lane(2.0)], free: Some(Bytes::new(5_000_000)) };
     broker.look(at(4.0), &BTreeMap::from([(ResourceName::new("a").unwrap(), device)])).unwrap();
-    let report = &broker.nodes().nodes[0];
-    assert_eq!(report.read.current_bps, Some(ByteRate::new(1.0)));
+    let report = &broker.nodes(at(4.0)).nodes[0];
+    assert_eq!(report.read.current_bps, Some(ByteRate::ZERO));
+    assert_eq!(report.read.latency_s, Some(0.007), "nothing better is known");
     assert_eq!(report.free, Some(Bytes::new(4_000_000)), "as much is promised");
 }
 
@@ -160,9 +164,9 @@ fn who_told_of_more_than_there_is_ended_with_less_than_nothing_moved() {
     let folder = tempfile::tempdir().unwrap();
     let mut broker = broker(folder.path(), 0.0);
     broker.place(at(0.0), "1", write("x")).unwrap();
-    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(u64::MAX) }).unwrap();
+    broker.progress(at(0.5), "1", moved(Bytes::new(u64::MAX))).unwrap();
     look(&mut broker, 0, 1);
-    let rate = |broker: &Broker| broker.nodes().nodes[0].write.current_bps;
+    let rate = |broker: &Broker| broker.nodes(broker.looked).nodes[0].write.current_bps;
     assert_eq!(rate(&broker), Some(ByteRate::new(1e6)));
     broker.stored(at(1.5), "1", stored("x")).unwrap();
     look(&mut broker, 1, 2);
@@ -177,14 +181,14 @@ fn who_is_silent_is_dead_whether_he_waited_or_moved() {
         assert_eq!(node(&broker.place(at(0.0), id, write(id)).unwrap()), expected, "{id}");
     }
     look(&mut broker, 0, 6);
-    broker.progress(at(6.0), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.progress(at(6.0), "1", moved(Bytes::ZERO)).unwrap();
     broker.reservation(at(6.0), "5").unwrap();
     look(&mut broker, 6, 11);
     for id in ["2", "3", "4"] {
         refused(broker.reservation(at(11.0), id), "gone");
     }
     assert_eq!(node(&broker.reservation(at(11.0), "5").unwrap()), Some("a"), "it was its turn");
-    assert_eq!(broker.nodes().waiting, 0);
+    assert_eq!(broker.nodes(broker.looked).waiting, 0);
 }
 
 #[test]
@@ -197,15 +201,19 @@ fn a_pause_of_the_broker_was_taken_for_the_silence_of_its_clients() {
     look(&mut broker, 0, 4);
     // For a minute it is held up. One client is heard before the broker looks, another only afterwards.
     broker.stored(at(64.0), "3", stored("3")).unwrap();
-    assert_eq!(broker.nodes().nodes[0].write.reserved_bps, ByteRate::new(20e6), "both are still there");
-    broker.progress(at(64.0), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    assert_eq!(
+        broker.nodes(broker.looked).nodes[0].write.reserved_bps,
+        ByteRate::new(20e6),
+        "both are still there"
+    );
+    broker.progress(at(64.0), "1", moved(Bytes::ZERO)).unwrap();
     broker.look(at(64.1), &BTreeMap::new()).unwrap();
-    broker.progress(at(64.2), "2", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.progress(at(64.2), "2", moved(Bytes::ZERO)).unwrap();
     // From then on their leases are as long as any.
     look(&mut broker, 65, 74);
-    assert_eq!(broker.nodes().nodes[0].write.active, 2);
+    assert_eq!(broker.nodes(broker.looked).nodes[0].write.active, 2);
     look(&mut broker, 74, 76);
-    assert_eq!(broker.nodes().nodes[0].write.active, 0);
+    assert_eq!(broker.nodes(broker.looked).nodes[0].write.active, 0);
 }
 
 #[test]
@@ -215,9 +223,9 @@ fn who_spoke_just_within_his_lease_lost_his_reservation() {
     broker.place(at(0.0), "1", write("x")).unwrap();
     broker.place(at(0.0), "2", write("y")).unwrap();
     look(&mut broker, 0, 9);
-    broker.progress(at(9.9), "1", Moved { bytes: Bytes::ZERO }).unwrap();
+    broker.progress(at(9.9), "1", moved(Bytes::ZERO)).unwrap();
     broker.stored(at(10.5), "2", stored("y")).unwrap();
-    assert_eq!(broker.nodes().nodes[0].write.active, 1);
+    assert_eq!(broker.nodes(broker.looked).nodes[0].write.active, 1);
 }
 
 #[test]
@@ -239,7 +247,7 @@ fn one_grant_that_could_not_be_kept_left_the_others_waiting_for_ever() {
     // They are told, and ask anew.
     refused(broker.reservation(at(1.0), "large"), "gone");
     refused(broker.reservation(at(1.0), "other"), "gone");
-    assert!(broker.nodes().nodes.iter().all(|node| node.write.active == 0));
+    assert!(broker.nodes(broker.looked).nodes.iter().all(|node| node.write.active == 0));
 }
 
 #[test]
@@ -253,7 +261,7 @@ fn what_a_failed_write_did_not_write_was_missing_when_it_was_tried_again() {
     // It rests, and has the room.
     assert!(broker.place(at(0.2), "2", wish.clone()).unwrap().granted.is_none());
     broker.end(at(0.3), "2", false).unwrap();
-    assert_eq!(broker.nodes().nodes[0].free, Some(Bytes::new(1_000_000_000)));
+    assert_eq!(broker.nodes(broker.looked).nodes[0].free, Some(Bytes::new(1_000_000_000)));
     // What was stored has taken its room, before anything is measured.
     look(&mut broker, 0, 6);
     broker.place(at(6.0), "3", wish.clone()).unwrap();
@@ -269,11 +277,11 @@ fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
     assert_eq!(first.place(at(0.1), "1", write("x")).unwrap(), granted);
     refused(first.place(at(0.1), "1", write("y")), "taken");
     refused(first.place(at(0.1), "1", Wish { size: Some(Bytes::new(1)), ..write("x") }), "taken");
-    assert_eq!(first.nodes().nodes[0].write.active, 1);
+    assert_eq!(first.nodes(first.looked).nodes[0].write.active, 1);
     drop(first);
     let mut broker = broker(folder.path(), 0.0);
     assert_eq!(node(&broker.place(at(0.1), "1", write("x")).unwrap()), Some("a"));
-    assert_eq!(broker.nodes().nodes[0].write.active, 1);
+    assert_eq!(broker.nodes(broker.looked).nodes[0].write.active, 1);
     broker.stored(at(0.2), "1", stored("x")).unwrap();
     // Its key is never written again.
     refused(broker.place(at(0.3), "1", Wish { replica: true, ..write("x") }), "taken");
@@ -282,7 +290,7 @@ fn who_did_not_hear_the_answer_was_refused_for_his_own_transfer() {
     broker.place(at(0.3), "3", waits.clone()).unwrap();
     broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits.clone() }).unwrap();
     assert!(broker.place(at(0.3), "4", Wish { name: Some(name("w")), ..waits }).unwrap().granted.is_none());
-    assert_eq!(broker.nodes().waiting, 1);
+    assert_eq!(broker.nodes(broker.looked).waiting, 1);
 }
 
 #[test]
@@ -336,16 +344,16 @@ fn after_a_restart_everybody_goes_on() {
         broker.end(at(0.0), "3", false).unwrap();
     }
     let mut broker = broker(folder.path(), 0.0);
-    let report = &broker.nodes().nodes[0];
+    let report = &broker.nodes(broker.looked).nodes[0];
     assert_eq!((report.read.active, report.write.active), (1, 1));
     assert_eq!(report.write.reserved_bps, ByteRate::new(10e6));
     refused(broker.place(at(0.0), "4", write("x")), "duplicate");
-    broker.progress(at(1.0), "2", Moved { bytes: Bytes::new(9) }).unwrap();
+    broker.progress(at(1.0), "2", moved(Bytes::new(9))).unwrap();
     broker.stored(at(1.0), "1", stored("x")).unwrap();
     assert_eq!(broker.object(&name("x")).unwrap().replicas[0].key, "x.1");
     look(&mut broker, 0, 12);
     assert!(
-        broker.nodes().nodes.iter().all(|node| node.read.active + node.write.active == 0),
+        broker.nodes(broker.looked).nodes.iter().all(|node| node.read.active + node.write.active == 0),
         "leases go on, too"
     );
 }
@@ -370,12 +378,12 @@ fn all_that_was_moved_before_a_restart_was_taken_for_the_rate_of_the_first_secon
     first.place(at(0.0), "1", large).unwrap();
     drop(first);
     let mut broker = broker(folder.path(), 0.0);
-    let rate = |broker: &Broker| broker.nodes().nodes[0].write.current_bps;
-    broker.progress(at(0.2), "1", Moved { bytes: Bytes::new(400_000_000) }).unwrap();
-    broker.progress(at(0.8), "1", Moved { bytes: Bytes::new(406_000_000) }).unwrap();
+    let rate = |broker: &Broker| broker.nodes(broker.looked).nodes[0].write.current_bps;
+    broker.progress(at(0.2), "1", moved(Bytes::new(400_000_000))).unwrap();
+    broker.progress(at(0.8), "1", moved(Bytes::new(406_000_000))).unwrap();
     look(&mut broker, 0, 1);
     assert_eq!(rate(&broker), Some(ByteRate::new(6e6)));
-    broker.progress(at(1.8), "1", Moved { bytes: Bytes::new(416_000_000) }).unwrap();
+    broker.progress(at(1.8), "1", moved(Bytes::new(416_000_000))).unwrap();
     look(&mut broker, 1, 2);
     assert_eq!(rate(&broker), Some(ByteRate::new(10e6)));
 }
@@ -435,7 +443,7 @@ proptest! {
                     }
                 }
                 Step::Tell(which) => if let Some((id, _)) = pick(which) {
-                    let _ = broker.progress(at(now), &id, Moved { bytes: Bytes::new(u64::from(which) * 1000) });
+                    let _ = broker.progress(at(now), &id, moved(Bytes::new(u64::from(which) * 1000)));
                 },
                 Step::Store(which) => if let Some((id, object)) = pick(which) {
                     let known = broker.object(&object).map_or(0, |object| object.replicas.len());
@@ -469,7 +477,7 @@ proptest! {
             now += 1.0;
             broker.look(at(now), &none).unwrap();
         }
-        let nodes = broker.nodes();
+        let nodes = broker.nodes(broker.looked);
         prop_assert_eq!(nodes.waiting, 0);
         for node in nodes.nodes {
             for lane in [node.read, node.write] {
@@ -478,4 +486,126 @@ proptest! {
         }
         prop_assert!(broker.under_way.is_empty() && broker.ids.is_empty() && broker.catalogue.under_way().count() == 0);
     }
+}
+
+/// Of whose node `b` an agent reports.
+const REPORTED: &str = r#"
+listen = "127.0.0.1:0"
+state = "unused"
+policy = "sm-r2"
+[node.a]
+place = "file:///srv/a"
+peak = "30MB/s"
+[node.b]
+place = "file:///srv/b"
+peak = "60MB/s"
+agent = true
+"#;
+
+fn reported(sequence: u64, at_s: f64, rate: f64) -> Sensed {
+    let lane = SensedLane { current_bps: Some(rate), latency_s: Some(0.5), ..SensedLane::default() };
+    Sensed {
+        run: "0123456789abcdef".to_owned(),
+        sequence,
+        at_s,
+        interval_s: 1.0,
+        kind: Kind::Disk,
+        read: lane,
+        write: lane,
+        free: Some(Bytes::new(7_000_000)),
+        size: None,
+    }
+}
+
+#[test]
+fn what_an_agent_says_counts_while_it_is_new_and_of_its_own_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = BrokerConfig::parse("broker.toml", REPORTED, Path::new("")).unwrap();
+    let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| ResourceName::new(name).unwrap());
+    refused(broker.report(at(0.0), &a, reported(1, 0.0, 0.0)), "no-agent");
+    refused(broker.report(at(0.0), &c, reported(1, 0.0, 0.0)), "unknown-node");
+    refused(broker.report(at(0.0), &b, reported(1, 0.0, -1.0)), "unbelievable");
+    assert_eq!(broker.nodes(at(0.0)).nodes[1].sensor, None);
+    // For ten seconds others have nearly all of b: a is left.
+    for second in 1..=10u32 {
+        let now = f64::from(second);
+        broker.report(at(now - 0.1), &b, reported(u64::from(second), now, 58e6)).unwrap();
+        refused(broker.report(at(now - 0.1), &b, reported(u64::from(second), now, 58e6)), "another-report");
+        broker.look(at(now), &BTreeMap::new()).unwrap();
+    }
+    let nodes = broker.nodes(at(10.0)).nodes;
+    let sensor = nodes[1].sensor.as_ref().unwrap();
+    assert!(sensor.recent && (sensor.age_s - 0.1).abs() < 0.02 && sensor.report.kind == Kind::Disk);
+    assert_eq!((nodes[1].free, nodes[1].read.latency_s), (Some(Bytes::new(7_000_000)), Some(0.5)));
+    assert_eq!(node(&broker.place(at(10.0), "1", write("x")).unwrap()), Some("a"));
+    // It is silent: nothing is known of others any more, nor of the latency, and b has its transfers' word only.
+    for second in 11..=30u32 {
+        broker.look(at(f64::from(second)), &BTreeMap::new()).unwrap();
+        broker.reservation(at(f64::from(second)), "1").unwrap();
+    }
+    let nodes = broker.nodes(at(30.0)).nodes;
+    assert!(!nodes[1].sensor.as_ref().unwrap().recent);
+    assert_eq!(nodes[1].read.latency_s, None, "unknown, and not at once");
+    assert_eq!(node(&broker.place(at(30.0), "2", write("y")).unwrap()), Some("b"));
+}
+
+#[test]
+fn a_first_byte_is_learnt_once_from_each_transfer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    let tells = |seconds| Moved { bytes: Bytes::new(1), first_byte_s: Some(seconds) };
+    refused(broker.progress(at(0.5), "1", tells(f64::NAN)), "unbelievable");
+    refused(broker.progress(at(0.5), "1", tells(-1.0)), "unbelievable");
+    for seconds in [0.25, 99.0] {
+        broker.progress(at(0.5), "1", tells(seconds)).unwrap();
+    }
+    look(&mut broker, 0, 1);
+    assert_eq!(broker.nodes(at(1.0)).nodes[0].write.latency_s, Some(0.25));
+    let soon = Wish { needs: Needs::Latency(0.1), ..write("y") };
+    assert_eq!(node(&broker.place(at(1.0), "2", soon).unwrap()), Some("b"), "a is too slow for that now");
+}
+
+#[test]
+fn a_probe_is_the_learnt_peak_and_changes_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = TWO.replace("peak = \"30MB/s\"", "peak_read = \"30MB/s\"");
+    let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
+    let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
+    let a = ResourceName::new("a").unwrap();
+    let found = Probed { read_bps: Some(90e6), write_bps: Some(40e6) };
+    let peaks = broker.probed(&a, found).unwrap();
+    assert_eq!(peaks.read, PeakNow { bps: ByteRate::new(30e6), pinned: true });
+    assert_eq!(peaks.write, PeakNow { bps: ByteRate::new(40e6), pinned: false });
+    // Beside a transfer it found what that left.
+    broker.place(at(0.0), "1", write("x")).unwrap();
+    let less = Probed { read_bps: None, write_bps: Some(5e6) };
+    assert_eq!(broker.probed(&a, less).unwrap().write.bps, ByteRate::new(40e6));
+    refused(broker.probed(&a, Probed { read_bps: Some(f64::INFINITY), write_bps: None }), "unbelievable");
+    refused(broker.probed(&ResourceName::new("c").unwrap(), found), "unknown-node");
+}
+
+#[test]
+fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = 'file:///srv/hsm'\npeak = '300MB/s'\n\
+                recall = '90s'\ncache = '2MB'\n";
+    let config = BrokerConfig::parse("broker.toml", text, Path::new("")).unwrap();
+    let mut broker = Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
+    for object in ["x", "y", "z"] {
+        broker.place(at(0.0), object, write(object)).unwrap();
+        broker.stored(at(1.0), object, stored(object)).unwrap();
+    }
+    // Of 1 MB each, y and z are on the disk.
+    let soon = |object| Wish { needs: Needs::Latency(1.0), ..read(object) };
+    refused(broker.place(at(2.0), "1", soon("x")), "too-soon");
+    assert_eq!(node(&broker.place(at(2.0), "2", soon("z")).unwrap()), Some("hsm"));
+    // x is recalled, by the only drive there is; y is made to go by it.
+    broker.place(at(2.0), "3", read("x")).unwrap();
+    let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
+    broker.progress(at(3.0), "3", first).unwrap();
+    broker.end(at(4.0), "3", false).unwrap();
+    assert_eq!(node(&broker.place(at(5.0), "4", soon("x")).unwrap()), Some("hsm"));
+    refused(broker.place(at(5.0), "5", soon("y")), "too-soon");
 }

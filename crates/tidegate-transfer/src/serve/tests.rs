@@ -9,6 +9,7 @@ use super::*;
 use crate::client::Client;
 use crate::digest::Hasher;
 use crate::mover::{Event, MoveError, Mover, Settings};
+use crate::sensed::{Kind, Sensed, SensedLane};
 use crate::wire;
 
 const ONE: &str = r#"
@@ -94,18 +95,38 @@ fn the_description_has_the_fields_that_there_are() {
         peak_bps: ByteRate::ZERO,
         current_bps: None,
         moving_average_bps: None,
+        latency_s: None,
         active: 0,
         reserved_bps: ByteRate::ZERO,
     };
+    let sensed = SensedLane {
+        current_bps: Some(1.0),
+        moving_average_bps: Some(1.0),
+        peak_bps: Some(1.0),
+        latency_s: Some(1.0),
+    };
+    let report = Sensed {
+        run: "0123456789abcdef".to_owned(),
+        sequence: 1,
+        at_s: 1.0,
+        interval_s: 1.0,
+        kind: Kind::Disk,
+        read: sensed,
+        write: sensed,
+        free: Some(size),
+        size: Some(size),
+    };
+    let sensor = wire::NodeSensor { age_s: 0.0, recent: true, report: report.clone() };
+    let peak_now = wire::PeakNow { bps: ByteRate::ZERO, pinned: true };
     let state = wire::Node {
         name: node.clone(),
         place: "file:///".to_owned(),
         availability: 0,
         cost: 0,
         free: None,
-        latency_s: 0.0,
         read: lane,
         write: lane,
+        sensor: Some(sensor.clone()),
     };
     let wish = wire::Wish {
         way: wire::Way::Write,
@@ -122,7 +143,7 @@ fn the_description_has_the_fields_that_there_are() {
         "Wish": wish,
         "Reservation": reservation,
         "Granted": granted,
-        "Moved": wire::Moved { bytes: size },
+        "Moved": wire::Moved { bytes: size, first_byte_s: Some(0.1) },
         "Stored": wire::Stored { name, size, sha256 },
         "End": End { failed: true },
         "Objects": wire::Objects { objects: vec![object.clone()], more: false },
@@ -131,6 +152,12 @@ fn the_description_has_the_fields_that_there_are() {
         "Nodes": wire::Nodes { nodes: vec![state.clone()], waiting: 0 },
         "Node": state,
         "Lane": lane,
+        "NodeSensor": sensor,
+        "NodeReport": report,
+        "SensedLane": sensed,
+        "Probed": wire::Probed { read_bps: Some(1.0), write_bps: Some(1.0) },
+        "Peaks": wire::Peaks { read: peak_now, write: peak_now },
+        "PeakNow": peak_now,
         "Problem": Problem { error: String::new(), code: String::new() },
     });
     let schemas = &description()["components"]["schemas"];
@@ -138,8 +165,11 @@ fn the_description_has_the_fields_that_there_are() {
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
         assert_eq!(keys(&schemas[schema]["properties"]), keys(document), "{schema}");
     }
-    let described =
-        schemas.as_object().unwrap().keys().filter(|key| !["ObjectName", "Needs"].contains(&key.as_str()));
+    let described = schemas
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|key| !["ObjectName", "Needs", "Kind"].contains(&key.as_str()));
     assert_eq!(described.count(), documents.as_object().unwrap().len());
     for kind in schemas["Needs"]["oneOf"].as_array().unwrap() {
         let key = kind["required"][0].as_str().unwrap();
@@ -164,6 +194,10 @@ fn what_is_not_understood_is_said_with_its_status() {
             ("place", wish(json!({ "average": 1 })).replace("\"write\"", "\"read\""), 404, "unknown-object"),
             ("transfers/nobody/progress", json!({ "bytes": 1 }).to_string(), 410, "gone"),
             ("transfers/nobody/end", String::new(), 410, "gone"),
+            ("nodes/a/report", "{}".to_owned(), 400, "not-understood"),
+            ("nodes/a/peak", json!({ "write_bps": -1 }).to_string(), 400, "unbelievable"),
+            ("nodes/b/peak", json!({}).to_string(), 404, "unknown-node"),
+            ("nodes/%0A/peak", json!({}).to_string(), 400, "not-understood"),
             ("nothing", String::new(), 404, "no-page"),
         ] {
             let answer = http.post(format!("{url}/v1/{page}")).body(body.clone()).send().await.unwrap();
@@ -216,7 +250,7 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
         });
         let client = Client::new(&url, Duration::from_secs(60)).unwrap();
         client.end_patiently("1", End { failed: true }).await.unwrap();
-        assert_eq!(api.broker.lock().unwrap().nodes().nodes[0].write.active, 0);
+        assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
     });
 }
 
@@ -279,7 +313,7 @@ impl Sensor for Probe {
         if let Some(let_on) = &self.hangs {
             let _ = let_on.recv();
         }
-        DeviceSample { rates: None, free: None }
+        DeviceSample { lanes: Default::default(), free: None }
     }
 }
 
@@ -297,7 +331,7 @@ fn the_first_look_was_at_microseconds_after_the_start() {
         let interval = Duration::from_millis(30);
         let sensors = BTreeMap::from([(ResourceName::new("a").unwrap(), probe)]);
         let looking = tokio::spawn(look(api.clone(), interval, sensors));
-        while api.broker.lock().unwrap().nodes().nodes[0].write.current_bps.is_none() {
+        while api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.current_bps.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         looking.abort();
@@ -333,4 +367,17 @@ fn a_sensor_that_hangs_stopped_the_broker() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
+}
+
+#[test]
+fn kinds_are_called_alike_in_configurations_and_reports() {
+    let described = description()["components"]["schemas"]["Kind"]["enum"].clone();
+    let named: Vec<_> = Kind::NAMED
+        .iter()
+        .map(|(name, kind)| {
+            assert_eq!(serde_json::to_value(kind).unwrap(), json!(name));
+            json!(name)
+        })
+        .collect();
+    assert_eq!(described, Value::from(named));
 }

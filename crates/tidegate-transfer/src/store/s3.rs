@@ -24,6 +24,8 @@ use reqwest::header::CONTENT_LENGTH;
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::gauge::Gauge;
+
 use super::credentials::{Credentials, CredentialsError};
 use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, with_causes};
 
@@ -271,7 +273,7 @@ impl S3 {
         key: &str,
         size: u64,
         pieces: Pieces,
-        moved: Arc<AtomicU64>,
+        moved: Arc<Gauge>,
     ) -> Result<(), StoreError> {
         let sent = Arc::new(Sent { before: AtomicU64::new(0), moved });
         let objects = client(
@@ -385,7 +387,7 @@ struct Sent {
     /// Of the parts that are there.
     before: AtomicU64,
     /// All of it, for whoever watches.
-    moved: Arc<AtomicU64>,
+    moved: Arc<Gauge>,
 }
 
 /// Counts the bodies of `PUT` while they are sent: a part is too large to be counted at its end.
@@ -432,7 +434,7 @@ impl HttpService for Counted {
                         piece.as_ref().map_or(0, |piece| piece.len() as u64),
                     );
                     if is_put {
-                        sent.moved.fetch_max(sent.before.load(Ordering::Relaxed) + done, Ordering::Relaxed);
+                        sent.moved.reach(sent.before.load(Ordering::Relaxed) + done);
                     }
                 });
                 reqwest::Body::wrap_stream(counting)
@@ -441,9 +443,7 @@ impl HttpService for Counted {
         *request.body_mut() = Some(body);
         let answer = self.http.execute(request).await.map_err(http_error)?;
         if is_put && answer.status().is_success() {
-            self.sent
-                .moved
-                .fetch_max(self.sent.before.load(Ordering::Relaxed) + length as u64, Ordering::Relaxed);
+            self.sent.moved.reach(self.sent.before.load(Ordering::Relaxed) + length as u64);
         }
         let answer: http::Response<reqwest::Body> = answer.into();
         let (parts, body) = answer.into_parts();

@@ -1,15 +1,13 @@
 //! `tidegate broker`.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{major, minor, statvfs};
-use tidegate_host::sense::diskstats::{DiskDelta, DiskStats};
-use tidegate_host::{DeviceNumber, Root};
+use tidegate_host::Root;
+use tidegate_host::sense::{StorageLane, StorageReader, StorageSample};
+use tidegate_place::transfer::DeviceLane;
 use tidegate_transfer::{BrokerConfig, DeviceSample, Sensor, serve};
-use tidegate_units::{ByteRate, Bytes};
 
 use crate::failure::Failure;
 use crate::logging;
@@ -38,58 +36,38 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut sensors: BTreeMap<_, Box<dyn Sensor>> = BTreeMap::new();
     for plan in &config.nodes {
-        if let Some(path) = &plan.sense {
-            sensors.insert(plan.config.name.clone(), Box::new(Device::under(path)));
+        if let Some(device) = plan.sense.as_deref().and_then(Device::under) {
+            sensors.insert(plan.config.name.clone(), Box::new(device));
         }
     }
     Ok(serve(&config, sensors)?)
 }
 
-/// The device under a path of this machine.
+/// The storage under a path of this machine.
 #[derive(Debug)]
-struct Device {
-    path: PathBuf,
-    root: Root,
-    stats: Option<(DeviceNumber, DiskStats)>,
-}
+struct Device(StorageReader);
 
 impl Device {
-    fn under(path: &Path) -> Self {
-        let root = Root::default();
-        let stats = std::fs::metadata(path)
-            .ok()
-            .map(|about| DeviceNumber::new(major(about.dev()), minor(about.dev())))
-            .and_then(|number| {
-                let stats = DiskStats::read(&root).ok()?;
-                stats.get(number).is_some().then_some((number, stats))
-            });
-        match &stats {
-            Some((number, _)) => {
+    fn under(path: &Path) -> Option<Self> {
+        // Nothing but a cgroup can be lacking.
+        let reader = StorageReader::under(&Root::default(), path, None).ok()?;
+        match reader.measures() {
+            Some(number) => {
                 tracing::info!("{}: on device {number}, whose rates are measured", path.display());
             }
             None => tracing::warn!(
-                "{}: no block device is known under this path; what its transfers say of themselves is taken for its rates",
+                "{}: no block device is known under this path: nothing is known of what others do there",
                 path.display()
             ),
         }
-        Self { path: path.to_owned(), root, stats }
-    }
-
-    fn done(&mut self) -> Option<DiskDelta> {
-        let (number, before) = self.stats.as_mut()?;
-        let now = DiskStats::read(&self.root).ok()?;
-        let change = now.change(before, *number);
-        *before = now;
-        change?.delta()
+        Some(Self(reader))
     }
 }
 
 impl Sensor for Device {
     fn sample(&mut self, elapsed: Duration) -> DeviceSample {
-        let rate = |bytes: Bytes| ByteRate::new(bytes.get() as f64 / elapsed.as_secs_f64());
-        let rates = self.done().map(|done| (rate(done.reads.bytes()), rate(done.writes.bytes())));
-        let free = statvfs(&self.path).ok();
-        let free = free.map(|free| Bytes::new(free.f_bavail.saturating_mul(free.f_frsize)));
-        DeviceSample { rates: rates.filter(|_| !elapsed.is_zero()), free }
+        let StorageSample { read, write, free, .. } = self.0.sample(elapsed);
+        let lane = |lane: StorageLane| DeviceLane { rate: lane.rate, latency: lane.latency };
+        DeviceSample { lanes: [lane(read), lane(write)], free }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod broker;
 pub(crate) mod place;
+mod probe;
 mod progress;
 
 use std::collections::HashSet;
@@ -15,8 +16,9 @@ use clap::{ArgGroup, Subcommand, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
+use tidegate_transfer::sensed;
 use tidegate_transfer::store::{Place, Store};
-use tidegate_transfer::wire::Needs;
+use tidegate_transfer::wire::{Needs, Node};
 use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings};
 use tidegate_units::{ByteRate, Latency};
 use tokio::signal::unix::{SignalKind, signal};
@@ -138,6 +140,7 @@ enum What {
     List,
     Remove(RemoveArgs),
     Nodes,
+    Probe(probe::ProbeArgs),
 }
 
 /// How transfers are made.
@@ -252,6 +255,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::List => block_on(list(args))?,
         What::Remove(remove) => block_on(remove_objects(args, remove))?,
         What::Nodes => block_on(nodes(args))?,
+        What::Probe(probe) => probe::run(&args.whom, args.json, probe),
     }
 }
 
@@ -466,13 +470,32 @@ async fn nodes(args: &Args) -> Result<(), Failure> {
             format!("{now} of {}, {} active", lane.peak_bps, lane.active)
         };
         let free = node.free.map_or("?".to_owned(), |free| free.to_string());
-        vec![node.name.to_string(), lane(&node.read), lane(&node.write), free, node.place.clone()]
+        vec![
+            node.name.to_string(),
+            lane(&node.read),
+            lane(&node.write),
+            free,
+            sensor(node),
+            node.place.clone(),
+        ]
     });
-    show(&["node", "reads", "writes", "free", "place"], rows)?;
+    show(&["node", "reads", "writes", "free", "sensor", "place"], rows)?;
     if nodes.waiting > 0 {
         writeln!(io::stdout(), "{} waiting", nodes.waiting)?;
     }
     Ok(())
+}
+
+/// What a node's own sensor calls it, and whether it is to be heard.
+fn sensor(node: &Node) -> String {
+    let Some(sensor) = &node.sensor else { return "-".to_owned() };
+    let kind = sensed::Kind::NAMED
+        .iter()
+        .find(|(_, kind)| *kind == sensor.report.kind)
+        .map_or("?", |(name, _)| name);
+    let state = if sensor.recent { "" } else { ", SILENT for " };
+    let age = if sensor.recent { String::new() } else { format!("{:.0} s", sensor.age_s) };
+    format!("{kind}{state}{age}")
 }
 
 async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure> {

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
+use super::super::node::DeviceLane;
 use super::super::peak::Peak;
+use super::super::tape::Tape;
 use super::*;
 use crate::transfer::node::Known;
 
@@ -24,7 +26,8 @@ fn node(text: &str, peak: f64) -> NodeConfig {
         write: peak,
         availability: 1,
         cost: 1,
-        latency: Latency::from_millis(10),
+        latency: Some(Latency::from_millis(10)),
+        tape: None,
         free: None,
     }
 }
@@ -47,6 +50,7 @@ fn write(rate: f64) -> Ask {
         availability: 0,
         cost: 9,
         replicas: Vec::new(),
+        on_tape: Vec::new(),
         except: Vec::new(),
     }
 }
@@ -162,7 +166,7 @@ fn room_is_promised_once() {
         read: ByteRate::ZERO,
         write: ByteRate::ZERO,
         free: Some(Bytes::new(1_500_000_000)),
-        latency: None,
+        device: Default::default(),
     };
     placement.observe(at(2.0), &name("disk"), &freed).unwrap();
     assert_eq!(placement.step(at(2.0))[0].ticket, second);
@@ -214,7 +218,8 @@ fn a_transfer_that_died_gives_back_what_it_had() {
 fn tell(placement: &mut Placement, ticket: Ticket, seconds: std::ops::Range<u32>, rate: f64) {
     for second in seconds {
         let now = at(f64::from(second));
-        let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, latency: None };
+        let sample =
+            NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, device: Default::default() };
         placement.observe(now, &name("disk"), &sample).unwrap();
         assert!(placement.progress(now, ticket, Progress { rate: mb(rate) }));
     }
@@ -249,7 +254,8 @@ fn nothing_is_lent_where_everybody_gets_too_little() {
     let both = [0, 1].map(|_| granted(placement.ask(at(0.0), write(20.0))).ticket);
     for second in 1..30 {
         let now = at(f64::from(second));
-        let sample = NodeSample { read: ByteRate::ZERO, write: mb(10.0), free: None, latency: None };
+        let sample =
+            NodeSample { read: ByteRate::ZERO, write: mb(10.0), free: None, device: Default::default() };
         placement.observe(now, &name("disk"), &sample).unwrap();
         for ticket in both {
             placement.progress(now, ticket, Progress { rate: mb(5.0) });
@@ -264,7 +270,8 @@ fn nothing_is_lent_while_the_node_is_what_holds_a_transfer_back() {
     let slow = granted(placement.ask(at(0.0), write(50.0)));
     for second in 1..30 {
         let now = at(f64::from(second));
-        let busy = NodeSample { read: ByteRate::ZERO, write: mb(55.0), free: None, latency: None };
+        let busy =
+            NodeSample { read: ByteRate::ZERO, write: mb(55.0), free: None, device: Default::default() };
         placement.observe(now, &name("disk"), &busy).unwrap();
         placement.progress(now, slow.ticket, Progress { rate: mb(8.0) });
     }
@@ -301,7 +308,8 @@ fn a_configuration_that_contradicts_itself_is_refused() {
 
 #[test]
 fn an_unknown_node_is_named() {
-    let sample = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, latency: None };
+    let sample =
+        NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, device: Default::default() };
     let error = three(R1).observe(at(1.0), &name("tape"), &sample).unwrap_err();
     assert_eq!(error.to_string(), "there is no storage node `tape`");
 }
@@ -374,7 +382,7 @@ proptest! {
                 }
                 Event::End(_) | Event::Silence => now += 0.5,
                 Event::Sample(rate) => {
-                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, latency: None };
+                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, device: Default::default() };
                     placement.observe(at(now), &name("array"), &sample).unwrap();
                 }
             }
@@ -398,7 +406,7 @@ proptest! {
                 placement.progress(at(now), *ticket, Progress { rate: mb(5.0) });
             }
             for node in ["array", "disk", "lustre"] {
-                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, latency: None };
+                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, device: Default::default() };
                 placement.observe(at(now), &name(node), &idle).unwrap();
             }
             for grant in placement.step(at(now)) {
@@ -451,4 +459,105 @@ fn a_transfer_that_goes_on_keeps_its_number_and_what_it_reserved() {
     assert_eq!(placement.step(at(2.0))[0].ticket, next);
     let gone = Grant { node: name("tape"), ..grant };
     assert_eq!(placement.resume(at(3.0), &write(1.0), &gone), Err(UnknownNode(name("tape"))));
+}
+
+/// One of which nothing is said beforehand.
+fn unsaid(text: &str, peak: f64) -> NodeConfig {
+    NodeConfig { latency: None, ..node(text, peak) }
+}
+
+fn soon(millis: u64) -> Ask {
+    Ask { requirement: Requirement::Latency(Latency::from_millis(millis)), ..write(0.0) }
+}
+
+#[test]
+fn a_first_byte_that_was_late_keeps_those_away_who_need_it_soon_and_nobody_else() {
+    let nodes = vec![unsaid("array", 300.0), unsaid("disk", 60.0)];
+    let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
+    let first = granted(placement.ask(at(0.0), soon(20)));
+    assert_eq!(first.node, name("array"), "nothing is known of it: it is tried");
+    placement.first_byte(at(1.0), first.ticket, Latency::from_millis(80));
+    assert_eq!(granted(placement.ask(at(2.0), soon(20))).node, name("disk"));
+    assert_eq!(granted(placement.ask(at(2.0), soon(100))).node, name("array"));
+    let only = Ask { except: vec![name("disk")], ..soon(20) };
+    let late = waits(placement.ask(at(2.0), only));
+    assert_eq!(
+        granted(placement.ask(at(3.0), write(10.0))).node,
+        name("array"),
+        "who waits does not keep it"
+    );
+    assert!(placement.step(at(61.0)).is_empty());
+    assert_eq!(placement.step(at(62.0))[0].ticket, late, "after a minute it may be otherwise");
+}
+
+#[test]
+fn what_others_move_counts_for_what_is_left_and_not_for_what_transfers_get() {
+    let busy = |mine: f64, all: f64| NodeSample {
+        read: ByteRate::ZERO,
+        write: mb(mine),
+        device: [DeviceLane::default(), DeviceLane { rate: Some(mb(all)), latency: None }],
+        free: None,
+    };
+    // SM-R3: of 60 MB/s its one transfer gets 12, whatever else moves; half of that is not 10.
+    let mut r3 = one(Policy::SM_R3, 60.0);
+    granted(r3.ask(at(0.0), write(10.0)));
+    r3.observe(at(1.0), &name("disk"), &busy(12.0, 58.0)).unwrap();
+    waits(r3.ask(at(1.0), write(10.0)));
+    // SM-R2: 2 MB/s are left.
+    let mut r2 = one(Policy::SmR2 { overhead: 1.0 }, 60.0);
+    granted(r2.ask(at(0.0), write(10.0)));
+    r2.observe(at(1.0), &name("disk"), &busy(12.0, 58.0)).unwrap();
+    let waiting = waits(r2.ask(at(1.0), write(10.0)));
+    // A sensor that says that nothing moves does not make nothing of what transfers move.
+    for second in 2..12 {
+        r2.observe(at(f64::from(second)), &name("disk"), &busy(55.0, 0.0)).unwrap();
+    }
+    assert!(r2.step(at(12.0)).is_empty());
+    for second in 12..22 {
+        r2.observe(at(f64::from(second)), &name("disk"), &busy(12.0, 0.0)).unwrap();
+    }
+    assert_eq!(r2.step(at(22.0))[0].ticket, waiting);
+}
+
+#[test]
+fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_takes_none() {
+    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 2 });
+    let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
+    // A recall is longer than the usual lease, which clients keep by saying that they wait.
+    let config = PlacementConfig { lease: Duration::from_secs(1000), ..PlacementConfig::new(R1) };
+    let mut placement = Placement::new(config, nodes, at(0.0)).unwrap();
+    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    let first = granted(placement.ask(at(0.0), on_tape.clone()));
+    let second = granted(placement.ask(at(0.0), on_tape.clone()));
+    let third = waits(placement.ask(at(0.0), on_tape.clone()));
+    placement.first_byte(at(91.0), first.ticket, Latency::from_millis(91_000));
+    assert_eq!(placement.step(at(91.0))[0].ticket, third, "a drive is free");
+    // A client that dies gives its drive back.
+    let fourth = waits(placement.ask(at(92.0), on_tape.clone()));
+    assert!(placement.ended(at(93.0), second.ticket));
+    assert_eq!(placement.step(at(93.0))[0].ticket, fourth);
+    // 10 ms to the first byte, and the recall.
+    let by = |millis, ask: &Ask| Ask {
+        requirement: Requirement::Latency(Latency::from_millis(millis)),
+        ..ask.clone()
+    };
+    assert!(matches!(placement.ask(at(94.0), by(90_000, &on_tape)), Err(PlaceError::TooSoon { .. })));
+    granted(placement.ask(at(94.0), by(10, &on_disk)));
+    let least = placement.ask(at(94.0), by(1, &on_tape));
+    let expected =
+        PlaceError::TooSoon { asked: Latency::from_millis(1), least: Latency::from_millis(90_010) };
+    assert_eq!(least, Err(expected));
+}
+
+#[test]
+fn who_waits_for_a_drive_keeps_nobody_from_the_disk() {
+    let tape = Some(Tape { recall: Latency::from_millis(90_000), drives: 1 });
+    let nodes = vec![NodeConfig { tape, ..node("hsm", 300.0) }];
+    let mut placement = Placement::new(PlacementConfig::new(R1), nodes, at(0.0)).unwrap();
+    let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
+    let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
+    granted(placement.ask(at(0.0), on_tape.clone()));
+    waits(placement.ask(at(0.0), on_tape));
+    granted(placement.ask(at(0.0), on_disk));
 }

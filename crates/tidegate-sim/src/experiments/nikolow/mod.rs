@@ -31,7 +31,14 @@ use crate::transfers::{External, NodePlan, Plan, TransferFindings};
 
 /// All of the paper's experiments, in its order, and what is beyond them.
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![papers::fig3(), papers::fig4(), papers::fig5(), papers::assumptions(), learnt::learnt()]
+    vec![
+        papers::fig3(),
+        papers::fig4(),
+        papers::fig5(),
+        papers::assumptions(),
+        learnt::learnt(),
+        learnt::default(),
+    ]
 }
 
 const MB: f64 = 1e6;
@@ -66,6 +73,7 @@ fn node(text: &str, peak: f64, cost: f64) -> NodePlan {
             peak: ByteRate::new(peak * MB),
             concurrency_cost: cost,
             recall: Latency::ZERO,
+            drives: None,
             jitter: 0.05,
         },
         external: None,

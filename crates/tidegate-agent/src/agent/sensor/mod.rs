@@ -1,0 +1,187 @@
+//! The sensor layer of placed transfers (Nikolow §III.A): what storage nodes on this machine do, told to brokers.
+//!
+//! Each node has a thread of its own: where its file system hangs, nobody hears of it any more, and the broker knows then that it knows
+//! nothing. No node waits for another, and none for a broker longer than its own interval.
+
+pub(super) mod config;
+mod history;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use tidegate_host::Root;
+use tidegate_host::sense::StorageReader;
+use tidegate_transfer::sensed::Sensed;
+use tidegate_transfer::{AskError, Client, fresh_run};
+use tidegate_units::ResourceName;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+pub use config::SensorConfig;
+pub(super) use config::read;
+
+use super::survey::Finding;
+
+/// A broker that does not take a report in this time did not hear it: the next one is newer.
+const LONGEST_REPORT: Duration = Duration::from_secs(2);
+
+/// The sensors that run. Dropped, they end.
+#[derive(Debug, Default)]
+pub(super) struct Sensors {
+    running: BTreeMap<ResourceName, Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    config: SensorConfig,
+    brokers: Vec<String>,
+    /// Nothing is sent: that it is gone says that it is over.
+    _until: Sender<()>,
+}
+
+impl Sensors {
+    /// Starts those that are configured and do not run, and ends the others. One that stays as it is goes on.
+    pub(super) fn apply(&mut self, configs: &[SensorConfig], brokers: &[String]) {
+        let is_same = |running: &Running| running.brokers == brokers && configs.contains(&running.config);
+        self.running.retain(|_, running| is_same(running));
+        for config in configs {
+            if self.running.contains_key(&config.node) {
+                continue;
+            }
+            let (until, over) = mpsc::channel();
+            let (sensed, to) = (config.clone(), brokers.to_vec());
+            let body = move || {
+                if let Err(error) = sense(&sensed, &to, &over) {
+                    tracing::error!("node {}: cannot be measured: {error}", sensed.node);
+                }
+            };
+            let started = thread::Builder::new().name(format!("sensor {}", config.node)).spawn(body);
+            if let Err(error) = started {
+                tracing::error!("node {}: cannot be measured: {error}", config.node);
+                continue;
+            }
+            let running = Running { config: config.clone(), brokers: brokers.to_vec(), _until: until };
+            self.running.insert(config.node.clone(), running);
+        }
+    }
+}
+
+/// What would be measured of a node.
+pub(super) fn finding(config: &SensorConfig) -> Finding {
+    let what = format!("node {}", config.node);
+    let there = std::fs::metadata(&config.path)
+        .and_then(|_| StorageReader::under(&Root::default(), &config.path, config.cgroup.as_deref()));
+    let (works, detail) = match there.map(|reader| reader.measures()) {
+        Ok(Some(device)) => (true, format!("{}, on device {device}", config.path.display())),
+        Ok(None) => (
+            true,
+            format!("{}, on no block device: its room is known, and not its rates", config.path.display()),
+        ),
+        Err(error) => (false, format!("{}: {error}", config.path.display())),
+    };
+    Finding { what, works, detail }
+}
+
+/// Measures a node and tells of it until it is over.
+fn sense(
+    config: &SensorConfig,
+    brokers: &[String],
+    over: &Receiver<()>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut reader = StorageReader::under(&Root::default(), &config.path, config.cgroup.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut told = brokers.iter().map(|url| Told::new(url)).collect::<Result<Vec<_>, _>>()?;
+    match reader.measures() {
+        Some(device) => {
+            tracing::info!("node {}: {} is on device {device}", config.node, config.path.display());
+        }
+        None => tracing::warn!(
+            "node {}: no block device is known under {}: its room is told of, and no rates",
+            config.node,
+            config.path.display()
+        ),
+    }
+    let (run, began) = (fresh_run()?, Clock::now());
+    let mut history = history::History::default();
+    let mut last = began;
+    let mut next = began;
+    for sequence in 1.. {
+        next = (next + config.interval).max(Clock::now());
+        match over.recv_timeout(next.saturating_duration_since(Clock::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let elapsed = last.elapsed();
+        last = Clock::now();
+        let sample = reader.sample(elapsed);
+        history.add(elapsed, &sample);
+        let [read, write] = history.lanes();
+        let interval_s = elapsed.as_secs_f64();
+        if !Sensed::INTERVALS.contains(&interval_s) {
+            // It was held up for longer than anything can be said of.
+            continue;
+        }
+        let report = Sensed {
+            run: run.clone(),
+            sequence,
+            at_s: began.elapsed().as_secs_f64(),
+            interval_s,
+            kind: config.kind,
+            read,
+            write,
+            free: sample.free,
+            size: sample.size,
+        };
+        tell(&runtime, &mut told, config, &report);
+    }
+    Ok(())
+}
+
+/// A broker, and what came of telling it.
+struct Told {
+    url: String,
+    client: Client,
+    /// What is wrong, as was said.
+    trouble: Option<String>,
+}
+
+impl Told {
+    fn new(url: &str) -> Result<Self, AskError> {
+        Ok(Self { url: url.to_owned(), client: Client::new(url, Duration::ZERO)?, trouble: None })
+    }
+}
+
+/// All at once, so that one that is away costs the others nothing.
+fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &Sensed) {
+    let patience = config.interval.min(LONGEST_REPORT);
+    let outcomes = runtime.block_on(async {
+        let mut asked = JoinSet::new();
+        for (place, one) in told.iter().enumerate() {
+            let (client, node, report) = (one.client.clone(), config.node.clone(), report.clone());
+            asked.spawn(async move {
+                let outcome = tokio::time::timeout(patience, client.report(&node, &report)).await;
+                let trouble = match outcome {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error.to_string()),
+                    Err(_) => Some(format!("no answer within {} s", patience.as_secs_f64())),
+                };
+                (place, trouble)
+            });
+        }
+        asked.join_all().await
+    });
+    for (place, trouble) in outcomes {
+        let one = &mut told[place];
+        if one.trouble.is_some() != trouble.is_some() {
+            match &trouble {
+                Some(why) => {
+                    tracing::warn!("node {}: the broker at {} is not told: {why}", config.node, one.url);
+                }
+                None => tracing::info!("node {}: the broker at {} is told again", config.node, one.url),
+            }
+        }
+        one.trouble = trouble;
+    }
+}

@@ -1,0 +1,311 @@
+//! What lies under a path: a storage system as a whole, whatever it is made of.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{major, minor, statvfs};
+use tidegate_units::{ByteRate, Bytes, Latency};
+
+use super::diskstats::{DiskDelta, DiskStats};
+use crate::cgroup::{IoCounters, Tree};
+use crate::device::DeviceNumber;
+use crate::root::Root;
+
+/// The storage under a path of this machine: what its device did, whoever made it do so, or what one cgroup did to it, and the room in
+/// its file system.
+///
+/// The device is that of the path, and not the disks that an array is made of. A network file system has none: then nothing is known of
+/// its rates here. A question to a file system that hangs does not come back: ask on a thread of its own.
+#[derive(Debug)]
+pub struct StorageReader {
+    path: PathBuf,
+    root: Root,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The path could not be looked at, or has no block device.
+    Unknown,
+    Device {
+        number: DeviceNumber,
+        last: DiskStats,
+    },
+    Cgroup {
+        tree: Tree,
+        cgroup: String,
+        device: Option<DeviceNumber>,
+        last: Option<IoCounters>,
+    },
+}
+
+/// What the storage did since it was asked before.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StorageSample {
+    /// Reads.
+    pub read: StorageLane,
+    /// Writes.
+    pub write: StorageLane,
+    /// What is free in its file system, for who is not root.
+    pub free: Option<Bytes>,
+    /// How large its file system is.
+    pub size: Option<Bytes>,
+}
+
+/// One direction. Nothing where nobody knows, which is not the same as nothing moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StorageLane {
+    /// What moved.
+    pub rate: Option<ByteRate>,
+    /// How long the device's requests took on average, whoever made them; nothing where there were none.
+    pub latency: Option<Latency>,
+}
+
+/// Both directions.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lanes {
+    read: StorageLane,
+    write: StorageLane,
+}
+
+impl StorageReader {
+    /// Of a path, on a thread that may wait for its file system. With a `cgroup`, such as `system.slice/minio.service`, what that does
+    /// counts, instead of what everybody does to the device.
+    ///
+    /// # Errors
+    /// When nobody counts what cgroups do here.
+    pub fn under(root: &Root, path: &Path, cgroup: Option<&str>) -> std::io::Result<Self> {
+        let mut reader = Self { path: path.to_owned(), root: root.clone(), source: Source::Unknown };
+        reader.source = match cgroup {
+            Some(cgroup) => Source::Cgroup {
+                tree: Tree::find(root)?,
+                cgroup: cgroup.trim_matches('/').to_owned(),
+                device: reader.device(),
+                last: None,
+            },
+            None => reader.device_source(),
+        };
+        // From here on it counts.
+        reader.lanes(Duration::ZERO);
+        Ok(reader)
+    }
+
+    /// The device that is measured, or of which a cgroup's part is; `None` where there is none.
+    #[must_use]
+    pub fn measures(&self) -> Option<DeviceNumber> {
+        match &self.source {
+            Source::Unknown => None,
+            Source::Device { number, .. } => Some(*number),
+            Source::Cgroup { device, .. } => *device,
+        }
+    }
+
+    /// What it did since this was last asked, which is `elapsed`.
+    pub fn sample(&mut self, elapsed: Duration) -> StorageSample {
+        if matches!(self.source, Source::Unknown) {
+            // It may have been mounted meanwhile.
+            self.source = self.device_source();
+        }
+        let Lanes { read, write } = self.lanes(elapsed);
+        let room = statvfs(&self.path).ok();
+        let bytes = |blocks: u64, each: u64| Bytes::new(blocks.saturating_mul(each));
+        StorageSample {
+            read,
+            write,
+            free: room.as_ref().map(|room| bytes(room.f_bavail, room.f_frsize)),
+            size: room.as_ref().map(|room| bytes(room.f_blocks, room.f_frsize)),
+        }
+    }
+
+    /// The block device under the path, if there is one that the kernel counts.
+    fn device(&self) -> Option<DeviceNumber> {
+        let about = std::fs::metadata(&self.path).ok()?;
+        let number = DeviceNumber::new(major(about.dev()), minor(about.dev()));
+        DiskStats::read(&self.root).ok()?.get(number).map(|disk| disk.number)
+    }
+
+    fn device_source(&self) -> Source {
+        let of = |number| Some(Source::Device { number, last: DiskStats::read(&self.root).ok()? });
+        self.device().and_then(of).unwrap_or(Source::Unknown)
+    }
+
+    fn lanes(&mut self, elapsed: Duration) -> Lanes {
+        match &mut self.source {
+            Source::Unknown => Lanes::default(),
+            Source::Device { number, last } => {
+                let Ok(now) = DiskStats::read(&self.root) else { return Lanes::default() };
+                let change = now.change(last, *number);
+                *last = now;
+                change
+                    .and_then(super::diskstats::Change::delta)
+                    .map(|done| of_device(&done, elapsed))
+                    .unwrap_or_default()
+            }
+            Source::Cgroup { tree, cgroup, device, last } => {
+                let found = tree.counters(cgroup).ok().flatten();
+                let now = found.map(|found| together(&found, *device));
+                let before = std::mem::replace(last, now);
+                let done = now.zip(before).and_then(|(now, before)| now.since(before));
+                done.map(|done| of_cgroup(done, elapsed)).unwrap_or_default()
+            }
+        }
+    }
+}
+
+fn rate(bytes: Bytes, elapsed: Duration) -> Option<ByteRate> {
+    (!elapsed.is_zero()).then(|| ByteRate::new(bytes.get() as f64 / elapsed.as_secs_f64()))
+}
+
+fn of_device(done: &DiskDelta, elapsed: Duration) -> Lanes {
+    let lane = |done: &super::diskstats::Done| StorageLane {
+        rate: rate(done.bytes(), elapsed),
+        latency: done.mean_response_time(),
+    };
+    Lanes { read: lane(&done.reads), write: lane(&done.writes) }
+}
+
+/// The kernel does not say how long a cgroup's requests take.
+fn of_cgroup(done: IoCounters, elapsed: Duration) -> Lanes {
+    let lane = |bytes| StorageLane { rate: rate(bytes, elapsed), latency: None };
+    Lanes { read: lane(done.read), write: lane(done.written) }
+}
+
+/// What a cgroup did to the device, or to all devices where there is none to tell it from: a bio that goes through several layers of
+/// devices counts at each of them then.
+fn together(found: &BTreeMap<DeviceNumber, IoCounters>, device: Option<DeviceNumber>) -> IoCounters {
+    if let Some(device) = device {
+        // What was not touched yet has no line.
+        return found.get(&device).copied().unwrap_or_default();
+    }
+    found.values().fold(IoCounters::default(), |sum, one| IoCounters {
+        reads: sum.reads.saturating_add(one.reads),
+        writes: sum.writes.saturating_add(one.writes),
+        read: Bytes::new(sum.read.get().saturating_add(one.read.get())),
+        written: Bytes::new(sum.written.get().saturating_add(one.written.get())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A captured tree in which the path of the test lies on a disk that has done this.
+    struct Machine {
+        folder: tempfile::TempDir,
+        number: DeviceNumber,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let about = fs::metadata(folder.path()).unwrap();
+            let number = DeviceNumber::new(major(about.dev()), minor(about.dev()));
+            fs::create_dir(folder.path().join("proc")).unwrap();
+            Self { folder, number }
+        }
+
+        /// Reads, their sectors and milliseconds; the same of writes.
+        fn did(&self, [reads, read, read_ms, writes, written, write_ms]: [u64; 6]) {
+            let DeviceNumber { major, minor } = self.number;
+            let line = format!(
+                "{major} {minor} sdx {reads} 0 {read} {read_ms} {writes} 0 {written} {write_ms} 0 9 9 0 0 0 0 0 0\n"
+            );
+            fs::write(self.folder.path().join("proc/diskstats"), line).unwrap();
+        }
+
+        fn reader(&self) -> StorageReader {
+            StorageReader::under(&Root::at(self.folder.path()), self.folder.path(), None).unwrap()
+        }
+    }
+
+    #[test]
+    fn rates_and_response_times_are_those_of_the_device_under_the_path() {
+        let machine = Machine::new();
+        machine.did([10, 100, 50, 20, 200, 70]);
+        let mut reader = machine.reader();
+        assert_eq!(reader.measures(), Some(machine.number));
+        machine.did([14, 100 + 8000, 70, 20, 200, 70]);
+        let sample = reader.sample(Duration::from_secs(2));
+        let read =
+            StorageLane { rate: Some(ByteRate::new(2_048_000.0)), latency: Some(Latency::from_millis(5)) };
+        assert_eq!(sample.read, read);
+        assert_eq!(
+            sample.write,
+            StorageLane { rate: Some(ByteRate::ZERO), latency: None },
+            "no request is no response time"
+        );
+        assert!(sample.free.unwrap() <= sample.size.unwrap());
+        // A device that was made anew has done nothing that is known.
+        machine.did([1, 8, 1, 1, 8, 1]);
+        assert_eq!(reader.sample(Duration::from_secs(1)).read, StorageLane::default());
+        machine.did([2, 16, 2, 1, 8, 1]);
+        assert_eq!(reader.sample(Duration::from_secs(1)).read.rate, Some(ByteRate::new(4096.0)));
+    }
+
+    #[test]
+    fn where_no_device_is_known_nothing_is_and_one_that_comes_later_is_found() {
+        let machine = Machine::new();
+        fs::write(machine.folder.path().join("proc/diskstats"), "").unwrap();
+        let mut reader = machine.reader();
+        assert_eq!(reader.measures(), None);
+        assert_eq!(
+            reader.sample(Duration::from_secs(1)).write,
+            StorageLane::default(),
+            "unknown, and not idle"
+        );
+        machine.did([0, 0, 0, 1, 8, 4]);
+        reader.sample(Duration::from_secs(1));
+        machine.did([0, 0, 0, 2, 16, 8]);
+        assert_eq!(reader.sample(Duration::from_secs(1)).write.latency, Some(Latency::from_millis(4)));
+    }
+
+    #[test]
+    fn of_a_cgroup_what_it_did_to_the_device_counts_or_to_all_where_there_is_none() {
+        let counters = |read, written| IoCounters {
+            reads: 1,
+            writes: 1,
+            read: Bytes::new(read),
+            written: Bytes::new(written),
+        };
+        let [one, other] = [DeviceNumber::new(8, 0), DeviceNumber::new(8, 16)];
+        let found = BTreeMap::from([(one, counters(10, 20)), (other, counters(100, 200))]);
+        assert_eq!(together(&found, Some(one)), counters(10, 20));
+        assert_eq!(together(&found, Some(DeviceNumber::new(9, 0))), IoCounters::default());
+        assert_eq!(together(&found, None).written, Bytes::new(220));
+        let lanes = of_cgroup(counters(10, 20), Duration::from_secs(2));
+        assert_eq!(lanes.write, StorageLane { rate: Some(ByteRate::new(10.0)), latency: None });
+    }
+
+    #[test]
+    fn a_cgroup_is_read_where_the_kernel_counts() {
+        let machine = Machine::new();
+        machine.did([0; 6]);
+        let at = |path: &str| machine.folder.path().join(path);
+        fs::create_dir_all(at("cg/system.slice/store.service")).unwrap();
+        fs::create_dir_all(at("proc/self")).unwrap();
+        fs::write(at("proc/self/mountinfo"), "30 20 0:26 / /cg rw - cgroup2 cgroup2 rw\n").unwrap();
+        fs::write(at("cg/cgroup.controllers"), "cpu io memory\n").unwrap();
+        let did = |read: u64| {
+            let text = format!("{} rbytes={read} wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n", machine.number);
+            fs::write(at("cg/system.slice/store.service/io.stat"), text).unwrap();
+        };
+        did(1000);
+        let root = Root::at(machine.folder.path());
+        let mut reader =
+            StorageReader::under(&root, machine.folder.path(), Some("/system.slice/store.service")).unwrap();
+        did(5000);
+        assert_eq!(reader.sample(Duration::from_secs(2)).read.rate, Some(ByteRate::new(2000.0)));
+        fs::remove_dir_all(at("cg/system.slice")).unwrap();
+        assert_eq!(
+            reader.sample(Duration::from_secs(2)).read,
+            StorageLane::default(),
+            "gone is unknown, and not idle"
+        );
+        fs::write(at("proc/self/mountinfo"), "").unwrap();
+        assert!(StorageReader::under(&root, machine.folder.path(), Some("x")).is_err());
+    }
+}

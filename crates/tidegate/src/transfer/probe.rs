@@ -1,0 +1,140 @@
+//! `tidegate transfer probe`.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+use tidegate_transfer::store::Place;
+use tidegate_transfer::wire::{PeakNow, Probed};
+use tidegate_transfer::{Found, Probe, ProbeError, ProbeLimits};
+use tidegate_units::{Bytes, Latency, ResourceName};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Whom, print};
+use crate::failure::Failure;
+
+/// Try what a storage node moves, and tell the broker
+///
+/// Writes objects to the node from this machine, one after the other, reads them, and removes them, whatever happens but SIGKILL. What is
+/// found is taken for the node's learnt peak, which ages; a peak that the configuration pins stays. Nobody else ever does this: while
+/// it lasts it takes from everybody who uses the node.
+#[derive(clap::Args)]
+pub(super) struct ProbeArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: ResourceName,
+
+    /// Write, and read, this much at the most
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    size: Bytes,
+
+    /// Write for so long at the most, and read for as long
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    time: Latency,
+
+    /// Say what was found, and tell nobody
+    #[arg(long)]
+    keep: bool,
+}
+
+/// No probe takes longer, nor more: it is no load test.
+const LONGEST: Latency = Latency::from_millis(300_000);
+const LARGEST: Bytes = Bytes::from_gib(64);
+
+impl ProbeArgs {
+    fn limits(&self) -> Result<ProbeLimits, Failure> {
+        let wrong = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if self.time < Latency::from_millis(100) || self.time > LONGEST {
+            return wrong("`--time` is within 100ms and 5 minutes");
+        }
+        if self.size < Bytes::from_mib(1) || self.size > LARGEST {
+            return wrong("`--size` is within 1MiB and 64GiB");
+        }
+        Ok(ProbeLimits { size: self.size, time: self.time.to_duration() })
+    }
+}
+
+pub(super) fn run(whom: &Whom, json: bool, args: &ProbeArgs) -> Result<(), Failure> {
+    let limits = args.limits()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(probe(whom, json, args, limits));
+    // A thread in a folder that hangs does not come back.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn probe(whom: &Whom, json: bool, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+    let client = whom.client_at_once()?;
+    let name = &args.node;
+    let known = client.nodes().await?.nodes.into_iter().find(|node| node.name == *name);
+    let node = known.ok_or_else(|| Failure::Usage(format!("there is no storage node `{name}`")))?;
+    if let Some(free) = node.free.filter(|free| *free < limits.size) {
+        let why = format!(
+            "{free} are free on `{name}`, and {} would be written: give less by `--size`",
+            limits.size
+        );
+        return Err(Failure::Usage(why));
+    }
+    let active = node.read.active + node.write.active;
+    if active > 0 {
+        let many = if active == 1 { "1 transfer is".to_owned() } else { format!("{active} transfers are") };
+        writeln!(io::stderr(), "{name}: {many} under way there: what is found is what they leave")?;
+    }
+    let place: Place = node.place.parse().map_err(|error| Failure::Probe(format!("{name}: {error}")))?;
+    let failed = |error: ProbeError| Failure::Probe(format!("{name}: {error}"));
+    let mut probe = Probe::new(&place, limits).map_err(failed)?;
+    let work = async {
+        let written = probe.write().await?;
+        Ok::<_, ProbeError>((written, probe.read().await))
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome.map_err(failed),
+        _ = terminate.recv() => Err(Failure::Interrupted),
+        _ = interrupt.recv() => Err(Failure::Interrupted),
+    };
+    let mut is_clean = true;
+    for (key, error) in probe.clean_up().await {
+        is_clean = false;
+        writeln!(io::stderr(), "tidegate: `{key}` is left on node `{name}`: {error}")?;
+    }
+    let (written, read) = outcome?;
+    let unread = read.as_ref().err().map(|error| failed_to_read(name, error));
+    let read = read.ok();
+    let found = Probed {
+        read_bps: read.map(|found| found.rate.per_second()),
+        write_bps: Some(written.rate.per_second()),
+    };
+    let peaks = if args.keep { None } else { Some(client.probed(name, &found).await?) };
+    if json {
+        let part = |found: Found| json!({ "bps": found.rate, "of_bytes": found.of, "moved_bytes": found.moved, "objects": found.objects });
+        print(&json!({ "node": name, "write": part(written), "read": read.map(part), "peaks": peaks }))?;
+    } else {
+        let mut out = io::stdout();
+        let mut say = |way: &str, found: &Found, peak: Option<PeakNow>| {
+            let what = match peak {
+                Some(PeakNow { bps, pinned: true }) => {
+                    format!("; the configuration says {bps}, and that stays")
+                }
+                Some(PeakNow { bps, pinned: false }) => format!("; its peak is taken for {bps} now"),
+                None => String::new(),
+            };
+            writeln!(out, "{name}: {way} {}, of {} in all{what}", found.rate, found.moved)
+        };
+        say("writes", &written, peaks.map(|peaks| peaks.write))?;
+        if let Some(read) = &read {
+            say("reads", read, peaks.map(|peaks| peaks.read))?;
+            if !matches!(place, Place::Folder(_)) {
+                writeln!(io::stdout(), "{name}: what was read may have been in its server's memory")?;
+            }
+        }
+    }
+    if let Some(unread) = unread {
+        writeln!(io::stderr(), "{unread}")?;
+    }
+    if is_clean { Ok(()) } else { Err(Failure::Transfers(1)) }
+}
+
+fn failed_to_read(name: &ResourceName, error: &ProbeError) -> String {
+    format!("tidegate: {name}: it was written to, and could not be read: {error}")
+}
