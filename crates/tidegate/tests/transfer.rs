@@ -524,7 +524,7 @@ fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
     let site = Site::new("policy = \"sm-r1\"", &FOLDERS.replace("peak = \"60MB/s\"", ""));
     let empty = |name: &str| fs::read_dir(site.path(name)).unwrap().count() == 0;
     let peak = |name: &str| site.node(name)["write"]["peak_bps"].as_f64().unwrap();
-    assert_eq!(peak("b"), 0.0);
+    assert!(peak("b") < 1.0);
     let found = site.ask(&["transfer", "probe", "b", "--size", "3MiB", "--time", "60s", "--json"]);
     let wrote = found["write"]["bps"].as_f64().unwrap();
     assert_eq!(
@@ -536,7 +536,7 @@ fn a_probe_finds_a_peak_leaves_nothing_and_changes_no_pinned_one() {
     let pinned = site.ask(&["transfer", "probe", "a", "--size", "1MiB", "--time", "60s", "--json"]);
     assert_eq!((&pinned["peaks"]["write"]["pinned"], peak("a")), (&true.into(), 300e6));
     site.ask(&["transfer", "probe", "b", "--size", "1MiB", "--time", "60s", "--keep", "--json"]);
-    assert_eq!(peak("b"), wrote, "nobody was told");
+    assert!((peak("b") - wrote).abs() < 1.0, "nobody was told");
     site.refused(&["transfer", "probe", "nobody"], 2, "there is no storage node `nobody`");
     site.refused(&["transfer", "probe", "c", "--size", "2GiB"], 2, "give less");
     site.refused(&["transfer", "probe", "b", "--size", "1kB"], 2, "`--size` is within");
