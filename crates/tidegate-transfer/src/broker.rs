@@ -16,7 +16,7 @@ use crate::name::ObjectName;
 use crate::sensed::{FASTEST, Heard, ReportError, SLOWEST, Sensed};
 use crate::wire::{
     AWAY, Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
-    Reservation, Stored, Way, Wish,
+    Replica, Reservation, Stored, Way, Wish,
 };
 
 /// What a node's device did since it was last looked at, whoever made it do so.

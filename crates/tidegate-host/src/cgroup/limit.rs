@@ -245,7 +245,7 @@ mod tests {
                 prop_assert!(value >= LEAST && value as f64 >= rate.min(key.most() as f64));
             }
             let reads = limit.get(Key::Reads).unwrap();
-            prop_assert!(reads == Key::Reads.most() || reads % GRAIN == 0 && reads as f64 <= rate + GRAIN as f64);
+            prop_assert!(reads == Key::Reads.most() || reads.is_multiple_of(GRAIN) && reads as f64 <= rate + GRAIN as f64);
             prop_assert_eq!((limit.get(Key::Writes), limit.get(Key::ReadBytes)), (None, None));
         }
 

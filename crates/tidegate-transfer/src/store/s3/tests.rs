@@ -46,10 +46,10 @@ async fn what_is_put_is_got_whole_and_from_the_middle_and_removed() {
     let server = Server::start();
     let store = right(&server);
     for length in [0, 1, PART, PART + 1, 2 * PART + 4_567_891] {
-        let (content, moved) = (content(length), Arc::new(AtomicU64::new(0)));
+        let (content, moved) = (content(length), Arc::new(Gauge::default()));
         let put = store.put("x.1", length as u64, in_pieces(&content), Arc::clone(&moved));
         put.await.unwrap_or_else(|error| panic!("{length}: {error}"));
-        assert_eq!(moved.load(Ordering::Relaxed), length as u64, "all of it was counted, once");
+        assert_eq!(moved.get(), length as u64, "all of it was counted, once");
         assert_eq!(store.size("x.1").await.unwrap(), length as u64);
         assert!(all_from(&store, 0).await == content, "{length}");
         if length > 1 {
@@ -120,7 +120,7 @@ fn stops_after(pieces: usize) -> Pieces {
 async fn a_server_that_dies_in_the_middle_is_noticed() {
     let mut server = Server::start();
     let store = right(&server);
-    let moved = Arc::new(AtomicU64::new(0));
+    let moved = Arc::new(Gauge::default());
     let size = 4 * PART as u64;
     let pieces = in_pieces(&content(4 * PART)).then(async |piece| {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -128,7 +128,7 @@ async fn a_server_that_dies_in_the_middle_is_noticed() {
     });
     let writing = store.put("x.1", size, pieces.boxed(), Arc::clone(&moved));
     let killing = async {
-        while moved.load(Ordering::Relaxed) < PART as u64 {
+        while moved.get() < PART as u64 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         server.kill();
@@ -136,7 +136,7 @@ async fn a_server_that_dies_in_the_middle_is_noticed() {
     let (outcome, ()) = tokio::join!(writing, killing);
     let error = outcome.unwrap_err();
     assert!(matches!(error, StoreError::S3(S3Error::Unreachable { .. })), "{error}");
-    assert!(moved.load(Ordering::Relaxed) < size);
+    assert!(moved.get() < size);
 }
 
 #[tokio::test]
@@ -147,12 +147,12 @@ async fn the_parts_of_what_is_given_up_do_not_stay_in_the_bucket() {
         let names = std::fs::read_dir(server.folder()).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().contains("upload")).count()
     };
-    let moved = Arc::new(AtomicU64::new(0));
+    let moved = Arc::new(Gauge::default());
     let writing = store.put("x.1", 3 * PART as u64, stops_after(12), Arc::clone(&moved));
     tokio::select! {
         outcome = writing => panic!("{outcome:?}"),
         () = async {
-            while moved.load(Ordering::Relaxed) < PART as u64 || uploads() == 0 {
+            while moved.get() < PART as u64 || uploads() == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         } => {}
