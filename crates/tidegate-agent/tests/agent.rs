@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 use tidegate_agent::agent::{AgentConfig, Regulator, Step};
-use tidegate_control::Input;
+use tidegate_control::{Input, Signal};
 use tidegate_host::Root;
 use tidegate_host::throttle::Hold;
 use tidegate_host::trees::unpack;
@@ -124,6 +124,25 @@ fn by_a_window_who_writes_waits_for_what_it_has_no_room_for() {
         let said = decided.to_string();
         assert!(said.contains("writers held to a window of 0.25 (2 of 2 held)"), "{said}");
         assert_eq!(machine.after(20, [READS_QUICKLY, WRITES, WRITES]).delay, Latency::ZERO, "{throttle}");
+    }
+}
+
+#[test]
+fn by_the_model_of_a_queue_who_writes_waits_for_what_its_window_has_no_room_for() {
+    for throttle in ["netem", "rate"] {
+        let text =
+            format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'");
+        let mut machine = Machine::told(&text);
+        // What writes take is longer than the target, and is nobody's promise.
+        let hold = machine.after(5, [READS_QUICKLY, WRITES, WRITES]);
+        assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO), "{throttle}");
+        let hold = machine.after(10, [READS_SLOWLY, WRITES, WRITES]);
+        assert!(hold.delay >= Latency::from_millis(5), "{throttle}: {}", hold.delay);
+        assert_eq!(hold.limits.len(), if throttle == "rate" { 2 } else { 0 });
+        let decided = (0..10).flat_map(|_| machine.step([READS_SLOWLY, WRITES, WRITES]).decisions).next();
+        let decided = decided.unwrap();
+        assert_eq!((decided.signal, decided.held), (Signal::Reads, 2), "{decided}");
+        assert_eq!(machine.after(30, [READS_QUICKLY, WRITES, WRITES]).delay, Latency::ZERO, "{throttle}");
     }
 }
 

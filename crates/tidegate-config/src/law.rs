@@ -505,7 +505,9 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
         LoopConfigError::ContractsHaveTheirSignal => &[&["law"]],
         LoopConfigError::ContractsAreNotScaled => &[&["normalise"]],
         LoopConfigError::ContractsAreNotSmoothed => &[&["smoothing"], &["past_weight"]],
-        LoopConfigError::GoalsAreTakenAsTheyAre => &[&["normalise"], &["smoothing"], &["past_weight"]],
+        LoopConfigError::GoalsAreTakenAsTheyAre => {
+            &[&["statistic"], &["smoothing"], &["past_weight"], &["normalise"]]
+        }
         LoopConfigError::BandsNeedSelfTuning => &[&["bands"], &["law"]],
         LoopConfigError::Knee(KneeConfigError::Fraction(_)) => &[&["knee", "fraction"]],
         LoopConfigError::Knee(KneeConfigError::Floor { .. }) => &[&["knee", "floor"], &["target"]],

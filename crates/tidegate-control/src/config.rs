@@ -12,7 +12,7 @@ use crate::decision::LawKind;
 use crate::integral::{IntegralConfig, IntegralConfigError};
 use crate::knee::{KneeConfig, KneeConfigError};
 use crate::pid::{PidConfig, PidConfigError};
-use crate::self_tuning::{SelfTuningConfig, SelfTuningConfigError};
+use crate::self_tuning::{Regulation, SelfTuningConfig, SelfTuningConfigError};
 use crate::window::{SharesOf, WindowConfig, WindowConfigError};
 
 /// How one resource is regulated.
@@ -256,7 +256,10 @@ impl LoopConfig {
             }
             Law::SelfTuning(self_tuning) => {
                 self_tuning.validate()?;
-                if self.signal != SignalChoice::default()
+                // A window holds writes whatever they take: then the goals may be of reads alone.
+                let windowed = matches!(self_tuning.regulation, Regulation::Queueing(_));
+                if (self.signal != SignalChoice::default() && !windowed)
+                    || self.statistic != SignalStatistic::Mean
                     || self.normalise
                     || self.smoothing != Smoothing::NONE
                 {
@@ -334,8 +337,8 @@ pub enum LoopConfigError {
     ContractsAreNotSmoothed,
     /// The regulator models what each interval says of each consumer; an average or another signal is none of that.
     #[error(
-        "the self-tuning law takes each consumer's requests of each interval as they are: without another signal, \
-         `normalise`, `smoothing` and `past_weight`"
+        "the self-tuning law takes each consumer's requests of each interval as they are, by their mean: without another signal, \
+         a percentile, `normalise`, `smoothing` and `past_weight`"
     )]
     GoalsAreTakenAsTheyAre,
     /// Bands divide an operating point, which no other law has.

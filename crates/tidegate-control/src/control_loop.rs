@@ -299,11 +299,12 @@ impl ControlLoop {
 
     /// Whose response times this host's own measurements are.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
-        if let LawState::Rates(_) | LawState::Regulators(_) = self.law {
-            return Signal::Everything;
-        }
         match self.config.signal {
+            _ if matches!(self.law, LawState::Rates(_)) => Signal::Everything,
             SignalChoice::Reads => Signal::Reads,
+            SignalChoice::ProtectedOrEverything if matches!(self.law, LawState::Regulators(_)) => {
+                Signal::Everything
+            }
             SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
                 Signal::ProtectedReads
             }
@@ -371,7 +372,7 @@ impl ControlLoop {
             LawState::Regulators(regulators) => {
                 let Given { elapsed, remaining, set_point, .. } = given;
                 let LoopConfig { set_point_ratio, interval, .. } = self.config;
-                let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval };
+                let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval, signal };
                 let peers = observation.cluster.as_ref().map_or(&[][..], |cluster| &cluster.points);
                 let those = Those { consumers, peers, bands: self.config.bands.as_ref() };
                 regulators.step(&those, &stretch).into()

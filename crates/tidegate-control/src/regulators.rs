@@ -70,6 +70,8 @@ pub(crate) struct Stretch {
     pub(crate) set_point_ratio: f64,
     /// The control interval as configured.
     pub(crate) interval: Duration,
+    /// Which requests of each are compared with its goal.
+    pub(crate) signal: Signal,
 }
 
 /// What the step is about.
@@ -92,7 +94,10 @@ pub(crate) struct PointStep {
 /// What one consumer's requests say.
 struct Report<'a> {
     consumer: &'a ConsumerObservation,
+    /// Those that are compared with the goal.
     heard: Heard,
+    /// All of them: what is held.
+    all: Heard,
     input: Input,
     goal: Latency,
     /// Something keeps its requests waiting that is ours.
@@ -102,17 +107,21 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     /// `windowed`: what waits for its turn waits for the window, and not for the storage.
     fn of(consumer: &'a ConsumerObservation, stretch: &Stretch, windowed: bool) -> Self {
-        let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
-        if !windowed {
-            heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
-            // Who is released and never gets his turn waits as he does at the storage.
-            heard.oldest = heard.oldest.max(consumer.oldest_released);
-        }
+        let of = |signal| {
+            let mut heard = Heard::of(std::slice::from_ref(consumer), signal);
+            if !windowed {
+                heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
+                // Who is released and never gets his turn waits as he does at the storage.
+                heard.oldest = heard.oldest.max(consumer.oldest_released);
+            }
+            heard
+        };
+        let (heard, all) = (of(stretch.signal), of(Signal::Everything));
         let held = consumer.short_of_tokens > Latency::ZERO || (windowed && consumer.queued > 0);
         let own = consumer.goal.map(|goal| goal.scale(stretch.set_point_ratio));
         let goal = own.unwrap_or(stretch.set_point).max(Latency::from_nanos(1));
         let input = if stretch.elapsed.is_zero() { Input::NoTime } else { heard.input(goal) };
-        Self { consumer, heard, input, goal, held }
+        Self { consumer, heard, all, input, goal, held }
     }
 
     fn measured(&self, held: AtStorage) -> Measured {
@@ -128,15 +137,11 @@ impl<'a> Report<'a> {
     }
 
     fn is_active(&self) -> bool {
-        !matches!(self.input, Input::Idle | Input::NoTime)
+        self.input != Input::NoTime && self.all.input(self.goal) != Input::Idle
     }
 
     fn completed(&self, elapsed: Duration) -> Iops {
-        if elapsed.is_zero() {
-            Iops::ZERO
-        } else {
-            Iops::new(self.heard.count as f64 / elapsed.as_secs_f64())
-        }
+        if elapsed.is_zero() { Iops::ZERO } else { Iops::new(self.all.count as f64 / elapsed.as_secs_f64()) }
     }
 }
 
@@ -464,8 +469,8 @@ fn at_storage(reports: &[Report<'_>], done: Iops, peers: &[PeerPoint], elapsed: 
     let throttled = reports.iter().filter(|report| !report.consumer.protected);
     let (mut count, mut nanos) = (0_u64, 0_u128);
     for report in throttled {
-        count = count.saturating_add(report.heard.count);
-        nanos = nanos.saturating_add(report.heard.total_nanos);
+        count = count.saturating_add(report.all.count);
+        nanos = nanos.saturating_add(report.all.total_nanos);
     }
     if count == 0 || elapsed.is_zero() {
         return AtStorage::default();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_config::{Finding, Given, Report, Section, law};
 use tidegate_control::{
-    Law, LoopConfig, PidConfig, SignalChoice, SignalStatistic, WindowConfig, WritersConfig,
-    WritersConfigError,
+    Law, LoopConfig, PidConfig, Queueing, Regulation, SelfTuningConfig, SignalChoice, SignalStatistic,
+    WindowConfig, WritersConfig, WritersConfigError,
 };
 use tidegate_host::throttle::{Method, Packets};
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
@@ -264,7 +264,8 @@ fn resources(
 
 /// Nobody is held by a cgroup of his own where another throttle does it.
 fn without_cgroups(section: &Section<'_>, report: &mut Report<'_>) {
-    for key in cgroups::RESOURCE_KEYS {
+    // Of the parameters of a law it is said where that is read.
+    for key in cgroups::RESOURCE_KEYS.iter().filter(|key| **key != "self_tuning") {
         if let Some(value) = section.value(key) {
             report.error_with_help(
                 &value.span(),
@@ -333,7 +334,7 @@ fn law_of(
         report.error_with_help(
             &span,
             "`law` cannot be `self-tuning` with this throttle: it gives each consumer a rate of its own",
-            "choose the throttle `cgroup`, or the law `pid` or `window`",
+            "choose the throttle `cgroup`, or the law `pid`, `window` or `queueing-model`",
         );
         return None;
     }
@@ -350,7 +351,10 @@ fn law_of(
         LoopConfig { signal: SignalChoice::Reads, ..by_reads }
     };
     let pid = LoopConfig { interval: INTERVAL, ..by(Law::Pid(pid_of(throttle))) };
-    law::read_one_of(section, &[pid, by(Law::Window(WindowConfig::default()))], report)
+    let queueing = Regulation::Queueing(Queueing::default());
+    let queueing = SelfTuningConfig { regulation: queueing, ..SelfTuningConfig::default() };
+    let laws = [pid, by(Law::Window(WindowConfig::default())), by(Law::SelfTuning(queueing))];
+    law::read_one_of(section, &laws, report)
 }
 
 /// What the PID has by default.
@@ -545,6 +549,28 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert!(config.warnings[0].to_string().contains("`pid` has no effect"), "{}", config.warnings[0]);
         let by_rate = parse(&format!("throttle = 'rate'\n{text}")).unwrap();
         assert_eq!(by_rate.resources[0].longest, GREATEST_OF_RATE);
+    }
+
+    #[test]
+    fn the_model_of_a_queue_may_be_what_decides_since_its_throttle_is_a_window() {
+        let text =
+            "[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'\nself_tuning = { forgetting = 0.8 }";
+        let config = parse(text).unwrap();
+        let vg0 = &config.resources[0];
+        let Law::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(model), .. }) = vg0.law.law
+        else {
+            panic!("{:?}", vg0.law)
+        };
+        assert!((model.forgetting - 0.8).abs() < f64::EPSILON && config.warnings.is_empty());
+        assert_eq!((vg0.law.signal, vg0.law.interval), (SignalChoice::Reads, Duration::from_secs(1)));
+        let warnings = parse(&text.replace("queueing-model", "pid")).unwrap().warnings;
+        assert!(warnings[0].to_string().contains("`self_tuning` has no effect"), "{}", warnings[0]);
+        for (more, said) in
+            [("statistic = 'p95'", "percentile"), ("bands = []", "without the throttle `cgroup`")]
+        {
+            let error = parse(&format!("{text}\n{more}")).unwrap_err();
+            assert!(error.contains(said), "{more}: {error}");
+        }
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use tidegate_config::{Given, Report, Section, law};
-use tidegate_control::{
-    Law, LoopConfig, PidConfig, Queueing, Regulation, SelfTuningConfig, SignalChoice, SignalStatistic,
-};
+use tidegate_control::{Law, LoopConfig, PidConfig, SelfTuningConfig, SignalChoice, SignalStatistic};
 use tidegate_host::cgroup::CgroupPattern;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 
@@ -74,10 +72,7 @@ pub(in super::super) fn read(
     by_reads.signal = SignalChoice::Reads;
     let self_tuning = Law::SelfTuning(SelfTuningConfig::default());
     let by_goals = LoopConfig::new(by_reads.resource.clone(), Latency::ZERO, self_tuning);
-    let queueing = Regulation::Queueing(Queueing::default());
-    let by_queue = Law::SelfTuning(SelfTuningConfig { regulation: queueing, ..SelfTuningConfig::default() });
-    let by_queue = LoopConfig { law: by_queue, ..by_goals.clone() };
-    let law = law::read_one_of(section, &[by_reads, by_goals, by_queue], report)?;
+    let law = law::read_one_of(section, &[by_reads, by_goals], report)?;
     if law.statistic != SignalStatistic::Mean {
         let place = section.value("statistic").map_or_else(|| section.span().clone(), toml::Spanned::span);
         report.error(&place, "`statistic` can only be `mean` with the throttle `cgroup`");
