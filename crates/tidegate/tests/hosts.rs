@@ -118,27 +118,37 @@ impl Drop for Host {
 struct NatsServer {
     address: String,
     process: Child,
-    _store: TempDir,
+    store: TempDir,
 }
 
 impl NatsServer {
     fn start() -> Self {
         let store = tempfile::tempdir().unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // The port is its own choice: of one that was free a moment ago somebody else may have been quicker.
         let process = Command::new("nats-server")
-            .args(["--addr", "127.0.0.1", "--port", &free.port().to_string(), "--jetstream", "--store_dir"])
+            .args(["--addr", "127.0.0.1", "--port", "-1", "--jetstream", "--store_dir"])
+            .arg(store.path())
+            .arg("--ports_file_dir")
             .arg(store.path())
             .stderr(Stdio::null())
             .spawn()
             .expect("`apt-get install nats-server`");
-        let mut server = Self { address: free.to_string(), process, _store: store };
+        let mut server = Self { address: String::new(), process, store };
         let end = Instant::now() + PATIENCE;
         while !server.greets() {
             assert!(server.process.try_wait().unwrap().is_none(), "nats-server ended");
             assert!(Instant::now() < end, "nats-server does not listen");
             thread::sleep(Duration::from_millis(20));
+            server.address = server.chosen().unwrap_or_default();
         }
         server
+    }
+
+    /// Where it says that it listens; half of its file is none.
+    fn chosen(&self) -> Option<String> {
+        let file = self.store.path().join(format!("nats-server_{}.ports", self.process.id()));
+        let ports: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+        Some(ports["nats"][0].as_str()?.strip_prefix("nats://")?.to_owned())
     }
 
     fn greets(&self) -> bool {

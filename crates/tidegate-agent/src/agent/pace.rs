@@ -30,6 +30,10 @@ const LEARNS: Duration = Duration::from_millis(300);
 /// After so long without a write what was learnt is of somebody else.
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// Who turns to larger requests waits for a limit in bytes that was made for smaller ones, and nothing completes from which that could be
+/// learnt. So when nothing has for twice as long as the limit lets one wait, the limit doubles with each such stretch, up to 1024 times.
+const DOUBLES: Duration = Duration::from_millis(100);
+
 /// The writes of one device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pace {
@@ -59,6 +63,9 @@ impl Pace {
             self.count = keep * self.count + count;
             self.seconds = keep * self.seconds + seconds;
             self.bytes = keep * self.bytes + writes.bytes.get() as f64;
+            self.silent = Duration::ZERO;
+        } else {
+            self.silent = self.silent.saturating_add(elapsed);
         }
         if self.limited {
             return (self.free * time - seconds).max(0.0);
@@ -68,12 +75,8 @@ impl Pace {
         self.free = (keep * self.free + (1.0 - keep) * outstanding).max(outstanding);
         if writes.count > 0 {
             self.writing = self.writing.saturating_add(elapsed);
-            self.silent = Duration::ZERO;
-        } else {
-            self.silent = self.silent.saturating_add(elapsed);
-            if self.silent >= SILENCE {
-                self.writing = Duration::ZERO;
-            }
+        } else if self.silent >= SILENCE {
+            self.writing = Duration::ZERO;
         }
         0.0
     }
@@ -81,7 +84,7 @@ impl Pace {
     /// The limit that a delay comes to; `None` for no delay, and as long as too little is known.
     pub(super) fn limit(&mut self, delay: Latency, floor: Iops) -> Option<WriteLimit> {
         let rate = self.rate(delay, floor)?;
-        Some(WriteLimit::new(rate, ByteRate::new(rate.per_second() * self.bytes / self.count)))
+        Some(WriteLimit::new(rate, bytes(rate, self.bytes / self.count, self.silent)))
     }
 
     /// The same, in requests alone.
@@ -105,6 +108,13 @@ impl Pace {
 fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
     let each = takes.saturating_add(delay).as_secs_f64();
     Iops::new((outstanding.get() / each).max(floor.per_second()))
+}
+
+/// What a rate of requests of this size comes to, when none has completed for so long.
+pub(super) fn bytes(rate: Iops, size: f64, silent: Duration) -> ByteRate {
+    let overdue = silent.as_secs_f64() - 2.0 / rate.per_second();
+    let doubled = (overdue / DOUBLES.as_secs_f64()).clamp(0.0, 10.0);
+    ByteRate::new(rate.per_second() * size * doubled.exp2())
 }
 
 /// Which part of the past still counts after some time.
@@ -215,6 +225,23 @@ mod tests {
         }
         let limit = writes(pace.limit(ms(50), FLOOR).unwrap());
         assert!((limit - 20.0).abs() <= 1.0, "{limit}");
+    }
+
+    /// Of a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s, and of one of 2 for 8.
+    #[test]
+    fn who_turns_to_larger_writes_does_not_wait_for_the_limit_of_small_ones() {
+        let mut pace = learnt(24.0, ms(50));
+        let usual = writes(pace.limit(ms(1_150), FLOOR).unwrap());
+        assert!((usual - 20.0).abs() <= 1.0, "{usual}");
+        let (mut let_through, mut waited) = (0.0, 0);
+        while let_through < 16.0 * SIZE as f64 {
+            pace.observe(STEP, &Operations::default());
+            let_through += pace.limit(ms(1_150), FLOOR).unwrap().bytes().per_second() * STEP.as_secs_f64();
+            waited += 1;
+        }
+        assert!(waited <= 4, "{waited} tenths of a second");
+        pace.observe(STEP, &done(1.0, ms(50)));
+        assert!((writes(pace.limit(ms(1_150), FLOOR).unwrap()) - usual).abs() <= 1.0);
     }
 
     #[test]

@@ -32,6 +32,9 @@ const FILE_ONLY: &[&str] = &["direct"];
 const EMULATED_ONLY: &[&str] = &["preset", "exponential", "seed", "data", "memory"];
 const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay"];
 
+/// As many as a device plans.
+const MOST_CHANGES: usize = 1024;
+
 const EXPONENTIAL_KEYS: &[&str] = &["rate", "servers", "capacity", "changes"];
 
 const CHANGE_KEYS: &[&str] = &["after", "rate", "servers"];
@@ -134,6 +137,9 @@ fn changes(server: &Section<'_>, mut servers: u32, report: &mut Report<'_>) -> V
             report.error(&after.span, "`after` must be later than that of the change before");
         }
         changes.push(ExponentialChange { after: after.value, rate, servers });
+    }
+    if changes.len() > MOST_CHANGES {
+        report.error(server.span(), format!("there are {} `changes`: {MOST_CHANGES} at most", changes.len()));
     }
     changes
 }

@@ -1,7 +1,6 @@
 //! What the worker does when its time has come: the law's steps, deadlines of sessions, and the drain.
 
 use tidegate_units::Instant;
-use tracing::debug;
 
 use super::{Drain, HOUSEKEEPING, Worker};
 use crate::session::{Phase, Session};
@@ -23,9 +22,6 @@ impl Worker {
         }
         let consumers = self.exports.iter_mut().map(|(key, export)| (key, &mut export.consumer));
         self.stage.step(now, consumers, |key| oldest[key]);
-        if let Some(decision) = self.stage.recent().back() {
-            debug!("{decision}");
-        }
     }
 
     pub(super) fn housekeeping(&mut self, now: Instant) {
