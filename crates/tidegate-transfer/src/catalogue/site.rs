@@ -271,17 +271,26 @@ impl Site {
             is_away: false,
             over: None,
         };
-        site.claim()?;
-        let known = site.load()?;
-        Ok((site, known))
+        let mut told = false;
+        loop {
+            site.claim(told)?;
+            match site.load() {
+                // What was claimed is ours when it answers again, unless another was faster.
+                Err(error @ CatalogueError::Site { .. }) if plan.standby => {
+                    tracing::warn!("{error}");
+                    std::thread::sleep(REST);
+                    told = true;
+                }
+                loaded => return loaded.map(|known| (site, known)),
+            }
+        }
     }
 
-    /// Writes `owner`, once nobody else does.
-    fn claim(&mut self) -> Result<(), CatalogueError> {
+    /// Writes `owner`, once nobody else does. `told`: somebody was seen there before.
+    fn claim(&mut self, mut told: bool) -> Result<(), CatalogueError> {
         /// Between two looks at what another does.
         const PAUSE: Duration = Duration::from_millis(200);
         let mut seen: Option<(u64, Instant)> = None;
-        let mut told = false;
         loop {
             let (last, owner) = match self.line.wait(self.state()) {
                 Ok(state) => state,
@@ -329,6 +338,12 @@ impl Site {
                 Ok(()) => return Ok(()),
                 // Somebody was faster, or it was us, and the answer was lost: the next round tells.
                 Err(Failed::Overtaken) => {}
+                // It may be there: the next round finds it by its id.
+                Err(Failed::Silent(why)) if self.plan.standby => {
+                    tracing::warn!("{}", unusable(&self.plan, why));
+                    told = true;
+                    std::thread::sleep(REST);
+                }
                 Err(Failed::Silent(why)) => return Err(unusable(&self.plan, why)),
             }
         }

@@ -93,6 +93,8 @@ impl Drop for Server {
 struct Between {
     address: SocketAddr,
     silent: Arc<AtomicBool>,
+    /// It is silent from where this is asked of the server, once.
+    silent_at: Arc<Mutex<Option<&'static str>>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -101,13 +103,27 @@ impl Between {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (silent, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let between = Self { address, silent: Arc::clone(&silent), open: Arc::clone(&open) };
+        let silent_at = Arc::new(Mutex::new(None::<&'static str>));
+        let (quiet, at) = (Arc::clone(&silent), Arc::clone(&silent_at));
+        let between = Self { address, silent: Arc::clone(&silent), silent_at, open: Arc::clone(&open) };
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
                 open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || std::io::copy(&mut from, &mut into));
+                let (quiet, at) = (Arc::clone(&quiet), Arc::clone(&at));
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        let text = String::from_utf8_lossy(&bytes[..read]);
+                        if at.lock().unwrap().take_if(|what| text.contains(*what)).is_some() {
+                            quiet.store(true, Ordering::SeqCst);
+                        }
+                        if into.write_all(&bytes[..read]).is_err() {
+                            return;
+                        }
+                    }
+                });
                 let (mut from, mut into, silent) = (server, client, Arc::clone(&silent));
                 thread::spawn(move || {
                     let mut bytes = [0; 4096];
@@ -470,4 +486,25 @@ fn who_meets_a_broker_that_was_replaced_is_told_to_ask_again() {
     let small = Wish { needs: Needs::Average(1e6), ..write("z") };
     assert_eq!(replaced.place(at(1), "3", small).unwrap_err().code(), "catalogue-away");
     heir.stored(at(1), "1", stored("x")).unwrap();
+}
+
+#[test]
+fn a_standby_outlives_a_server_that_hesitates_while_it_takes_over() {
+    let server = Server::start();
+    for silent_at in ["HPUB $KV.test.owner", "$JS.API.CONSUMER.CREATE"] {
+        let folder = tempfile::tempdir().unwrap();
+        let between = Between::start(server.address);
+        let servers = vec![format!("nats://{}", between.address)];
+        let plan = SitePlan { servers, standby: true, ..server.plan() };
+        *between.silent_at.lock().unwrap() = Some(silent_at);
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| Catalogue::open_at_site(folder.path(), &plan));
+            until("it is silent", || between.silent.load(Ordering::SeqCst));
+            // Long enough for the answer not to come in time.
+            thread::sleep(WRITE + Duration::from_millis(500));
+            between.cut();
+            let mut catalogue = opening.join().unwrap().unwrap();
+            catalogue.stored(new("a", "n")).unwrap();
+        });
+    }
 }
