@@ -100,7 +100,8 @@ impl BrokerError {
             Self::Place(PlaceError::QueueFull(_)) | Self::TooMany(_) => "busy",
             Self::Catalogue(CatalogueError::Duplicate(_)) | Self::BeingWritten(_) => "duplicate",
             Self::Catalogue(CatalogueError::Full(_)) => "full",
-            Self::Catalogue(CatalogueError::Away { .. }) => AWAY,
+            // Another broker has it, and knows its transfers: whoever asks again meets that one.
+            Self::Catalogue(CatalogueError::Away { .. } | CatalogueError::TakenOver { .. }) => AWAY,
             Self::Catalogue(_) => "catalogue",
             Self::NoSize => "no-size",
             Self::NoName => "no-name",
@@ -222,7 +223,9 @@ impl Broker {
             };
             let ticket = Ticket(number);
             let grant = Grant { ticket, node: begun.node.clone(), expected: ByteRate::ZERO };
-            let resumed = self.placement.resume(now, &ask(&wish, begun.size, Vec::new(), Vec::new()), &grant);
+            let on_tape = if begun.recalls { vec![begun.node.clone()] } else { Vec::new() };
+            let asked = Ask { on_tape, ..ask(&wish, begun.size, Vec::new(), Vec::new()) };
+            let resumed = self.placement.resume(now, &asked, &grant);
             let (Ok(()), Some(plan)) = (resumed, self.plans.get(&begun.node)) else {
                 tracing::warn!("a transfer was under way to or from node `{}`, which is no more", begun.node);
                 // Of no use, and gone with the next start if it cannot be written now.
@@ -251,7 +254,8 @@ impl Broker {
                 heard: now,
                 fresh: false,
                 moved: 0,
-                has_begun: false,
+                // What it tells again was learnt before. Of a recall it frees the drive, and teaches nothing.
+                has_begun: !begun.recalls,
                 counted: None,
             };
             self.ids.insert(ticket, begun.id.clone());
@@ -310,7 +314,7 @@ impl Broker {
         self.ids.insert(ticket, id.to_owned());
         self.under_way.insert(id.to_owned(), transfer);
         if let Answer::Granted(grant) = answer {
-            self.grant(now, &grant)?;
+            self.grant(now, &grant).inspect_err(|_| self.forget(now, id, false))?;
         }
         self.reservation(now, id)
     }
@@ -421,8 +425,14 @@ impl Broker {
             // It may be that only the answer was lost.
             let object = self.catalogue.get(&stored.name);
             let known = object.is_some_and(|object| object.replicas.iter().any(|replica| replica.key == key));
-            return if known { Ok(()) } else { Err(BrokerError::Gone) };
+            if known {
+                return Ok(());
+            }
+            // Whoever hears that it is gone may remove what it wrote.
+            return Err(self.catalogue.in_doubt().map_or(BrokerError::Gone, BrokerError::from));
         };
+        // Who waits for the catalogue has nothing else to tell.
+        transfer.heard = now;
         let Some(granted) = &transfer.granted else { return Err(BrokerError::Gone) };
         let is_it = transfer.way == Way::Write
             && transfer.name.as_ref() == Some(&stored.name)
@@ -645,11 +655,25 @@ impl Broker {
         }
     }
 
-    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever.
+    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever. While the catalogue is away
+    /// nobody may, and everybody keeps his place.
     fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
+        if self.catalogue.is_away() {
+            return Ok(());
+        }
         let mut outcome = Ok(());
-        for grant in self.placement.step(now) {
-            outcome = outcome.and(self.grant(now, &grant));
+        for (grant, ask) in self.placement.step_with_asks(now) {
+            match self.grant(now, &grant) {
+                Ok(()) => {}
+                // It was noticed only by this.
+                Err(error) if error.code() == AWAY => self.placement.put_back(now, grant.ticket, ask),
+                Err(error) => {
+                    if let Some(id) = self.ids.get(&grant.ticket).cloned() {
+                        self.forget(now, &id, false);
+                    }
+                    outcome = outcome.and(Err(error));
+                }
+            }
         }
         outcome
     }
@@ -668,6 +692,7 @@ impl Broker {
             })
     }
 
+    /// A transfer may begin, once the catalogue knows of it. Where that fails it has not begun.
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
         if let Some(id) = self.ids.get(&grant.ticket).cloned()
             && self.is_second(&id, &grant.node)
@@ -695,14 +720,14 @@ impl Broker {
             self.forget(now, &id, false);
             return Ok(());
         }
-        transfer.granted = Some(Granted {
+        let granted = Granted {
             node: grant.node.clone(),
             place: plan.place.to_string(),
             key: key.clone(),
             expected_bps: grant.expected,
             size: transfer.size,
             sha256,
-        });
+        };
         let begun = Begun {
             id: id.clone(),
             way: transfer.way,
@@ -712,11 +737,10 @@ impl Broker {
             node: grant.node.clone(),
             key,
             replica: transfer.replica,
+            recalls: self.placement.recalls(grant.ticket),
         };
-        if let Err(error) = self.catalogue.began(begun) {
-            self.forget(now, &id, false);
-            return Err(error.into());
-        }
+        self.catalogue.began(begun)?;
+        transfer.granted = Some(granted);
         Ok(())
     }
 

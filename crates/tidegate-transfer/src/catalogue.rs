@@ -151,6 +151,9 @@ pub(crate) struct Begun {
     pub(crate) key: Option<String>,
     /// A further replica of an object that is there.
     pub(crate) replica: bool,
+    /// Its data was to be recalled from a tape.
+    #[serde(default)]
+    pub(crate) recalls: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -379,6 +382,22 @@ impl Catalogue {
         Ok(Some(object))
     }
 
+    /// Why there may be more than is known, where that is so: what is not known now may turn out to be there.
+    pub(crate) fn in_doubt(&self) -> Option<CatalogueError> {
+        match &self.keeper {
+            Keeper::Journal(_) => None,
+            Keeper::Site(site) => site.in_doubt(),
+        }
+    }
+
+    /// Whether it cannot be written for now, as far as is known.
+    pub(crate) fn is_away(&self) -> bool {
+        match &self.keeper {
+            Keeper::Journal(_) => false,
+            Keeper::Site(site) => site.is_away(),
+        }
+    }
+
     /// To be called now and then: a site's catalogue is of whoever is seen to be there.
     pub(crate) fn renew(&mut self) -> Result<(), CatalogueError> {
         match &mut self.keeper {
@@ -598,6 +617,7 @@ mod tests {
             node: ResourceName::new("a").unwrap(),
             key: None,
             replica: false,
+            recalls: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Asks a broker.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
@@ -36,6 +37,9 @@ pub enum AskError {
     /// It says no.
     #[error("{}", .0.error)]
     Refused(Problem),
+    /// It says that a transfer is gone, and an answer to the same question was lost before: that may have been a yes.
+    #[error("{}; before that it was told the same, and did not answer", .0.error)]
+    Doubtful(Problem),
     /// A transfer could not be given a name.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
@@ -154,7 +158,22 @@ impl Client {
     /// # Errors
     /// When the broker is away for longer than our patience, or does not acknowledge it.
     pub async fn stored(&self, id: &str, stored: &Stored) -> Result<(), AskError> {
-        self.patiently(|| self.tell_stored(id, stored)).await
+        let was_unheard = AtomicBool::new(false);
+        let tell = async || {
+            let outcome = self.tell_stored(id, stored).await;
+            if outcome.as_ref().is_err_and(AskError::may_pass) {
+                was_unheard.store(true, Ordering::Relaxed);
+            }
+            outcome
+        };
+        match self.patiently(tell).await {
+            Err(AskError::Refused(problem))
+                if was_unheard.load(Ordering::Relaxed) && problem.code == "gone" =>
+            {
+                Err(AskError::Doubtful(problem))
+            }
+            outcome => outcome,
+        }
     }
 
     async fn tell_stored(&self, id: &str, stored: &Stored) -> Result<(), AskError> {
@@ -194,12 +213,25 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/objects{after}"), None::<&()>).await
     }
 
-    /// Makes the broker forget an object.
+    /// Makes the broker forget an object, and says where it was.
     ///
     /// # Errors
-    /// When the broker is not there, or knows none of the name.
+    /// When the broker is away for longer than our patience, or knows none of the name.
     pub async fn remove(&self, name: &ObjectName) -> Result<Object, AskError> {
-        self.ask(Method::DELETE, &format!("/v1/objects/{name}"), None::<&()>).await
+        // Who removes has to be told where its data is, and the answer that says so may be lost.
+        let before = self.patiently(|| self.object(name)).await?;
+        let was_unheard = AtomicBool::new(false);
+        let remove = async || {
+            let outcome = self.ask(Method::DELETE, &format!("/v1/objects/{name}"), None::<&()>).await;
+            if outcome.as_ref().is_err_and(AskError::may_pass) {
+                was_unheard.store(true, Ordering::Relaxed);
+            }
+            outcome
+        };
+        match self.patiently(remove).await {
+            Err(error) if error.is("unknown-object") && was_unheard.load(Ordering::Relaxed) => Ok(before),
+            outcome => outcome,
+        }
     }
 
     /// What is known of the nodes.
@@ -227,10 +259,7 @@ impl Client {
     }
 
     /// Asks again for as long as the broker is away, and our patience lasts.
-    async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, AskError>
-    where
-        F: Future<Output = Result<T, AskError>>,
-    {
+    async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, AskError>) -> Result<T, AskError> {
         let end = Instant::now() + self.patience;
         loop {
             match ask().await {

@@ -304,7 +304,9 @@ impl Refused {
                 }
                 BrokerError::Place(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 BrokerError::Catalogue(CatalogueError::Full(_)) => StatusCode::INSUFFICIENT_STORAGE,
-                BrokerError::Catalogue(CatalogueError::Away { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+                BrokerError::Catalogue(CatalogueError::Away { .. } | CatalogueError::TakenOver { .. }) => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
                 BrokerError::Catalogue(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
         }

@@ -286,6 +286,11 @@ impl Placement {
 
     /// Who of those that waited may begin now. Call it after samples and ends.
     pub fn step(&mut self, now: Instant) -> Vec<Grant> {
+        self.step_with_asks(now).into_iter().map(|(grant, _)| grant).collect()
+    }
+
+    /// The same, with what each asked for: whoever cannot let one begin [puts it back](Self::put_back).
+    pub fn step_with_asks(&mut self, now: Instant) -> Vec<(Grant, Ask)> {
         self.bury(now);
         let mut granted = Vec::new();
         let mut awaited = Awaited::default();
@@ -297,8 +302,8 @@ impl Placement {
                 Some(grant) => {
                     if let Some((_, ask)) = self.waiting.remove(place) {
                         self.begin(now, &ask, &grant);
+                        granted.push((grant, ask));
                     }
-                    granted.push(grant);
                 }
                 None => {
                     awaited.0.extend(self.could_have(now, ask));
@@ -307,6 +312,19 @@ impl Placement {
             }
         }
         granted
+    }
+
+    /// A transfer that was granted could not begin, and waits again where it waited before: tickets are in the order of asking.
+    pub fn put_back(&mut self, now: Instant, ticket: Ticket, ask: Ask) {
+        self.abandoned(now, ticket);
+        let place = self.waiting.partition_point(|(other, _)| *other < ticket);
+        self.waiting.insert(place, (ticket, ask));
+    }
+
+    /// Whether a transfer's data is being recalled from a tape.
+    #[must_use]
+    pub fn recalls(&self, ticket: Ticket) -> bool {
+        self.active.get(&ticket).is_some_and(|active| active.recalls)
     }
 
     /// A transfer that was placed before whoever keeps this was started again: it goes on where it is, and keeps its number.

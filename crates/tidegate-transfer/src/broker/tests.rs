@@ -609,3 +609,38 @@ fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
     assert_eq!(node(&broker.place(at(5.0), "4", soon("x")).unwrap()), Some("hsm"));
     refused(broker.place(at(5.0), "5", soon("y")), "too-soon");
 }
+
+#[test]
+fn after_a_restart_a_recall_was_taken_for_the_latency_of_the_disk_and_held_no_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "listen = '127.0.0.1:0'\nstate = 's'\npolicy = 'sm-r1'\n[node.hsm]\nplace = 'file:///srv/hsm'\npeak = '300MB/s'\n\
+                recall = '90s'\ndrives = 1\n";
+    let config = BrokerConfig::parse("broker.toml", text, Path::new("")).unwrap();
+    let start = || Broker::new(&config, Catalogue::open(folder.path()).unwrap(), at(0.0)).unwrap();
+    {
+        let mut first = start();
+        for object in ["x", "y"] {
+            first.place(at(0.0), object, write(object)).unwrap();
+            first.stored(at(1.0), object, stored(object)).unwrap();
+        }
+    }
+    // Nothing is on the disk after a start.
+    assert_eq!(node(&start().place(at(2.0), "1", read("x")).unwrap()), Some("hsm"));
+    let mut broker = start();
+    assert_eq!(node(&broker.place(at(3.0), "2", read("y")).unwrap()), None, "there is one drive");
+    let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
+    broker.progress(at(4.0), "1", first).unwrap();
+    look(&mut broker, 3, 5);
+    assert_eq!(node(&broker.reservation(at(5.0), "2").unwrap()), Some("hsm"), "the drive is free");
+    assert_eq!(broker.nodes(at(5.0)).nodes[0].read.latency_s, None);
+}
+
+#[test]
+fn a_first_byte_that_was_learnt_before_a_restart_is_not_learnt_again() {
+    let folder = tempfile::tempdir().unwrap();
+    broker(folder.path(), 0.0).place(at(0.0), "1", write("x")).unwrap();
+    let mut broker = broker(folder.path(), 0.0);
+    broker.progress(at(0.5), "1", Moved { bytes: Bytes::new(1), first_byte_s: Some(7.0) }).unwrap();
+    look(&mut broker, 0, 1);
+    assert_eq!(broker.nodes(at(1.0)).nodes[0].write.latency_s, None);
+}

@@ -136,6 +136,8 @@ pub(super) struct Site {
     owed: BTreeSet<String>,
     written: Instant,
     rest_until: Option<Instant>,
+    /// The last write was not answered: it may be there.
+    is_unsettled: bool,
     /// It did not answer when it was last told that we are there.
     is_away: bool,
     /// Why this is over.
@@ -265,20 +267,30 @@ impl Site {
             owed: BTreeSet::new(),
             written: Instant::now(),
             rest_until: None,
+            is_unsettled: false,
             is_away: false,
             over: None,
         };
-        site.claim()?;
-        let known = site.load()?;
-        Ok((site, known))
+        let mut told = false;
+        loop {
+            site.claim(told)?;
+            match site.load() {
+                // What was claimed is ours when it answers again, unless another was faster.
+                Err(error @ CatalogueError::Site { .. }) if plan.standby => {
+                    tracing::warn!("{error}");
+                    std::thread::sleep(REST);
+                    told = true;
+                }
+                loaded => return loaded.map(|known| (site, known)),
+            }
+        }
     }
 
-    /// Writes `owner`, once nobody else does.
-    fn claim(&mut self) -> Result<(), CatalogueError> {
+    /// Writes `owner`, once nobody else does. `told`: somebody was seen there before.
+    fn claim(&mut self, mut told: bool) -> Result<(), CatalogueError> {
         /// Between two looks at what another does.
         const PAUSE: Duration = Duration::from_millis(200);
         let mut seen: Option<(u64, Instant)> = None;
-        let mut told = false;
         loop {
             let (last, owner) = match self.line.wait(self.state()) {
                 Ok(state) => state,
@@ -326,6 +338,12 @@ impl Site {
                 Ok(()) => return Ok(()),
                 // Somebody was faster, or it was us, and the answer was lost: the next round tells.
                 Err(Failed::Overtaken) => {}
+                // It may be there: the next round finds it by its id.
+                Err(Failed::Silent(why)) if self.plan.standby => {
+                    tracing::warn!("{}", unusable(&self.plan, why));
+                    told = true;
+                    std::thread::sleep(REST);
+                }
                 Err(Failed::Silent(why)) => return Err(unusable(&self.plan, why)),
             }
         }
@@ -563,6 +581,7 @@ impl Site {
                 Err(Failed::Overtaken) => self.settle(known)?,
                 Err(Failed::Silent(why)) => {
                     self.rest_until = Some(Instant::now() + REST);
+                    self.is_unsettled = true;
                     return Err(Unwritten { error: self.away(why), may_be_there: true });
                 }
             }
@@ -591,6 +610,8 @@ impl Site {
             Ok(Ok(ack)) => {
                 self.last = ack.sequence;
                 self.written = Instant::now();
+                // One that was not answered before was not there: this one would have been refused.
+                self.is_unsettled = false;
                 Ok(())
             }
             Ok(Err(error)) if error.kind() == PublishErrorKind::WrongLastSequence => Err(Failed::Overtaken),
@@ -645,7 +666,24 @@ impl Site {
             self.owed.insert(id);
         }
         self.last = number;
+        self.is_unsettled = false;
         Ok(())
+    }
+
+    /// Whether something may be in the bucket that is not known: a write that was not answered, or what another has written.
+    pub(super) fn in_doubt(&self) -> Option<CatalogueError> {
+        if let Some(by) = &self.over {
+            return Some(CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by: by.clone() });
+        }
+        self.is_unsettled.then(|| self.away("a write was not answered, and may be there"))
+    }
+
+    /// Whether a write would be refused now, as far as is known without trying.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away
+            || self.over.is_some()
+            || self.rest_until.is_some_and(|until| Instant::now() < until)
+            || self.client.connection_state() != State::Connected
     }
 
     fn give_up(&mut self, by: String) -> CatalogueError {

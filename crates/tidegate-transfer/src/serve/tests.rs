@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_units::{ByteRate, Bytes};
 
 use super::*;
-use crate::client::Client;
+use crate::client::{AskError, Client};
 use crate::digest::Hasher;
 use crate::mover::{Event, MoveError, Mover, Settings};
 use crate::sensed::{Kind, Sensed, SensedLane};
@@ -251,6 +251,68 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
         let client = Client::new(&url, Duration::from_secs(60)).unwrap();
         client.end_patiently("1", End { failed: true }).await.unwrap();
         assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
+    });
+}
+
+#[test]
+fn what_is_gone_after_an_answer_was_lost_may_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = router(api);
+        tokio::spawn(async move {
+            drop(listener.accept().await);
+            axum::serve(listener, router).await
+        });
+        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        let name = ObjectName::new("x").unwrap();
+        let stored = wire::Stored { name, size: Bytes::new(1), sha256: Hasher::default().finish() };
+        let lost = client.stored("1", &stored).await.unwrap_err();
+        assert!(matches!(lost, AskError::Doubtful(_)), "{lost}");
+        // Where every answer was heard, it is gone.
+        assert!(client.stored("1", &stored).await.unwrap_err().is("gone"));
+    });
+}
+
+#[test]
+fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = ObjectName::new("x").unwrap();
+    runtime().block_on(async {
+        let (_, api) = start(ONE, folder.path()).await;
+        {
+            let mut broker = api.broker.lock().unwrap();
+            broker.place(Instant::ZERO, "1", wish("x")).unwrap();
+            let (name, sha256) = (name.clone(), Hasher::default().finish());
+            broker.stored(Instant::ZERO, "1", wire::Stored { name, size: Bytes::new(1), sha256 }).unwrap();
+        }
+        // The first removal is done, and its answer is another.
+        let removals = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let counted = Arc::clone(&removals);
+        let lossy = move |request: axum::extract::Request, next: axum::middleware::Next| {
+            let removals = Arc::clone(&counted);
+            async move {
+                let is_removal = request.method() == axum::http::Method::DELETE;
+                let answer = next.run(request).await;
+                if is_removal && removals.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+                    let problem = Problem { error: "no answer".to_owned(), code: wire::AWAY.to_owned() };
+                    return json(StatusCode::SERVICE_UNAVAILABLE, &problem);
+                }
+                answer
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = router(api.clone()).layer(axum::middleware::from_fn(lossy));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = Client::new(&url, Duration::from_secs(60)).unwrap();
+        let removed = client.remove(&name).await.unwrap();
+        assert_eq!(removed.replicas[0].key, "x.1");
+        assert_eq!(removals.load(std::sync::atomic::Ordering::SeqCst), 2);
+        // Of what never was nothing is known.
+        assert!(client.remove(&name).await.unwrap_err().is("unknown-object"));
     });
 }
 

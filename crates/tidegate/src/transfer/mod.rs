@@ -499,7 +499,7 @@ fn sensor(node: &Node) -> String {
 }
 
 async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure> {
-    let client = args.whom.client_at_once()?;
+    let client = args.whom.client()?;
     let mut removed = Vec::new();
     let mut failed = 0;
     for name in &remove.names {

@@ -12,9 +12,11 @@ use tempfile::TempDir;
 use tidegate_units::{Bytes as Size, ResourceName};
 
 use super::*;
+use crate::broker::Broker;
 use crate::catalogue::Catalogue;
+use crate::config::BrokerConfig;
 use crate::digest::Hasher;
-use crate::wire::Needs;
+use crate::wire::{Needs, Stored, Wish};
 
 /// Long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,6 +93,8 @@ impl Drop for Server {
 struct Between {
     address: SocketAddr,
     silent: Arc<AtomicBool>,
+    /// It is silent from where this is asked of the server, once.
+    silent_at: Arc<Mutex<Option<&'static str>>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -99,13 +103,27 @@ impl Between {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (silent, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let between = Self { address, silent: Arc::clone(&silent), open: Arc::clone(&open) };
+        let silent_at = Arc::new(Mutex::new(None::<&'static str>));
+        let (quiet, at) = (Arc::clone(&silent), Arc::clone(&silent_at));
+        let between = Self { address, silent: Arc::clone(&silent), silent_at, open: Arc::clone(&open) };
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
                 open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || std::io::copy(&mut from, &mut into));
+                let (quiet, at) = (Arc::clone(&quiet), Arc::clone(&at));
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        let text = String::from_utf8_lossy(&bytes[..read]);
+                        if at.lock().unwrap().take_if(|what| text.contains(*what)).is_some() {
+                            quiet.store(true, Ordering::SeqCst);
+                        }
+                        if into.write_all(&bytes[..read]).is_err() {
+                            return;
+                        }
+                    }
+                });
                 let (mut from, mut into, silent) = (server, client, Arc::clone(&silent));
                 thread::spawn(move || {
                     let mut bytes = [0; 4096];
@@ -152,6 +170,7 @@ fn begun(id: &str) -> Begun {
         node: ResourceName::new("a").unwrap(),
         key: None,
         replica: false,
+        recalls: false,
     }
 }
 
@@ -349,4 +368,143 @@ fn a_server_that_is_not_there_is_said() {
         matches!(&error, CatalogueError::Site { servers, .. } if servers == "nats://127.0.0.1:1"),
         "{error}"
     );
+}
+
+const NODES: &str = r#"
+listen = "127.0.0.1:0"
+state = "unused"
+policy = "sm-r1"
+lease = "10s"
+[node.a]
+place = "file:///srv/a"
+peak = "15MB/s"
+"#;
+
+fn at(seconds: u32) -> tidegate_units::Instant {
+    tidegate_units::Instant::ZERO + Duration::from_secs(seconds.into())
+}
+
+/// Of one node that carries one of these at a time.
+fn broker(folder: &Path, plan: &SitePlan) -> Broker {
+    let config = BrokerConfig::parse("broker.toml", NODES, Path::new("")).unwrap();
+    Broker::new(&config, Catalogue::open_at_site(folder, plan).unwrap(), at(0)).unwrap()
+}
+
+fn write(text: &str) -> Wish {
+    Wish {
+        way: Way::Write,
+        name: Some(name(text)),
+        size: Some(Size::new(3)),
+        needs: Needs::Average(10e6),
+        availability: 0,
+        cost: u8::MAX,
+        except: Vec::new(),
+        replica: false,
+    }
+}
+
+fn stored(text: &str) -> Stored {
+    Stored { name: name(text), size: Size::new(3), sha256: Hasher::default().finish() }
+}
+
+fn look(broker: &mut Broker, seconds: std::ops::RangeInclusive<u32>) {
+    for second in seconds {
+        broker.look(at(second), &BTreeMap::new()).unwrap();
+    }
+}
+
+#[test]
+fn what_a_lost_answer_had_acknowledged_was_called_gone_and_removed() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let between = Between::start(server.address);
+    let plan = SitePlan { servers: vec![format!("nats://{}", between.address)], ..server.plan() };
+    let mut broker = broker(folder.path(), &plan);
+    // Asked again and again for longer than its lease, it is alive.
+    broker.place(at(0), "1", write("x")).unwrap();
+    between.silent.store(true, Ordering::SeqCst);
+    for second in 1..=3 {
+        assert_eq!(broker.stored(at(9 * second), "1", stored("x")).unwrap_err().code(), "catalogue-away");
+        look(&mut broker, 9 * second + 1..=9 * second + 8);
+    }
+    broker.reservation(at(35), "1").unwrap();
+    // Of one that was silent, and is over, nobody knows.
+    look(&mut broker, 36..=60);
+    assert_eq!(broker.reservation(at(60), "1").unwrap_err().code(), "gone");
+    assert_eq!(broker.stored(at(60), "1", stored("x")).unwrap_err().code(), "catalogue-away");
+    between.cut();
+    until("the line is back", || match broker.stored(at(61), "1", stored("x")) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.code(), "catalogue-away", "{error}");
+            look(&mut broker, 61..=61);
+            false
+        }
+    });
+    assert_eq!(broker.object(&name("x")).unwrap().replicas[0].key, "x.1");
+    // What never was is gone again.
+    assert_eq!(broker.stored(at(62), "2", stored("y")).unwrap_err().code(), "gone");
+}
+
+#[test]
+fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let between = Between::start(server.address);
+    let plan = SitePlan { servers: vec![format!("nats://{}", between.address)], ..server.plan() };
+    let mut broker = broker(folder.path(), &plan);
+    broker.place(at(0), "1", write("x")).unwrap();
+    for id in ["2", "3"] {
+        assert!(broker.place(at(0), id, write(id)).unwrap().granted.is_none());
+    }
+    // The node rests for five seconds. Then the first grant notices that the line is dead, and is put back.
+    broker.end(at(1), "1", true).unwrap();
+    between.silent.store(true, Ordering::SeqCst);
+    look(&mut broker, 2..=9);
+    for id in ["2", "3"] {
+        assert!(broker.reservation(at(9), id).unwrap().granted.is_none());
+    }
+    between.cut();
+    until("the first of them begins", || {
+        look(&mut broker, 10..=10);
+        broker.reservation(at(10), "2").unwrap().granted.is_some()
+    });
+    assert!(broker.reservation(at(10), "3").unwrap().granted.is_none(), "it came later");
+    broker.end(at(11), "2", false).unwrap();
+    until("the second", || {
+        look(&mut broker, 11..=11);
+        broker.reservation(at(11), "3").unwrap().granted.is_some()
+    });
+}
+
+#[test]
+fn who_meets_a_broker_that_was_replaced_is_told_to_ask_again() {
+    let (server, [one, two]) = (Server::start(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+    let mut replaced = broker(one.path(), &server.plan());
+    replaced.place(at(0), "1", write("x")).unwrap();
+    let mut heir = broker(two.path(), &server.plan());
+    assert_eq!(replaced.stored(at(1), "1", stored("x")).unwrap_err().code(), "catalogue-away");
+    assert_eq!(replaced.stored(at(1), "2", stored("y")).unwrap_err().code(), "catalogue-away");
+    let small = Wish { needs: Needs::Average(1e6), ..write("z") };
+    assert_eq!(replaced.place(at(1), "3", small).unwrap_err().code(), "catalogue-away");
+    heir.stored(at(1), "1", stored("x")).unwrap();
+}
+
+#[test]
+fn a_standby_outlives_a_server_that_hesitates_while_it_takes_over() {
+    let server = Server::start();
+    for silent_at in ["HPUB $KV.test.owner", "$JS.API.CONSUMER.CREATE"] {
+        let folder = tempfile::tempdir().unwrap();
+        let between = Between::start(server.address);
+        let servers = vec![format!("nats://{}", between.address)];
+        let plan = SitePlan { servers, standby: true, ..server.plan() };
+        *between.silent_at.lock().unwrap() = Some(silent_at);
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| Catalogue::open_at_site(folder.path(), &plan));
+            until("it is silent", || between.silent.load(Ordering::SeqCst));
+            // Long enough for the answer not to come in time.
+            thread::sleep(WRITE + Duration::from_millis(500));
+            between.cut();
+            let mut catalogue = opening.join().unwrap().unwrap();
+            catalogue.stored(new("a", "n")).unwrap();
+        });
+    }
 }
