@@ -43,7 +43,7 @@ const UNFLUSHED: usize = 32 * PIECE;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A node that does not answer a small question in this time is down.
-const ANSWER: Duration = Duration::from_secs(15);
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 /// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks WebDAV (of which
 /// `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
@@ -263,7 +263,8 @@ impl Store {
         }
     }
 
-    /// Reads an object from a byte on.
+    /// Reads an object from a byte on. It waits for the first one however long it takes: of an object that is recalled from tape nothing comes
+    /// for minutes, the server's answer included. Whoever calls it knows how long is too long.
     ///
     /// # Errors
     /// When the node fails, or has no such object.
@@ -275,8 +276,7 @@ impl Store {
         let range = (from > 0).then_some(GetRange::Offset(from));
         let options = GetOptions { range, ..GetOptions::default() };
         let key = self.key(key);
-        let got = timeout(ANSWER, self.objects().get_opts(&key, options)).await;
-        let got = got.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explained(error))?;
+        let got = self.objects().get_opts(&key, options).await.map_err(|error| self.explained(error))?;
         let store = self.clone();
         let pieces = got.into_stream().map(move |piece| piece.map_err(|error| store.explained(error)));
         Ok(pieces.boxed())

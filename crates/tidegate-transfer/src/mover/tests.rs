@@ -59,3 +59,18 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
     let outcome = mover.put_once(&file, &wish, None, "1", &granted, &mut meter, &|_| ()).await;
     assert!(matches!(outcome, Err(Attempt::Fatal(MoveError::Changed(_)))));
 }
+
+#[tokio::test]
+async fn a_recall_from_tape_took_longer_than_a_small_answer_and_failed() {
+    // A server that answers once it can read.
+    let router = axum::Router::new().fallback(async || {
+        sleep(crate::store::ANSWER + Duration::from_secs(1)).await;
+        "recalled"
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let store = Store::open(&url.parse().unwrap()).unwrap();
+    let mut pieces = store.get("x.1", 0).await.unwrap();
+    assert_eq!(pieces.next().await.unwrap().unwrap(), "recalled");
+}
