@@ -167,6 +167,8 @@ pub(crate) struct Heard {
     offset: f64,
     /// What the last report spent on the way beyond that.
     delay: f64,
+    /// So many reports in a row came late, and each as long after the one before as it was made.
+    evenly_late: u32,
     /// Bytes since the last look, reads first, and the seconds of which they are.
     moved: [Sum; 2],
 }
@@ -184,11 +186,22 @@ impl Heard {
     /// The quickest way is forgotten at this rate: no two clocks differ by more, and none must make all reports of later days late.
     const DRIFT: f64 = 1e-3;
 
+    /// So many reports that are evenly late are not late: what holds reports up does not hold up ten of them alike. It is their sensor's
+    /// clock that stood still, as one does while its machine is suspended, or stopped by a hypervisor.
+    const EVENLY_LATE: u32 = 10;
+
     /// The first report of a sensor.
     pub(crate) fn first(now: Instant, report: Sensed) -> Result<Self, ReportError> {
         report.validate()?;
         let offset = now.as_secs_f64() - report.at_s;
-        let mut heard = Self { arrived: now, offset, delay: 0.0, moved: Default::default(), last: report };
+        let mut heard = Self {
+            arrived: now,
+            offset,
+            delay: 0.0,
+            evenly_late: 0,
+            moved: Default::default(),
+            last: report,
+        };
         heard.add();
         Ok(heard)
     }
@@ -210,6 +223,13 @@ impl Heard {
         let offset = now.as_secs_f64() - report.at_s;
         self.offset = (self.offset + since * Self::DRIFT).min(offset);
         self.delay = offset - self.offset;
+        let interval = report.interval_s;
+        let is_late = self.delay > Self::PATIENCE * interval;
+        let is_even = (since - (report.at_s - self.last.at_s)).abs() <= interval / 2.0;
+        self.evenly_late = if is_late && is_even { self.evenly_late + 1 } else { 0 };
+        if self.evenly_late == Self::EVENLY_LATE {
+            (self.offset, self.delay, self.evenly_late) = (offset, 0.0, 0);
+        }
         (self.arrived, self.last) = (now, report);
         self.add();
         Ok(())
@@ -330,6 +350,37 @@ mod tests {
             heard.hear(at(now), report(u64::from(second) + 1, its)).unwrap();
         }
         assert!(heard.is_recent(at(86_399.0)));
+    }
+
+    #[test]
+    fn a_machine_that_was_paused_made_all_later_reports_late() {
+        let mut heard = Heard::first(at(1.0), report(1, 1.0)).unwrap();
+        // For ten seconds its clock stood still.
+        for second in 2..=11u32 {
+            heard.hear(at(f64::from(second) + 10.0), report(u64::from(second), f64::from(second))).unwrap();
+            assert!(
+                !heard.is_recent(at(f64::from(second) + 10.0)),
+                "report {second}: it may have been on its way"
+            );
+        }
+        heard.hear(at(22.0), report(12, 12.0)).unwrap();
+        assert!(heard.is_recent(at(22.0)));
+        assert_eq!(heard.age(at(22.5)), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn reports_that_wait_in_a_queue_stay_late() {
+        let mut heard = Heard::first(at(0.0), report(1, 0.0)).unwrap();
+        // Each takes longer than the one before, and all that waited come at once.
+        for second in 1..=40u32 {
+            let (now, its) = (f64::from(second) * 1.6 + 5.0, f64::from(second));
+            heard.hear(at(now), report(u64::from(second) + 1, its)).unwrap();
+            assert!(!heard.is_recent(at(now)));
+        }
+        for second in 41..=64u32 {
+            heard.hear(at(69.0), report(u64::from(second) + 1, f64::from(second))).unwrap();
+            assert_eq!(heard.is_recent(at(69.0)), second >= 66, "report {second} of 69");
+        }
     }
 
     #[test]
