@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_place::transfer::{
     Answer, Ask, DeviceLane, Direction, DirectionReport, DiskCache, Grant, NodeSample, PlaceError, Placement,
-    PlacementConfig, PlacementConfigError, Progress, Ticket, UnknownNode,
+    PlacementConfig, PlacementConfigError, Progress, Room, Ticket, UnknownNode,
 };
 use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
@@ -646,7 +646,8 @@ impl Broker {
             let own = own.map(|bytes| ByteRate::new(bytes as f64 / elapsed));
             let may_fill = plan.capacity.map(|capacity| left(capacity, self.catalogue.held(name)));
             let has = device.and_then(|device| device.free);
-            let free = [may_fill, has].into_iter().flatten().min();
+            // What a sensor said before it fell silent is not known any more.
+            let free = [may_fill, has].into_iter().flatten().min().map_or(Room::Unknown, Room::Free);
             let [read, write] = own;
             let lanes = device.map(|device| device.lanes).unwrap_or_default();
             let sample = NodeSample { read, write, device: lanes, free };

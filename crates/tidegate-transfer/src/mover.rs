@@ -13,7 +13,7 @@ use tidegate_place::transfer::Kept;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{AskError, Client};
 use crate::digest::{Digest, Hasher};
@@ -27,6 +27,9 @@ const TELL: Duration = Duration::from_millis(250);
 
 /// How often a transfer's rate is measured, for whether it gets what it needs.
 const SAMPLE: Duration = Duration::from_secs(1);
+
+/// A transfer that is over does not wait longer for a broker to hear when its first byte came.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// How files are moved.
 #[derive(Debug, Clone, Copy)]
@@ -511,20 +514,19 @@ impl Mover {
         };
         drop(tell);
         let bytes = moved.get();
+        // Where there was nothing to move, that was soon enough.
+        meter.kept.began(Latency::from(moved.first_after(began).unwrap_or_else(|| began.elapsed())));
+        meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
+        watch(Event::Moved(Bytes::new(bytes)));
+        // From here on time is the broker's.
         if !told
             && outcome.is_ok()
             && let Some(seconds) = first_byte()
         {
             // It was over before it was told of. For others it is good to know, and no matter if it is lost.
-            let _ = self
-                .client
-                .progress(id, Moved { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) })
-                .await;
+            let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: Some(seconds) };
+            let _ = timeout(LAST_WORD, self.client.progress(id, tells)).await;
         }
-        // Where there was nothing to move, that was soon enough.
-        meter.kept.began(Latency::from(moved.first_after(began).unwrap_or_else(|| began.elapsed())));
-        meter.kept.add((bytes - sampled) as f64, sampled_at.elapsed().as_secs_f64());
-        watch(Event::Moved(Bytes::new(bytes)));
         outcome
     }
 

@@ -11,10 +11,10 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{Advice, fadvise};
 use thiserror::Error;
 use tidegate_units::{ByteRate, Bytes};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::name::{NoRandom, fresh_run};
-use crate::store::{PIECE, Pieces, Place, Store, StoreError};
+use crate::store::{PIECE, Pieces, Place, Store, StoreError, ended};
 
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,8 @@ const LARGEST: u64 = 64 * PIECE as u64;
 /// Every block of what is written is different from all others, so that none of it is stored once for several.
 const BLOCK: usize = 4096;
 
-/// A file system that is not hung has made a file in this time.
-const CREATION: Duration = Duration::from_millis(300);
+/// A file system that is not hung has made a file in this time, and a server that answers has called an upload off.
+const CREATION: Duration = Duration::from_secs(5);
 
 /// A probe of a node. Whatever comes of it, call [`clean_up`](Self::clean_up) at its end.
 #[derive(Debug)]
@@ -158,12 +158,8 @@ impl Probe {
     #[must_use = "what is left there is to be said"]
     pub async fn clean_up(self) -> Vec<(String, StoreError)> {
         let mut left = Vec::new();
-        let broken_off = self.keys.iter().position(|(_, size)| size.is_none());
-        for (key, _) in &self.keys[broken_off.unwrap_or(self.keys.len())..] {
-            // A file that was being made when its writer was dropped may come to be after it was removed.
-            let _ = self.store.remove(key).await;
-            sleep(CREATION).await;
-        }
+        // A file that was being made when its writer was dropped may come to be after it was removed.
+        ended(CREATION).await;
         for (key, _) in self.keys {
             if let Err(error) = self.store.remove(&key).await {
                 left.push((key, error));

@@ -125,8 +125,11 @@ pub(crate) const FASTEST: f64 = 1e15;
 pub(crate) const SLOWEST: f64 = 86_400.0;
 
 impl Sensed {
-    /// Sensors report no more often, and no more seldom, in seconds.
+    /// Sensors are to report no more often, and no more seldom, in seconds.
     pub const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
+
+    /// What they measure of it, in seconds: no clock wakes at its time to the microsecond, and a busy machine's wakes late.
+    pub const MEASURED: std::ops::RangeInclusive<f64> = 0.02..=120.0;
 
     /// Checks every number.
     ///
@@ -140,7 +143,7 @@ impl Sensed {
             if right { Ok(()) } else { Err(ReportError::Unbelievable { field, value, range }) }
         };
         let (interval, at) = (self.interval_s, self.at_s);
-        check("interval_s", interval, Self::INTERVALS.contains(&interval), "within 0.05 and 60")?;
+        check("interval_s", interval, Self::MEASURED.contains(&interval), "within 0.02 and 120")?;
         check("at_s", at, (0.0..=1e12).contains(&at), "within 0 and 10¹²")?;
         for lane in [&self.read, &self.write] {
             for (field, rate) in [
@@ -167,6 +170,8 @@ pub(crate) struct Heard {
     offset: f64,
     /// What the last report spent on the way beyond that.
     delay: f64,
+    /// So many reports in a row came late, and each as long after the one before as it was made.
+    evenly_late: u32,
     /// Bytes since the last look, reads first, and the seconds of which they are.
     moved: [Sum; 2],
 }
@@ -184,11 +189,22 @@ impl Heard {
     /// The quickest way is forgotten at this rate: no two clocks differ by more, and none must make all reports of later days late.
     const DRIFT: f64 = 1e-3;
 
+    /// So many reports that are evenly late are not late: what holds reports up does not hold up ten of them alike. It is their sensor's
+    /// clock that stood still, as one does while its machine is suspended, or stopped by a hypervisor.
+    const EVENLY_LATE: u32 = 10;
+
     /// The first report of a sensor.
     pub(crate) fn first(now: Instant, report: Sensed) -> Result<Self, ReportError> {
         report.validate()?;
         let offset = now.as_secs_f64() - report.at_s;
-        let mut heard = Self { arrived: now, offset, delay: 0.0, moved: Default::default(), last: report };
+        let mut heard = Self {
+            arrived: now,
+            offset,
+            delay: 0.0,
+            evenly_late: 0,
+            moved: Default::default(),
+            last: report,
+        };
         heard.add();
         Ok(heard)
     }
@@ -210,6 +226,13 @@ impl Heard {
         let offset = now.as_secs_f64() - report.at_s;
         self.offset = (self.offset + since * Self::DRIFT).min(offset);
         self.delay = offset - self.offset;
+        let interval = report.interval_s;
+        let is_late = self.delay > Self::PATIENCE * interval;
+        let is_even = (since - (report.at_s - self.last.at_s)).abs() <= interval / 2.0;
+        self.evenly_late = if is_late && is_even { self.evenly_late + 1 } else { 0 };
+        if self.evenly_late == Self::EVENLY_LATE {
+            (self.offset, self.delay, self.evenly_late) = (offset, 0.0, 0);
+        }
         (self.arrived, self.last) = (now, report);
         self.add();
         Ok(())
@@ -293,6 +316,10 @@ mod tests {
     #[test]
     fn every_number_is_checked() {
         assert_eq!(report(1, 1.0).validate(), Ok(()));
+        // Nobody's wake-up is as exact as his configuration.
+        for interval_s in [Sensed::INTERVALS.start() * 0.9, Sensed::INTERVALS.end() * 1.1] {
+            assert_eq!(Sensed { interval_s, ..report(1, 1.0) }.validate(), Ok(()));
+        }
         let wrong = |change: fn(&mut Sensed)| {
             let mut report = report(1, 1.0);
             change(&mut report);
@@ -330,6 +357,37 @@ mod tests {
             heard.hear(at(now), report(u64::from(second) + 1, its)).unwrap();
         }
         assert!(heard.is_recent(at(86_399.0)));
+    }
+
+    #[test]
+    fn a_machine_that_was_paused_made_all_later_reports_late() {
+        let mut heard = Heard::first(at(1.0), report(1, 1.0)).unwrap();
+        // For ten seconds its clock stood still.
+        for second in 2..=11u32 {
+            heard.hear(at(f64::from(second) + 10.0), report(u64::from(second), f64::from(second))).unwrap();
+            assert!(
+                !heard.is_recent(at(f64::from(second) + 10.0)),
+                "report {second}: it may have been on its way"
+            );
+        }
+        heard.hear(at(22.0), report(12, 12.0)).unwrap();
+        assert!(heard.is_recent(at(22.0)));
+        assert_eq!(heard.age(at(22.5)), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn reports_that_wait_in_a_queue_stay_late() {
+        let mut heard = Heard::first(at(0.0), report(1, 0.0)).unwrap();
+        // Each takes longer than the one before, and all that waited come at once.
+        for second in 1..=40u32 {
+            let (now, its) = (f64::from(second) * 1.6 + 5.0, f64::from(second));
+            heard.hear(at(now), report(u64::from(second) + 1, its)).unwrap();
+            assert!(!heard.is_recent(at(now)));
+        }
+        for second in 41..=64u32 {
+            heard.hear(at(69.0), report(u64::from(second) + 1, f64::from(second))).unwrap();
+            assert_eq!(heard.is_recent(at(69.0)), second >= 66, "report {second} of 69");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A storage node, as a place to put objects and to get them from.
 
 mod credentials;
+mod ends;
 mod s3;
 
 use std::fmt;
@@ -22,11 +23,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::gauge::Gauge;
 
 pub use credentials::CredentialsError;
+pub use ends::ended;
 pub(crate) use s3::About;
 use s3::S3;
 pub use s3::{Bucket, S3Error};
@@ -43,7 +46,7 @@ const UNFLUSHED: usize = 32 * PIECE;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A node that does not answer a small question in this time is down.
-const ANSWER: Duration = Duration::from_secs(15);
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 /// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks WebDAV (of which
 /// `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
@@ -263,7 +266,8 @@ impl Store {
         }
     }
 
-    /// Reads an object from a byte on.
+    /// Reads an object from a byte on. It waits for the first one however long it takes: of an object that is recalled from tape nothing comes
+    /// for minutes, the server's answer included. Whoever calls it knows how long is too long.
     ///
     /// # Errors
     /// When the node fails, or has no such object.
@@ -275,8 +279,7 @@ impl Store {
         let range = (from > 0).then_some(GetRange::Offset(from));
         let options = GetOptions { range, ..GetOptions::default() };
         let key = self.key(key);
-        let got = timeout(ANSWER, self.objects().get_opts(&key, options)).await;
-        let got = got.map_err(|_| StoreError::Silent(ANSWER))?.map_err(|error| self.explained(error))?;
+        let got = self.objects().get_opts(&key, options).await.map_err(|error| self.explained(error))?;
         let store = self.clone();
         let pieces = got.into_stream().map(move |piece| piece.map_err(|error| store.explained(error)));
         Ok(pieces.boxed())
@@ -328,8 +331,8 @@ fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
 async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), StoreError> {
     let path = folder.join(key);
     let at = |source| StoreError::File(path.clone(), source);
-    let mut file = File::options().write(true).create_new(true).open(&path).await.map_err(at)?;
-    let mut unfinished = Unfinished(Some(&path));
+    let (file, mut unfinished) = create(&path).await.map_err(at)?;
+    let mut file = File::from_std(file);
     let mut unflushed = 0;
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(StoreError::Source)?;
@@ -349,12 +352,25 @@ async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), 
     Ok(())
 }
 
-/// A file that is removed when it does not come to its end.
-struct Unfinished<'a>(Option<&'a Path>);
+/// Makes a file. Dropped meanwhile it goes on, and removes what it made.
+async fn create(path: &Path) -> io::Result<(std::fs::File, Unfinished)> {
+    let (made, making) = oneshot::channel();
+    let path = path.to_owned();
+    let work = tokio::task::spawn_blocking(move || {
+        let file = std::fs::File::options().write(true).create_new(true).open(&path);
+        // Nobody may be there to take it any more: then it is dropped here.
+        let _ = made.send(file.map(|file| (file, Unfinished(Some(path)))));
+    });
+    ends::go_on(async { drop(work.await) });
+    making.await.unwrap_or_else(|_| Err(io::Error::other("the making of the file was given up")))
+}
 
-impl Drop for Unfinished<'_> {
+/// A file that is removed when it does not come to its end.
+struct Unfinished(Option<PathBuf>);
+
+impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(path) = self.0 {
+        if let Some(path) = &self.0 {
             // Nobody refers to it: left behind it costs room, and no more.
             let _ = std::fs::remove_file(path);
         }
@@ -363,7 +379,7 @@ impl Drop for Unfinished<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Notify;
 
     use super::*;
 
@@ -371,16 +387,17 @@ mod tests {
     async fn a_part_is_not_left_in_a_folder_when_it_is_given_up_or_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Place::Folder(folder.path().to_owned())).unwrap();
-        let given = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&given);
+        let given = Arc::new(Notify::new());
+        let gives = Arc::clone(&given);
         let first = stream::once(async move {
-            count.fetch_add(1, Ordering::Relaxed);
+            gives.notify_one();
             Ok(Bytes::from_static(b"abc"))
         });
         let never = first.chain(stream::pending()).boxed();
-        let writing = store.put("x.1", 6, never, Arc::default());
-        assert!(timeout(Duration::from_millis(100), writing).await.is_err());
-        assert_eq!(given.load(Ordering::Relaxed), 1, "it had begun");
+        tokio::select! {
+            outcome = store.put("x.1", 6, never, Arc::default()) => panic!("{outcome:?}"),
+            () = given.notified() => {}
+        }
         let broken = vec![Ok(Bytes::from_static(b"abc")), Err(io::Error::other("gone"))];
         let error = store.put("x.2", 6, stream::iter(broken).boxed(), Arc::default()).await.unwrap_err();
         assert!(matches!(error, StoreError::Source(_)), "{error}");

@@ -471,6 +471,23 @@ fn a_bucket_is_a_node_and_who_may_use_it_the_client_says() {
     assert_eq!((status, fs::read_dir(&stored).unwrap().count()), (Some(0), 0), "{removed}");
     let log = fs::read_to_string(site.path("log")).unwrap();
     assert!(!log.contains(s3::SECRET) && !log.contains(s3::ID), "{log}");
+    // Interrupted in the middle, it takes back what it sent.
+    fs::File::create(site.path("large")).unwrap().set_len(4 << 30).unwrap();
+    let uploads = || {
+        let names = fs::read_dir(server.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains("upload")).count()
+    };
+    let mut command = site.command(&["transfer", "put", "large", "--rate", "1MB/s"]);
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"] {
+        command.env_remove(name);
+    }
+    command.env("AWS_SHARED_CREDENTIALS_FILE", &aws).env("AWS_PROFILE", "lab").stderr(Stdio::null());
+    let mut putting = command.spawn().unwrap();
+    until("the first part", || (uploads() > 1).then_some(()));
+    let id = rustix::process::Pid::from_child(&putting);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    assert!(!putting.wait().unwrap().success());
+    assert_eq!(uploads(), 0, "parts that nobody sees are paid for");
 }
 
 #[test]
@@ -554,7 +571,10 @@ fn a_catalogue_in_nats_outlives_its_server_and_its_broker() {
     // The server is away while a file is put: it waits for it.
     nats.kill();
     let waiting = site.command(&words("two")).stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    until("the outage", || {
+        let log = fs::read_to_string(site.path("log")).unwrap();
+        log.contains("does not answer").then_some(())
+    });
     nats.run();
     let output = waiting.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", fs::read_to_string(site.path("log")).unwrap());

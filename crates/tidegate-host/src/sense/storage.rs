@@ -22,6 +22,8 @@ use crate::root::Root;
 pub struct StorageReader {
     path: PathBuf,
     root: Root,
+    /// What the path was on when the source was made: it may be mounted anew, from another device.
+    on: Option<DeviceNumber>,
     source: Source,
 }
 
@@ -77,18 +79,17 @@ impl StorageReader {
     /// # Errors
     /// When nobody counts what cgroups do here.
     pub fn under(root: &Root, path: &Path, cgroup: Option<&str>) -> std::io::Result<Self> {
-        let mut reader = Self { path: path.to_owned(), root: root.clone(), source: Source::Unknown };
-        reader.source = match cgroup {
+        let source = match cgroup {
             Some(cgroup) => Source::Cgroup {
                 tree: Tree::find(root)?,
                 cgroup: cgroup.trim_matches('/').to_owned(),
-                device: reader.device(),
+                device: None,
                 last: None,
             },
-            None => reader.device_source(),
+            None => Source::Unknown,
         };
-        // From here on it counts.
-        reader.lanes(Duration::ZERO);
+        let mut reader = Self { path: path.to_owned(), root: root.clone(), on: None, source };
+        reader.begin(reader.is_on());
         Ok(reader)
     }
 
@@ -104,11 +105,14 @@ impl StorageReader {
 
     /// What it did since this was last asked, which is `elapsed`.
     pub fn sample(&mut self, elapsed: Duration) -> StorageSample {
-        if matches!(self.source, Source::Unknown) {
-            // It may have been mounted meanwhile.
-            self.source = self.device_source();
-        }
-        let Lanes { read, write } = self.lanes(elapsed);
+        let on = self.is_on();
+        let Lanes { read, write } = if on != self.on || matches!(self.source, Source::Unknown) {
+            // It was mounted meanwhile, or something else was. What the device did before is none of this interval.
+            self.begin(on);
+            Lanes::default()
+        } else {
+            self.lanes(elapsed)
+        };
         let room = statvfs(&self.path).ok();
         let bytes = |blocks: u64, each: u64| Bytes::new(blocks.saturating_mul(each));
         StorageSample {
@@ -119,16 +123,27 @@ impl StorageReader {
         }
     }
 
-    /// The block device under the path, if there is one that the kernel counts.
-    fn device(&self) -> Option<DeviceNumber> {
+    /// The number of the device that the path is on, whether or not there is a block device of that number.
+    fn is_on(&self) -> Option<DeviceNumber> {
         let about = std::fs::metadata(&self.path).ok()?;
-        let number = DeviceNumber::new(major(about.dev()), minor(about.dev()));
-        DiskStats::read(&self.root).ok()?.get(number).map(|disk| disk.number)
+        Some(DeviceNumber::new(major(about.dev()), minor(about.dev())))
     }
 
-    fn device_source(&self) -> Source {
-        let of = |number| Some(Source::Device { number, last: DiskStats::read(&self.root).ok()? });
-        self.device().and_then(of).unwrap_or(Source::Unknown)
+    /// From here on what is done to this device counts.
+    fn begin(&mut self, on: Option<DeviceNumber>) {
+        self.on = on;
+        let stats = DiskStats::read(&self.root).ok();
+        // Only a block device is one that the kernel counts.
+        let counted = on.zip(stats).filter(|(on, stats)| stats.get(*on).is_some());
+        match &mut self.source {
+            Source::Cgroup { device, last, .. } => {
+                (*device, *last) = (counted.map(|(number, _)| number), None);
+                self.lanes(Duration::ZERO);
+            }
+            source => {
+                *source = counted.map_or(Source::Unknown, |(number, last)| Source::Device { number, last });
+            }
+        }
     }
 
     fn lanes(&mut self, elapsed: Duration) -> Lanes {
@@ -261,6 +276,45 @@ mod tests {
         reader.sample(Duration::from_secs(1));
         machine.did([0, 0, 0, 2, 16, 8]);
         assert_eq!(reader.sample(Duration::from_secs(1)).write.latency, Some(Latency::from_millis(4)));
+    }
+
+    #[test]
+    fn a_path_that_moved_to_another_device_was_measured_on_the_one_before() {
+        let machine = Machine::new();
+        let path = machine.folder.path().join("store");
+        let under = |target: &std::path::Path| {
+            let _ = fs::remove_file(&path);
+            std::os::unix::fs::symlink(target, &path).unwrap();
+        };
+        // A folder of the test's disk, and then one that is certainly elsewhere.
+        let elsewhere = fs::metadata("/proc").unwrap().dev();
+        let other = DeviceNumber::new(major(elsewhere), minor(elsewhere));
+        let did = |[mine, others]: [u64; 2]| {
+            let line = |DeviceNumber { major, minor }: DeviceNumber, sectors| {
+                format!("{major} {minor} sdx 1 0 {sectors} 1 1 0 8 1 0 9 9 0 0 0 0 0 0\n")
+            };
+            let text = line(machine.number, mine) + &line(other, others);
+            fs::write(machine.folder.path().join("proc/diskstats"), text).unwrap();
+        };
+        let root = Root::at(machine.folder.path());
+        did([8, 8]);
+        under(machine.folder.path());
+        let mut reader = StorageReader::under(&root, &path, None).unwrap();
+        let mut read = || reader.sample(Duration::from_secs(1)).read.rate;
+        did([16, 8]);
+        assert_eq!(read(), Some(ByteRate::new(4096.0)));
+        under(std::path::Path::new("/proc"));
+        did([1000, 16]);
+        assert_eq!(read(), None, "unknown for this interval, and not idle");
+        did([2000, 32]);
+        assert_eq!(read(), Some(ByteRate::new(8192.0)));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read(), None);
+        under(machine.folder.path());
+        assert_eq!(read(), None);
+        did([2008, 32]);
+        assert_eq!(read(), Some(ByteRate::new(4096.0)));
+        assert_eq!(reader.measures(), Some(machine.number));
     }
 
     #[test]

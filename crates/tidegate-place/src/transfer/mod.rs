@@ -17,7 +17,7 @@ mod tape;
 
 pub use capacity::Capacity;
 pub use moving_average::{MovingAverage, SAMPLES};
-pub use node::{DeviceLane, Direction, DirectionReport, NodeConfig, NodeReport, NodeSample};
+pub use node::{DeviceLane, Direction, DirectionReport, NodeConfig, NodeReport, NodeSample, Room};
 pub use peak::Peak;
 pub use placement::{
     Answer, Ask, Grant, PlaceError, Placement, PlacementConfig, PlacementConfigError, Progress, Ticket,

@@ -55,8 +55,19 @@ pub struct NodeSample {
     pub write: ByteRate,
     /// What its sensor says of its device, reads first; nothing where there is none, or it is silent.
     pub device: [DeviceLane; 2],
-    /// What is free on it, where the sensor knows.
-    pub free: Option<Bytes>,
+    /// What is free on it.
+    pub free: Room,
+}
+
+/// What a sample says of what is free on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// So much.
+    Free(Bytes),
+    /// Nobody knows any more: whatever was known before is too old.
+    Unknown,
+    /// Nobody was asked: it is what it was, less what was written since.
+    NotAsked,
 }
 
 /// What a sensor says of one direction of a node's device, whoever uses it.
@@ -270,8 +281,10 @@ impl Node {
     pub(super) fn observe(&mut self, now: Instant, sample: &NodeSample) {
         let elapsed = now.saturating_since(self.sampled);
         self.sampled = now;
-        if let Some(free) = sample.free {
-            self.config.free = Some(free);
+        match sample.free {
+            Room::Free(free) => self.config.free = Some(free),
+            Room::Unknown => self.config.free = None,
+            Room::NotAsked => {}
         }
         let lanes = [(&mut self.read, sample.read), (&mut self.write, sample.write)];
         for ((lane, rate), device) in lanes.into_iter().zip(sample.device) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_device::{Completion, StorageNode};
 use tidegate_place::transfer::{
     Answer, Ask, Direction, Grant, NodeConfig, NodeSample, Peak, Placement, PlacementConfig, Progress,
-    Requirement, Ticket,
+    Requirement, Room, Ticket,
 };
 use tidegate_units::{ByteRate, Bytes, Instant};
 
@@ -141,7 +141,7 @@ impl<'a> Engine<'a> {
             let sample = NodeSample {
                 read: ByteRate::ZERO,
                 write: ByteRate::new(write),
-                free: None,
+                free: Room::NotAsked,
                 device: Default::default(),
             };
             // Its name is known: the placement was made of these nodes.

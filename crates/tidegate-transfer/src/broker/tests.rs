@@ -547,6 +547,7 @@ fn what_an_agent_says_counts_while_it_is_new_and_of_its_own_node() {
     let nodes = broker.nodes(at(30.0)).nodes;
     assert!(!nodes[1].sensor.as_ref().unwrap().recent);
     assert_eq!(nodes[1].read.latency_s, None, "unknown, and not at once");
+    assert_eq!(nodes[1].free, None, "somebody may have removed everything since");
     assert_eq!(node(&broker.place(at(30.0), "2", write("y")).unwrap()), Some("b"));
 }
 

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::gauge::Gauge;
 
 use super::credentials::{Credentials, CredentialsError};
-use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, with_causes};
+use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, ends, with_causes};
 
 /// A part, where the object does not need larger ones: its checksum takes some hundredths of a second, and at 100 MB/s it is sent in
 /// less than a tenth of one, to which the server's answer adds a few hundredths.
@@ -373,8 +373,8 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let (Some(mut upload), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
+        if let Some(mut upload) = self.0.take() {
+            ends::go_on(async move {
                 let _ = timeout(ANSWER, upload.abort()).await;
             });
         }

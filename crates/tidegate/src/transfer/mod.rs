@@ -17,7 +17,7 @@ use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tidegate_transfer::sensed;
-use tidegate_transfer::store::{Place, Store};
+use tidegate_transfer::store::{self, Place, Store};
 use tidegate_transfer::wire::{Needs, Node};
 use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings};
 use tidegate_units::{ByteRate, Latency};
@@ -230,18 +230,28 @@ struct RemoveArgs {
     names: Vec<ObjectName>,
 }
 
-/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is left behind, and what
-/// was reserved is free again after its lease.
+/// What was begun is called off in this time, by a node that is there.
+const CALLING_OFF: Duration = Duration::from_secs(5);
+
+/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is left behind, nor of an upload
+/// where its server answers in a few seconds, and what was reserved is free again after its lease.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
-        tokio::select! {
+        let outcome = tokio::select! {
             outcome = work => Ok(outcome),
             _ = terminate.recv() => Err(Failure::Interrupted),
             _ = interrupt.recv() => Err(Failure::Interrupted),
+        };
+        // A second signal ends that, too.
+        tokio::select! {
+            _ = store::ended(CALLING_OFF) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
+        outcome
     });
     // A thread in a folder that hangs does not come back.
     runtime.shutdown_background();

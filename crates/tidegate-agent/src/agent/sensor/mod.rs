@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use tidegate_host::Root;
-use tidegate_host::sense::StorageReader;
+use tidegate_host::sense::{StorageReader, StorageSample};
 use tidegate_transfer::sensed::Sensed;
 use tidegate_transfer::{AskError, Client, fresh_run};
 use tidegate_units::ResourceName;
@@ -108,7 +108,7 @@ fn sense(
     let mut last = began;
     let mut next = began;
     for sequence in 1.. {
-        next = (next + config.interval).max(Clock::now());
+        next = following(next, Clock::now(), config.interval);
         match over.recv_timeout(next.saturating_duration_since(Clock::now())) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
@@ -116,13 +116,14 @@ fn sense(
         let elapsed = last.elapsed();
         last = Clock::now();
         let sample = reader.sample(elapsed);
-        history.add(elapsed, &sample);
-        let [read, write] = history.lanes();
         let interval_s = elapsed.as_secs_f64();
-        if !Sensed::INTERVALS.contains(&interval_s) {
-            // It was held up for longer than anything can be said of.
+        if !Sensed::MEASURED.contains(&interval_s) {
+            // It was held up for longer than anything can be said of. What comes next does not follow what was before.
+            history.add(elapsed, &StorageSample::default());
             continue;
         }
+        history.add(elapsed, &sample);
+        let [read, write] = history.lanes();
         let report = Sensed {
             run: run.clone(),
             sequence,
@@ -137,6 +138,12 @@ fn sense(
         tell(&runtime, &mut told, config, &report);
     }
     Ok(())
+}
+
+/// When it is measured after this time. Who woke late does not make up for it: what moves in a few milliseconds is a burst, and no rate.
+fn following(last: Clock, now: Clock, interval: Duration) -> Clock {
+    let next = last + interval;
+    if next < now + interval / 2 { now + interval } else { next }
 }
 
 /// A broker, and what came of telling it.
@@ -183,5 +190,23 @@ fn tell(runtime: &Runtime, told: &mut [Told], config: &SensorConfig, report: &Se
             }
         }
         one.trouble = trouble;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_late_wake_it_was_measured_at_once() {
+        let interval = Duration::from_secs(1);
+        let began = Clock::now();
+        let after =
+            |seconds: f64| following(began, began + Duration::from_secs_f64(seconds), interval) - began;
+        assert_eq!(after(0.001), interval, "on time, it stays so");
+        assert_eq!(after(0.4), interval);
+        for late in [0.6, 0.99, 1.5, 70.0] {
+            assert_eq!(after(late), Duration::from_secs_f64(late) + interval);
+        }
     }
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::node::DeviceLane;
+use super::super::node::{DeviceLane, Room};
 use super::super::peak::Peak;
 use super::super::tape::Tape;
 use super::*;
@@ -165,11 +165,26 @@ fn room_is_promised_once() {
     let freed = NodeSample {
         read: ByteRate::ZERO,
         write: ByteRate::ZERO,
-        free: Some(Bytes::new(1_500_000_000)),
+        free: Room::Free(Bytes::new(1_500_000_000)),
         device: Default::default(),
     };
     placement.observe(at(2.0), &name("disk"), &freed).unwrap();
     assert_eq!(placement.step(at(2.0))[0].ticket, second);
+}
+
+#[test]
+fn what_was_free_is_forgotten_once_nobody_knows() {
+    let config = NodeConfig { free: Some(Bytes::new(1_500_000_000)), ..node("disk", 60.0) };
+    let mut placement = Placement::new(PlacementConfig::new(R1), vec![config], at(0.0)).unwrap();
+    let huge = Ask { size: Bytes::new(2_000_000_000), ..write(10.0) };
+    let mut idle = |free| {
+        let sample =
+            NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free, device: Default::default() };
+        placement.observe(at(1.0), &name("disk"), &sample).unwrap();
+        placement.ask(at(1.0), huge.clone())
+    };
+    assert!(matches!(idle(Room::NotAsked), Err(PlaceError::TooLarge { .. })));
+    granted(idle(Room::Unknown));
 }
 
 #[test]
@@ -218,8 +233,12 @@ fn a_transfer_that_died_gives_back_what_it_had() {
 fn tell(placement: &mut Placement, ticket: Ticket, seconds: std::ops::Range<u32>, rate: f64) {
     for second in seconds {
         let now = at(f64::from(second));
-        let sample =
-            NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, device: Default::default() };
+        let sample = NodeSample {
+            read: ByteRate::ZERO,
+            write: mb(rate),
+            free: Room::NotAsked,
+            device: Default::default(),
+        };
         placement.observe(now, &name("disk"), &sample).unwrap();
         assert!(placement.progress(now, ticket, Progress { rate: mb(rate) }));
     }
@@ -254,8 +273,12 @@ fn nothing_is_lent_where_everybody_gets_too_little() {
     let both = [0, 1].map(|_| granted(placement.ask(at(0.0), write(20.0))).ticket);
     for second in 1..30 {
         let now = at(f64::from(second));
-        let sample =
-            NodeSample { read: ByteRate::ZERO, write: mb(10.0), free: None, device: Default::default() };
+        let sample = NodeSample {
+            read: ByteRate::ZERO,
+            write: mb(10.0),
+            free: Room::NotAsked,
+            device: Default::default(),
+        };
         placement.observe(now, &name("disk"), &sample).unwrap();
         for ticket in both {
             placement.progress(now, ticket, Progress { rate: mb(5.0) });
@@ -270,8 +293,12 @@ fn nothing_is_lent_while_the_node_is_what_holds_a_transfer_back() {
     let slow = granted(placement.ask(at(0.0), write(50.0)));
     for second in 1..30 {
         let now = at(f64::from(second));
-        let busy =
-            NodeSample { read: ByteRate::ZERO, write: mb(55.0), free: None, device: Default::default() };
+        let busy = NodeSample {
+            read: ByteRate::ZERO,
+            write: mb(55.0),
+            free: Room::NotAsked,
+            device: Default::default(),
+        };
         placement.observe(now, &name("disk"), &busy).unwrap();
         placement.progress(now, slow.ticket, Progress { rate: mb(8.0) });
     }
@@ -308,8 +335,12 @@ fn a_configuration_that_contradicts_itself_is_refused() {
 
 #[test]
 fn an_unknown_node_is_named() {
-    let sample =
-        NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, device: Default::default() };
+    let sample = NodeSample {
+        read: ByteRate::ZERO,
+        write: ByteRate::ZERO,
+        free: Room::NotAsked,
+        device: Default::default(),
+    };
     let error = three(R1).observe(at(1.0), &name("tape"), &sample).unwrap_err();
     assert_eq!(error.to_string(), "there is no storage node `tape`");
 }
@@ -382,7 +413,7 @@ proptest! {
                 }
                 Event::End(_) | Event::Silence => now += 0.5,
                 Event::Sample(rate) => {
-                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: None, device: Default::default() };
+                    let sample = NodeSample { read: ByteRate::ZERO, write: mb(rate), free: Room::NotAsked, device: Default::default() };
                     placement.observe(at(now), &name("array"), &sample).unwrap();
                 }
             }
@@ -406,7 +437,7 @@ proptest! {
                 placement.progress(at(now), *ticket, Progress { rate: mb(5.0) });
             }
             for node in ["array", "disk", "lustre"] {
-                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: None, device: Default::default() };
+                let idle = NodeSample { read: ByteRate::ZERO, write: ByteRate::ZERO, free: Room::NotAsked, device: Default::default() };
                 placement.observe(at(now), &name(node), &idle).unwrap();
             }
             for grant in placement.step(at(now)) {
@@ -496,7 +527,7 @@ fn what_others_move_counts_for_what_is_left_and_not_for_what_transfers_get() {
         read: ByteRate::ZERO,
         write: mb(mine),
         device: [DeviceLane::default(), DeviceLane { rate: Some(mb(all)), latency: None }],
-        free: None,
+        free: Room::NotAsked,
     };
     // SM-R3: of 60 MB/s its one transfer gets 12, whatever else moves; half of that is not 10.
     let mut r3 = one(Policy::SM_R3, 60.0);
