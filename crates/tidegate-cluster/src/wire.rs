@@ -20,7 +20,9 @@
 //! so that a message of another version, or of another cluster, is told from a damaged one. A receiver takes nothing on
 //! trust: each number has a range, unknown flags and leftovers are refused. A sender brings its numbers into their range.
 
-use tidegate_control::{HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointWish, Signal};
+use tidegate_control::{
+    HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointTurn, PointWish, Signal,
+};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, ResourceName, Shares, Window};
 
 use crate::name::{ClusterName, Incarnation};
@@ -42,7 +44,7 @@ pub(crate) const MOST_RESOURCES: usize = 64;
 
 /// A report and its resource need at most so many bytes.
 #[cfg(test)]
-const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 5 * 8 + 1 + LONGEST_CLAIMS;
+const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 8 * 8 + 1 + LONGEST_CLAIMS;
 
 /// Claims need at most so many bytes together, so that a report fits into a datagram with the longest names. Consumers for which there is
 /// no room are left out: to other hosts their parts of the bands seem unused.
@@ -59,6 +61,10 @@ const GREATEST_WINDOW: f64 = 1e9;
 /// A million consumers with the most shares.
 const MOST_SHARES: f64 = 1e12;
 const MOST_IOPS: f64 = 1e12;
+/// More requests than any storage holds.
+const MOST_AT_STORAGE: f64 = 1e12;
+/// Rates never leave so much room.
+const MOST_ROOM: f64 = 1e3;
 
 const LEAVING: u8 = 1;
 
@@ -75,6 +81,8 @@ const ENOUGH: u8 = 4;
 const ACTIVE: u8 = 8;
 const HAS_REST: u8 = 16;
 const REST_UNBOUNDED: u8 = 32;
+const HAS_TURN: u8 = 64;
+const HAS_NUMBER: u8 = 128;
 
 const UNBOUNDED: u8 = 1;
 
@@ -243,12 +251,21 @@ fn write_point(point: &PointReport, out: &mut Vec<u8>) {
             | flag(point.enough, ENOUGH)
             | flag(point.active, ACTIVE)
             | flag(point.rest.is_some(), HAS_REST)
-            | flag(unbounded, REST_UNBOUNDED),
+            | flag(unbounded, REST_UNBOUNDED)
+            | flag(point.wish.is_some_and(|wish| wish.turn.is_some()), HAS_TURN)
+            | flag(point.outstanding.is_some(), HAS_NUMBER),
     );
     write_rate(point.done, out);
-    if let Some(PointWish { operating_point, goal }) = point.wish {
+    if let Some(PointWish { operating_point, goal, turn }) = point.wish {
         write_rate(operating_point, out);
         out.extend(goal.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+        if let Some(PointTurn { takes, room }) = turn {
+            out.extend(takes.as_nanos().min(LONGEST_LATENCY).to_le_bytes());
+            out.extend(within(room, MOST_ROOM).to_le_bytes());
+        }
+    }
+    if let Some(outstanding) = point.outstanding {
+        out.extend(within(outstanding, MOST_AT_STORAGE).to_le_bytes());
     }
     if let Some(PointRest { shares, most }) = point.rest {
         out.extend(within(shares, MOST_SHARES).to_le_bytes());
@@ -280,17 +297,22 @@ fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
     let unbounded = is(REST_UNBOUNDED);
-    if flags & !(HAS_WISH | HAS_SAY | ENOUGH | ACTIVE | HAS_REST | REST_UNBOUNDED) != 0
-        || unbounded && !is(HAS_REST)
-    {
+    if unbounded && !is(HAS_REST) || is(HAS_TURN) && !is(HAS_WISH) {
         return Err(Rejection::Malformed("unknown flags of an operating point"));
     }
     let done = input.rate("what was done")?;
     let wish = is(HAS_WISH).then(|| {
         let operating_point = input.rate("the operating point")?;
-        Ok(PointWish { operating_point, goal: input.nanos(LONGEST_LATENCY, "the goal")? })
+        let goal = input.nanos(LONGEST_LATENCY, "the goal")?;
+        let turn = is(HAS_TURN).then(|| {
+            let takes = input.nanos(LONGEST_LATENCY, "how long requests take")?;
+            Ok(PointTurn { takes, room: input.number(MOST_ROOM, "the rates' room")? })
+        });
+        Ok(PointWish { operating_point, goal, turn: turn.transpose()? })
     });
     let wish = wish.transpose()?;
+    let number = || input.number(MOST_AT_STORAGE, "the requests at the storage");
+    let outstanding = is(HAS_NUMBER).then(number).transpose()?;
     let rest = is(HAS_REST).then(|| {
         let shares = input.number(MOST_SHARES, "the other consumers' shares")?;
         let most = (!unbounded).then(|| input.rate("what the other consumers use")).transpose()?;
@@ -309,7 +331,8 @@ fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
         }
         claims.push(claim);
     }
-    Ok(PointReport { done, wish, has_say: is(HAS_SAY), enough: is(ENOUGH), active: is(ACTIVE), claims, rest })
+    let (has_say, enough, active) = (is(HAS_SAY), is(ENOUGH), is(ACTIVE));
+    Ok(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest })
 }
 
 fn read_claim(input: &mut Input<'_>) -> Result<PointClaim, Rejection> {
@@ -451,7 +474,12 @@ pub(crate) mod tests {
     fn point() -> PointReport {
         PointReport {
             done: Iops::new(250.0),
-            wish: Some(PointWish { operating_point: Iops::new(500.0), goal: Latency::from_millis(16) }),
+            outstanding: Some(4.0),
+            wish: Some(PointWish {
+                operating_point: Iops::new(500.0),
+                goal: Latency::from_millis(16),
+                turn: Some(PointTurn { takes: Latency::from_millis(32), room: 1.5 }),
+            }),
             has_say: true,
             enough: true,
             active: true,
@@ -563,16 +591,22 @@ pub(crate) mod tests {
     fn operating_points_that_cannot_be_are_refused() {
         let bytes = written(&message("a", 1, 1, vec![with_point("r", point())]));
         let start = written(&message("a", 1, 1, vec![one("r")])).len();
-        for (place, number) in
-            [(1, f64::NAN), (1, -1.0), (9, f64::INFINITY), (9, 2.0 * MOST_IOPS), (25, f64::NAN)]
-        {
+        for (place, number) in [
+            (1, f64::NAN),
+            (1, -1.0),
+            (9, f64::INFINITY),
+            (9, 2.0 * MOST_IOPS),
+            (33, 2.0 * MOST_ROOM),
+            (41, -1.0),
+            (49, f64::NAN),
+        ] {
             let mut changed = bytes.clone();
             changed[start + place..start + place + 8].copy_from_slice(&number.to_le_bytes());
             assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {number}");
         }
-        let (flags, count, shares) = (start, start + 33, start + 38);
+        let (flags, count, shares) = (start, start + 57, start + 62);
         for (place, byte, why) in [
-            (flags, 0x7f, Rejection::Malformed("unknown flags of an operating point")),
+            (flags, 0xde, Rejection::Malformed("unknown flags of an operating point")),
             (flags, 0x2f, Rejection::Malformed("unknown flags of an operating point")),
             (count, 17, Rejection::OutOfRange("the number of consumers")),
             (shares, 0, Rejection::OutOfRange("a consumer's shares")),
@@ -682,22 +716,34 @@ pub(crate) mod tests {
 
     fn any_point() -> impl Strategy<Value = PointReport> {
         let rate = || any::<f64>().prop_map(Iops::new);
-        let wish = (rate(), any::<u64>()).prop_map(|(operating_point, goal)| PointWish {
-            operating_point,
-            goal: Latency::from_nanos(goal),
-        });
+        let turn = (any::<u64>(), any::<f64>())
+            .prop_map(|(takes, room)| PointTurn { takes: Latency::from_nanos(takes), room });
+        let wish =
+            (rate(), any::<u64>(), prop::option::of(turn)).prop_map(|(operating_point, goal, turn)| {
+                PointWish { operating_point, goal: Latency::from_nanos(goal), turn }
+            });
+        let done = (rate(), prop::option::of(any::<f64>()));
         let rest =
             (any::<f64>(), prop::option::of(rate())).prop_map(|(shares, most)| PointRest { shares, most });
         let claims =
             prop::collection::btree_map("[a-z]{1,255}", (1..=1_000_000_u32, prop::option::of(rate())), 0..20);
-        (rate(), prop::option::of(wish), prop::option::of(rest), claims, any::<[bool; 3]>()).prop_map(
-            |(done, wish, rest, claims, [has_say, enough, active])| {
+        (done, prop::option::of(wish), prop::option::of(rest), claims, any::<[bool; 3]>()).prop_map(
+            |((done, outstanding), wish, rest, claims, [has_say, enough, active])| {
                 let claims = claims.into_iter().map(|(name, (shares, most))| PointClaim {
                     name: ConsumerName::new(&name).unwrap(),
                     shares: Shares::new(shares).unwrap(),
                     most,
                 });
-                PointReport { done, wish, has_say, enough, active, claims: claims.collect(), rest }
+                PointReport {
+                    done,
+                    outstanding,
+                    wish,
+                    has_say,
+                    enough,
+                    active,
+                    claims: claims.collect(),
+                    rest,
+                }
             },
         )
     }

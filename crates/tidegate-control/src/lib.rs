@@ -89,7 +89,7 @@ pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
 pub use point_decision::{Allotment, PointDecision, RegulatorDecision};
-pub use point_report::{MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish};
+pub use point_report::{MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish};
 pub use queueing::{AtStorage, QueueModel, Queueing};
 pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};

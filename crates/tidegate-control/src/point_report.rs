@@ -14,6 +14,9 @@
 //!
 //! A quarter, as of response times ([`combine`](crate::combine)): placement made PARDA's hosts differ by 1.16 (§4.1), and hosts whose data are
 //! much slower than everybody's would hold all others for a goal that they cannot meet.
+//!
+//! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not throughputs: of one server the
+//! throughput is the same for every goal.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, Shares};
@@ -30,6 +33,9 @@ pub const MOST_CLAIMS: usize = 16;
 pub struct PointReport {
     /// What its consumers that may be held did per second.
     pub done: Iops,
+    /// How many requests of theirs were at the storage on average. `None` of a law that does not go by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<f64>,
     /// The lowest operating point that one of its consumers asks for who may.
     pub wish: Option<PointWish>,
     /// Whether somebody who may by the bands, or is protected, does anything there: otherwise everybody there may, and counts only where no
@@ -53,6 +59,30 @@ pub struct PointWish {
     pub operating_point: Iops,
     /// So that it keeps this response time.
     pub goal: Latency,
+    /// What makes a window of it, by the model of a queue. `None` of another law: as many requests as it has at the goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<PointTurn>,
+}
+
+impl PointWish {
+    /// How many requests at the storage that is.
+    pub(crate) fn outstanding(&self) -> f64 {
+        self.operating_point.per_second() * self.turn().takes.max(Latency::from_nanos(1)).as_secs_f64()
+    }
+
+    pub(crate) fn turn(&self) -> PointTurn {
+        self.turn.unwrap_or(PointTurn { takes: self.goal, room: 1.0 })
+    }
+}
+
+/// What makes a window of an operating point.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointTurn {
+    /// How long requests of those who are held take when the goal is kept.
+    pub takes: Latency,
+    /// How much more than the operating point rates leave room for, as a factor: at least 1.
+    pub room: f64,
 }
 
 /// A consumer with a part of the bands.
@@ -87,10 +117,13 @@ pub struct PeerPoint {
     pub point: PointReport,
 }
 
-/// A wish among others'.
+/// A wish among others', all of throughputs in IO/s, or all of numbers of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wish {
-    pub(crate) wish: PointWish,
+    /// How much all may do together.
+    pub(crate) asks: f64,
+    /// So that this response time is kept.
+    pub(crate) goal: Latency,
     /// What its host did.
     pub(crate) done: f64,
 }
@@ -98,7 +131,7 @@ pub(crate) struct Wish {
 /// What all come to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Agreed {
-    pub(crate) point: Iops,
+    pub(crate) point: f64,
     /// Whose wish is the lowest, by its place.
     pub(crate) lowest: usize,
     /// It was not followed all the way.
@@ -116,26 +149,26 @@ impl Agreement {
     /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until now, beyond which nobody can have
     /// done anything, whatever he says. `shortest`: the shortest goal that this host knows of.
     /// `None` without a wish. The same in whatever order the wishes are, unless two are the lowest.
-    pub(crate) fn of(&mut self, wishes: &[Wish], in_force: Iops, shortest: Latency) -> Option<Agreed> {
-        let at = |place: usize| wishes[place].wish.operating_point.per_second();
+    pub(crate) fn of(&mut self, wishes: &[Wish], in_force: f64, shortest: Latency) -> Option<Agreed> {
+        let at = |place: usize| wishes[place].asks;
         let lowest = (0..wishes.len()).min_by(|left, right| at(*left).total_cmp(&at(*right)))?;
-        let goal = wishes[lowest].wish.goal.max(shortest).as_secs_f64();
+        let goal = wishes[lowest].goal.max(shortest).as_secs_f64();
         let others = wishes.iter().enumerate().filter(|(place, _)| *place != lowest).map(|(_, other)| other);
         let at_goal = |other: &Wish| {
-            let longer = (other.wish.goal.as_secs_f64() / goal).max(1.0);
-            other.wish.operating_point.per_second() / longer
+            let longer = (other.goal.as_secs_f64() / goal).max(1.0);
+            other.asks / longer
         };
         let Some(support) = others.clone().map(at_goal).min_by(f64::total_cmp) else {
             self.supported = None;
-            return Some(Agreed { point: Iops::new(at(lowest)), lowest, doubted: false });
+            return Some(Agreed { point: at(lowest), lowest, doubted: false });
         };
         let by_others: f64 = others.map(|other| other.done).sum();
-        let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force.per_second());
+        let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force);
         let supported = if support >= done { self.supported.unwrap_or(0.0).max(done) } else { support };
         self.supported = Some(supported);
         // What the others want for themselves is more than what they can be asked to bear.
         let least = (supported / BELIEVED).min(support);
-        Some(Agreed { point: Iops::new(at(lowest).max(least)), lowest, doubted: at(lowest) < least })
+        Some(Agreed { point: at(lowest).max(least), lowest, doubted: at(lowest) < least })
     }
 }
 
@@ -147,20 +180,19 @@ mod tests {
 
     const GOAL: Latency = Latency::from_millis(20);
 
-    fn wish(operating_point: f64, goal_ms: u64, done: f64) -> Wish {
-        let goal = Latency::from_millis(goal_ms);
-        Wish { wish: PointWish { operating_point: Iops::new(operating_point), goal }, done }
+    fn wish(asks: f64, goal_ms: u64, done: f64) -> Wish {
+        Wish { asks, goal: Latency::from_millis(goal_ms), done }
     }
 
     fn agreed(agreement: &mut Agreement, wishes: &[Wish]) -> (f64, usize, bool) {
-        let Agreed { point, lowest, doubted } = agreement.of(wishes, Iops::new(f64::MAX), GOAL).unwrap();
-        (point.per_second(), lowest, doubted)
+        let Agreed { point, lowest, doubted } = agreement.of(wishes, f64::MAX, GOAL).unwrap();
+        (point, lowest, doubted)
     }
 
     #[test]
     fn the_lowest_wins() {
         let mut agreement = Agreement::default();
-        assert_eq!(agreement.of(&[], Iops::new(f64::MAX), GOAL), None);
+        assert_eq!(agreement.of(&[], f64::MAX, GOAL), None);
         assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
         let wishes = [wish(500.0, 20, 100.0), wish(300.0, 20, 200.0), wish(400.0, 20, 100.0)];
         assert_eq!(agreed(&mut agreement, &wishes), (300.0, 1, false));
@@ -187,11 +219,11 @@ mod tests {
         let strict = wish(40.0, 4, 100.0);
         let others = [wish(400.0, 40, 150.0), wish(400.0, 40, 150.0)];
         let wishes = [strict, others[0], others[1]];
-        let knows = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(4)).unwrap();
-        assert_eq!((knows.point, knows.doubted), (Iops::new(40.0), false));
+        let knows = Agreement::default().of(&wishes, 400.0, Latency::from_millis(4)).unwrap();
+        assert_eq!((knows.point, knows.doubted), (40.0, false));
         // Who knows of no goal below 40 ms believes a quarter.
-        let knows_not = Agreement::default().of(&wishes, Iops::new(400.0), Latency::from_millis(40)).unwrap();
-        assert_eq!((knows_not.point, knows_not.doubted), (Iops::new(100.0), true));
+        let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
+        assert_eq!((knows_not.point, knows_not.doubted), (100.0, true));
     }
 
     #[test]
@@ -223,25 +255,24 @@ mod tests {
         ) {
             let mut agreement = Agreement::default();
             for wishes in steps {
-                let Agreed { point, lowest, doubted } = agreement.of(&wishes, Iops::new(1e6), GOAL).unwrap();
-                let mut sorted: Vec<f64> = wishes.iter().map(|wish| wish.wish.operating_point.per_second()).collect();
+                let Agreed { point, lowest, doubted } = agreement.of(&wishes, 1e6, GOAL).unwrap();
+                let mut sorted: Vec<f64> = wishes.iter().map(|wish| wish.asks).collect();
                 sorted.sort_by(f64::total_cmp);
                 let next = sorted.get(1).copied().unwrap_or(sorted[0]);
-                let point = point.per_second();
                 prop_assert!(sorted[0] <= point && point <= next, "{point} of {sorted:?}");
                 prop_assert_eq!(doubted, point > sorted[0]);
-                prop_assert!((wishes[lowest].wish.operating_point.per_second() - sorted[0]).abs() <= 0.0);
+                prop_assert!((wishes[lowest].asks - sorted[0]).abs() <= 0.0);
             }
         }
 
         #[test]
         fn the_order_of_hosts_does_not_matter(wishes in prop::collection::vec(any_wish(), 1..6), by in 0..6_usize) {
-            let points: Vec<f64> = wishes.iter().map(|wish| wish.wish.operating_point.per_second()).collect();
+            let points: Vec<f64> = wishes.iter().map(|wish| wish.asks).collect();
             prop_assume!(points.iter().enumerate().all(|(at, point)| points[..at].iter().all(|other| (other - point).abs() > 0.0)));
             let mut turned = wishes.clone();
             turned.rotate_left(by % wishes.len());
-            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, Iops::new(1e6), GOAL).unwrap());
-            let close = (one.point.per_second() - other.point.per_second()).abs() <= 1e-9 * one.point.per_second();
+            let [one, other] = [&wishes, &turned].map(|wishes| Agreement::default().of(wishes, 1e6, GOAL).unwrap());
+            let close = (one.point - other.point).abs() <= 1e-9 * one.point;
             prop_assert!(close && one.doubted == other.doubted);
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
         }
@@ -253,18 +284,18 @@ mod tests {
         ) {
             let mut agreement = Agreement::default();
             let all: f64 = honest.iter().map(|(_, done)| done).sum();
-            let (mut part, mut in_force) = (1.0, Iops::new(all));
+            let (mut part, mut in_force) = (1.0, all);
             for lie in lies {
                 let now = all * part;
                 // They are content: each asks for more than all do, the liar's claim included as far as it counts.
                 let mut wishes: Vec<Wish> =
                     honest.iter().map(|(more, done)| wish(2.0 * now * more, 20, done * part)).collect();
-                wishes.push(Wish { wish: PointWish { goal: lie.wish.goal.max(GOAL), ..lie.wish }, ..lie });
+                wishes.push(Wish { goal: lie.goal.max(GOAL), ..lie });
                 let Agreed { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
                 in_force = point;
-                let (least, goal) = (all / BELIEVED, lie.wish.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
-                prop_assert!(point.per_second() >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);
-                part = (point.per_second() / all).min(1.0);
+                let (least, goal) = (all / BELIEVED, lie.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
+                prop_assert!(point >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);
+                part = (point / all).min(1.0);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::heard::{Heard, throttled};
 use crate::observation::ConsumerObservation;
 use crate::point_decision::{Allotment, PointDecision, RegulatorDecision};
 use crate::point_report::{
-    Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointWish, Wish,
+    Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish, Wish,
 };
 use crate::queueing::AtStorage;
 use crate::self_tuning::{Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError};
@@ -28,9 +28,8 @@ pub(crate) struct Regulators {
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
     agreement: Agreement,
-    /// Of the model of a queue: how long requests of those who are held take where it operates, and how much more than the operating point
-    /// rates leave room for.
-    turn: Option<(Latency, f64)>,
+    /// What makes a window of the operating point, by the model of a queue.
+    turn: Option<PointTurn>,
     /// What is told to other hosts, as of the last step.
     told: Option<PointReport>,
     /// Counts steps, to know who was not observed in this one.
@@ -186,7 +185,7 @@ impl Regulators {
             consumers.iter().map(|consumer| Report::of(consumer, stretch, windowed)).collect();
         let done = done(&reports, stretch.elapsed);
         let applied = self.applied(done, peers, stretch.elapsed);
-        let held = at_storage(&reports, done, peers, stretch.elapsed);
+        let (own_held, held) = at_storage(&reports, done, peers, stretch.elapsed);
         let bounds = (self.least(those, stretch.interval), self.config.greatest);
         let say = Say::of(&reports, peers, bands, self.point);
         let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
@@ -204,12 +203,16 @@ impl Regulators {
         let lowest = regulators
             .iter()
             .filter(|regulator| regulator.may_trigger)
-            .filter_map(|regulator| regulator.wish.map(|wish| (wish, regulator)))
+            .filter_map(|regulator| {
+                let turn = windowed.then(|| self.turn(regulator)).flatten();
+                let wish = PointWish { operating_point: regulator.wish?, goal: regulator.goal, turn };
+                Some((wish, regulator))
+            })
             // The first of equals; wishes are finite.
-            .min_by(|(left, _), (right, _)| left.per_second().total_cmp(&right.per_second()));
+            .min_by(|(left, _), (right, _)| asks(left, windowed).total_cmp(&asks(right, windowed)));
         let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
         let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
-        let own = lowest.map(|(wish, regulator)| PointWish { operating_point: wish, goal: regulator.goal });
+        let own = lowest.map(|(wish, _)| wish);
         let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
             (Action::Hold, None, None, None, false);
         if !stretch.elapsed.is_zero() && !somebody_to_hold {
@@ -218,17 +221,18 @@ impl Regulators {
             action = Action::Relax;
         } else if !stretch.elapsed.is_zero() {
             let shortest = reports.iter().map(|report| report.goal).fold(stretch.set_point, Latency::min);
-            let (agreed, whose) = self.agree(own, done, peers, &say, shortest);
-            if let Some(agreed) = agreed {
-                self.point = agreed.point.max(self.config.least).min(self.config.greatest);
-                doubted = agreed.doubted;
+            let own_did = if windowed { own_held } else { done.per_second() };
+            let (agreed, whose) = self.agree(own.map(|wish| (wish, own_did)), peers, &say, shortest);
+            if let Some((wish, Agreed { point, doubted: not_all, .. })) = agreed {
+                let turn = wish.turn();
+                let point = match (not_all, windowed) {
+                    (false, _) => wish.operating_point,
+                    (true, false) => Iops::new(point),
+                    (true, true) => Iops::new(point / turn.takes.max(Latency::from_nanos(1)).as_secs_f64()),
+                };
+                self.point = point.max(self.config.least).min(self.config.greatest);
+                (self.turn, doubted) = (Some(turn), not_all);
             }
-            let decided = if let Some(peer) = whose {
-                peer.point.wish.map(|wish| (wish.goal, 1.0))
-            } else {
-                lowest.and_then(|(_, regulator)| self.turn(regulator))
-            };
-            self.turn = decided.or(self.turn);
             if let Some(peer) = whose {
                 (action, host) = (Action::Regulate, Some(peer.host.clone()));
             } else if let Some((_, regulator)) = lowest {
@@ -238,24 +242,19 @@ impl Regulators {
             }
         }
         let turn = self.turn.filter(|_| windowed && self.point < self.config.greatest);
-        let mut in_force = self.point;
-        if let Some((_, room)) = turn {
-            in_force = Iops::new(in_force.per_second() * room);
-        }
-        let allotments = self.divide(in_force, &reports, those, stretch.elapsed);
-        let window = turn.map(|(takes, room)| {
-            // Of one host that is all of it, whatever each of its consumers has.
-            let part = if peers.is_empty() {
-                in_force
-            } else {
-                Iops::new(allotments.iter().map(|one| one.rate.per_second()).sum())
-            };
-            let least = WindowConfig::default().least.get();
-            Window::new((part.per_second() / room * takes.as_secs_f64()).max(least))
+        // Rates are a division, and the window is the throttle: while response times are below the goal, rates leave room for more.
+        let room = turn.map_or(1.0, |turn| turn.room.clamp(1.0, MOST_ROOM));
+        let rates = self.divide(Iops::new(self.point.per_second() * room), &reports, those, stretch.elapsed);
+        let allotments = self.allotments(&reports, rates);
+        let window = turn.map(|turn| {
+            let part = self.part(&reports, those, stretch.elapsed).per_second();
+            Window::new((part * turn.takes.as_secs_f64()).max(WindowConfig::default().least.get()))
         });
         if !stretch.elapsed.is_zero() {
             let (claims, rest) = claims(&reports, bands, stretch.elapsed);
-            self.told = Some(PointReport { done, wish: own, has_say: say.own, enough, active, claims, rest });
+            let (outstanding, has_say) = (windowed.then_some(own_held), say.own);
+            self.told =
+                Some(PointReport { done, outstanding, wish: own, has_say, enough, active, claims, rest });
         }
         let steps = self.steps;
         self.consumers.retain(|_, known| known.seen == steps);
@@ -275,31 +274,43 @@ impl Regulators {
         PointStep { action, bound, decision }
     }
 
-    /// Rates are a division, and the window is the throttle: while response times are below the goal, rates leave room for more.
-    fn turn(&self, regulator: &RegulatorDecision) -> Option<(Latency, f64)> {
+    /// What makes a window of what this one asks for, however little it has just measured.
+    fn turn(&self, regulator: &RegulatorDecision) -> Option<PointTurn> {
         let takes = self.consumers.get(&regulator.name)?.regulator.takes(regulator.goal);
-        let below = regulator.goal.as_secs_f64() / regulator.measured?.as_secs_f64();
-        Some((takes, if below.is_nan() { 1.0 } else { below.clamp(1.0, MOST_ROOM) }))
+        let below = regulator.measured.map(|took| regulator.goal.as_secs_f64() / took.as_secs_f64());
+        let room = below.filter(|below| !below.is_nan()).map_or(1.0, |below| below.clamp(1.0, MOST_ROOM));
+        Some(PointTurn { takes, room })
     }
 
-    /// The operating point of all hosts together, and whose wish it is if not this host's own.
+    /// What all hosts come to, by whose wish, and the host whose that is if it is not this host's own. `own` is what is asked for here, and
+    /// what was done.
     fn agree<'a>(
         &mut self,
-        own: Option<PointWish>,
-        done: Iops,
+        own: Option<(PointWish, f64)>,
         peers: &'a [PeerPoint],
         say: &Say<'_>,
         shortest: Latency,
-    ) -> (Option<Agreed>, Option<&'a PeerPoint>) {
-        let own = own.map(|wish| (None, Wish { wish, done: done.per_second() }));
+    ) -> (Option<(PointWish, Agreed)>, Option<&'a PeerPoint>) {
+        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
+        let own = own.map(|(wish, done)| (None, wish, done));
         let theirs = peers.iter().filter(|peer| say.counts(&peer.point)).filter_map(|peer| {
-            let wish = peer.point.wish?;
-            Some((Some(peer), Wish { wish, done: peer.point.done.per_second() }))
+            let (wish, done) = (peer.point.wish?, peer.point.done.per_second());
+            let outstanding = || peer.point.outstanding.unwrap_or(done * wish.turn().takes.as_secs_f64());
+            Some((Some(peer), wish, if windowed { outstanding() } else { done }))
         });
         // Its own first: of equals it is that.
-        let (whose, wishes): (Vec<_>, Vec<_>) = own.into_iter().chain(theirs).unzip();
-        let agreed = self.agreement.of(&wishes, self.point, shortest);
-        (agreed, agreed.and_then(|agreed| whose[agreed.lowest]))
+        let all: Vec<_> = own.into_iter().chain(theirs).collect();
+        let wishes: Vec<Wish> = all
+            .iter()
+            .map(|(_, wish, done)| Wish { asks: asks(wish, windowed), goal: wish.goal, done: *done })
+            .collect();
+        let in_force = match self.turn.filter(|_| windowed) {
+            Some(turn) => self.point.per_second() * turn.takes.as_secs_f64(),
+            None => self.point.per_second(),
+        };
+        let Some(agreed) = self.agreement.of(&wishes, in_force, shortest) else { return (None, None) };
+        let (peer, wish, _) = all[agreed.lowest];
+        (Some((wish, agreed)), peer)
     }
 
     /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held for.
@@ -415,14 +426,14 @@ impl Regulators {
         self.point = Iops::new(greater).min(self.config.greatest);
     }
 
-    /// What everybody of this host who is throttled has of the operating point from now on.
+    /// What everybody of this host who is throttled is entitled to of an operating point, and has of it with what others leave, in their order.
     fn divide(
         &self,
         point: Iops,
         reports: &[Report<'_>],
         those: &Those<'_>,
         elapsed: Duration,
-    ) -> Vec<Allotment> {
+    ) -> Vec<(Iops, Iops)> {
         let Those { peers, bands, .. } = *those;
         let throttled: Vec<&Report<'_>> =
             reports.iter().filter(|report| !report.consumer.protected).collect();
@@ -446,9 +457,14 @@ impl Regulators {
         } else {
             entitled.clone()
         };
+        entitled.into_iter().zip(lent).take(throttled.len()).collect()
+    }
+
+    /// What everybody of this host who is throttled has from now on: who begins to use what he is entitled to, has it at once.
+    fn allotments(&self, reports: &[Report<'_>], parts: Vec<(Iops, Iops)>) -> Vec<Allotment> {
+        let throttled = reports.iter().filter(|report| !report.consumer.protected);
         throttled
-            .iter()
-            .zip(entitled.into_iter().zip(lent))
+            .zip(parts)
             .map(|(report, (entitled, lent))| {
                 let rate = entitled.max(lent).max(self.config.floor);
                 let name = report.consumer.name.clone();
@@ -456,6 +472,27 @@ impl Regulators {
             })
             .collect()
     }
+
+    /// What of the operating point is this host's. Of one host that is all of it, whatever each of its consumers has. What is lent is
+    /// somebody else's: a window is everybody's who waits for it, so that it must not have both what its idle consumers are entitled to
+    /// and what others have of that. Where nobody waits, the window is no throttle, and is ready for whoever begins.
+    fn part(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
+        if those.peers.is_empty() {
+            return self.point;
+        }
+        let parts = self.divide(self.point, reports, those, elapsed);
+        let sum =
+            |of: fn(&(Iops, Iops)) -> Iops| Iops::new(parts.iter().map(|part| of(part).per_second()).sum());
+        let (entitled, lent) = (sum(|part| part.0), sum(|part| part.1));
+        let waits = reports.iter().any(|report| !report.consumer.protected && report.held);
+        if waits { lent } else { lent.max(entitled) }
+    }
+}
+
+/// How much somebody asks for, as wishes are compared: by the window where that is what is commanded, since the throughput of one server is
+/// the same for every goal.
+fn asks(wish: &PointWish, windowed: bool) -> f64 {
+    if windowed { wish.outstanding() } else { wish.operating_point.per_second() }
 }
 
 /// What a host's consumers that may be held did per second.
@@ -464,20 +501,35 @@ fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
     Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
 }
 
-/// How many requests of those who may be held were at the storage, of all hosts, if others' take as long as this one's.
-fn at_storage(reports: &[Report<'_>], done: Iops, peers: &[PeerPoint], elapsed: Duration) -> AtStorage {
-    let throttled = reports.iter().filter(|report| !report.consumer.protected);
-    let (mut count, mut nanos) = (0_u64, 0_u128);
-    for report in throttled {
-        count = count.saturating_add(report.all.count);
-        nanos = nanos.saturating_add(report.all.total_nanos);
+/// How many requests of those who may be held were at the storage: of this host, and of all hosts with how long they took. Where a host
+/// does not say how many it had, they are taken to last as long as this host's, protected ones where it has no others.
+fn at_storage(
+    reports: &[Report<'_>],
+    done: Iops,
+    peers: &[PeerPoint],
+    elapsed: Duration,
+) -> (f64, AtStorage) {
+    if elapsed.is_zero() {
+        return (0.0, AtStorage::default());
     }
-    if count == 0 || elapsed.is_zero() {
-        return AtStorage::default();
+    let mean = |protected: bool| {
+        let those = reports.iter().filter(|report| report.consumer.protected == protected);
+        let (mut count, mut nanos) = (0_u64, 0_u128);
+        for report in those {
+            count = count.saturating_add(report.all.count);
+            nanos = nanos.saturating_add(report.all.total_nanos);
+        }
+        (count > 0).then(|| nanos as f64 / count as f64 / 1e9)
+    };
+    let own = done.per_second() * mean(false).unwrap_or(0.0);
+    let as_here = mean(false).or_else(|| mean(true)).unwrap_or(0.0);
+    let (mut all, mut outstanding) = (done.per_second(), own);
+    for PeerPoint { point, .. } in peers {
+        all += point.done.per_second();
+        outstanding += point.outstanding.unwrap_or(point.done.per_second() * as_here);
     }
-    let mean = Latency::from_nanos(u64::try_from(nanos / u128::from(count)).unwrap_or(u64::MAX));
-    let all = done.per_second() + peers.iter().map(|peer| peer.point.done.per_second()).sum::<f64>();
-    AtStorage { outstanding: all * mean.as_secs_f64(), mean }
+    let mean = if all > 0.0 { Latency::from_secs_f64(outstanding / all) } else { Latency::ZERO };
+    (own, AtStorage { outstanding, mean })
 }
 
 /// What of a peer's claims counts.

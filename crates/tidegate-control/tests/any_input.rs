@@ -9,8 +9,8 @@ use tidegate_control::{
     Action, Adaptive, Band, Bands, BetaScale, Commands, ConsumerObservation, Contract, ControlLoop,
     ControllerGain, Decision, HeardReport, HostReport, Input, IntegralConfig, IntegralVariant, KneeConfig,
     Law, LoopConfig, Observation, Operations, Output, Outstanding, PidConfig, PidVariant, PointClaim,
-    PointReport, PointRest, PointWish, Regulation, SelfTuningConfig, SelfTuningVariant, SharesOf, Signal,
-    Smoothing, Statistic, WindowConfig, combine,
+    PointReport, PointRest, PointTurn, PointWish, Regulation, SelfTuningConfig, SelfTuningVariant, SharesOf,
+    Signal, Smoothing, Statistic, WindowConfig, combine,
 };
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
@@ -234,7 +234,8 @@ prop_compose! {
 prop_compose! {
     fn point()(
         done in number(),
-        wish in proptest::option::of((number(), number())),
+        outstanding in proptest::option::of(number()),
+        wish in proptest::option::of((number(), number(), proptest::option::of((number(), number())))),
         [has_say, enough, active] in any::<[bool; 3]>(),
         claims in prop::collection::btree_map(0u32..4, (1u32..1_000_000, proptest::option::of(number())), 0..4),
         rest in proptest::option::of((number(), proptest::option::of(number()))),
@@ -242,7 +243,12 @@ prop_compose! {
         let rate = |number: u64| Iops::new(number as f64 / 1e3);
         PointReport {
             done: rate(done),
-            wish: wish.map(|(point, goal)| PointWish { operating_point: rate(point), goal: Latency::from_nanos(goal) }),
+            outstanding: outstanding.map(|number| number as f64 / 1e3),
+            wish: wish.map(|(point, goal, turn)| PointWish {
+                operating_point: rate(point),
+                goal: Latency::from_nanos(goal),
+                turn: turn.map(|(takes, room)| PointTurn { takes: Latency::from_nanos(takes), room: room as f64 / 1e3 }),
+            }),
             has_say,
             enough,
             active,

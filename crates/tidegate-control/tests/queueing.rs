@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use tidegate_control::{
-    Band, Bands, Commands, ConsumerObservation, ControlLoop, Decision, Law, LoopConfig, Observation,
-    Operations, Queueing, Regulation, SelfTuningConfig,
+    Band, Bands, Commands, ConsumerObservation, ControlLoop, Decision, HeardReport, Law, LoopConfig,
+    Observation, Operations, Queueing, Regulation, SelfTuningConfig, combine,
 };
-use tidegate_units::{ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
+use tidegate_units::{ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window};
 
 fn name(name: &str) -> ConsumerName {
     ConsumerName::new(name).unwrap()
@@ -192,4 +194,144 @@ fn a_clock_that_stands_still_or_jumps_back_changes_nothing_and_one_that_jumps_ah
     assert_eq!(run.commands.window, window);
     run.step(Duration::from_secs(86_400), busy());
     assert!((run.seconds(30).0 / 10.0 - 1.0).abs() < 0.1);
+}
+
+/// What one export does.
+#[derive(Clone, Copy)]
+enum Does {
+    /// As much as the window lets through.
+    Much,
+    /// Reads, fifty a second, that nothing holds.
+    ProtectedReads,
+    Nothing,
+}
+
+/// One host of several that share a single server, with its exports.
+struct Host {
+    name: HostName,
+    control: ControlLoop,
+    /// Whose, what it does, its goal, and how much longer than others' its requests take.
+    exports: Vec<(ConsumerName, Does, u64, f64)>,
+    window: f64,
+}
+
+/// A host of a number, and its exports with their goals in ms.
+fn host(number: usize, exports: &[(Does, u64, f64)]) -> Host {
+    let regulation = Regulation::Queueing(Queueing::default());
+    let law = Law::SelfTuning(SelfTuningConfig { regulation, ..SelfTuningConfig::default() });
+    // All hosts know the shortest goal: else one host alone is believed only as far as a quarter.
+    let target = Latency::from_millis(5);
+    let config = LoopConfig::new(ResourceName::new("lun").unwrap(), target, law);
+    let exports = exports
+        .iter()
+        .enumerate()
+        .map(|(at, (does, goal, longer))| (name(&format!("export-{number}-{at}")), *does, *goal, *longer));
+    Host {
+        name: HostName::new(&format!("host-{number}")).unwrap(),
+        control: ControlLoop::new(LoopConfig { set_point_ratio: 1.0, ..config }).unwrap(),
+        exports: exports.collect(),
+        window: 32.0,
+    }
+}
+
+/// Seconds on a storage of a thousand requests a second, as all measure them: with what chance adds, each its own. Of the last two hundred
+/// how long requests took, n over the capacity, in ms; and how many each host had at the storage on average.
+fn together(mut hosts: Vec<Host>) -> (Vec<f64>, Vec<f64>) {
+    const CAPACITY: f64 = 1_000.0;
+    const SECONDS: usize = 300;
+    let mut random = Pcg64Mcg::seed_from_u64(3);
+    let mut responses = Vec::new();
+    // Of the interval before.
+    let mut told: Vec<HeardReport> = Vec::new();
+    let mut had = vec![0.0; hosts.len()];
+    for second in 0..SECONDS {
+        let now = Instant::from_nanos(1_000_000_000 * (second as u64 + 1));
+        let mut tells = Vec::new();
+        let busy = |host: &Host| host.exports.iter().filter(|export| matches!(export.1, Does::Much)).count();
+        let there: Vec<f64> =
+            hosts.iter().map(|host| if busy(host) > 0 { host.window.min(32.0) } else { 0.0 }).collect();
+        let all: f64 = there.iter().sum();
+        let response = all / CAPACITY * 1e3;
+        let observations: Vec<Observation> = hosts
+            .iter()
+            .zip(&there)
+            .map(|(host, there)| {
+                let consumers = host.exports.iter().map(|(name, does, goal, longer)| {
+                    let took = response * longer * random.random_range(0.85..1.15);
+                    let mean = Latency::from_millis_f64(took);
+                    let protected = matches!(does, Does::ProtectedReads);
+                    // By Little's law of its part of the window, in as much time as its requests take.
+                    let (count, queued) = match does {
+                        Does::Much => (there / busy(host) as f64 / (response * longer) * 1e3, 20),
+                        Does::ProtectedReads => (50.0, 0),
+                        Does::Nothing => (0.0, 0),
+                    };
+                    let observed = Run::consumer(name.as_str(), count as u64, mean, queued);
+                    ConsumerObservation { protected, goal: Some(Latency::from_millis(*goal)), ..observed }
+                });
+                let resource = host.control.config().resource.clone();
+                Observation::new(resource, now, consumers.collect())
+            })
+            .collect();
+        for (at, (host, mut observation)) in hosts.iter_mut().zip(observations).enumerate() {
+            let report = host.control.report(&observation);
+            let peers: Vec<_> = told.iter().filter(|heard| heard.host != host.name).cloned().collect();
+            if !peers.is_empty() {
+                let interval = host.control.config().interval;
+                observation.cluster = Some(combine(&host.name, &report, &peers, interval));
+            }
+            let (commands, _) = host.control.step(now, &observation);
+            host.window = commands.window.map_or(32.0, Window::get);
+            let report = host.control.decided(report);
+            tells.push(HeardReport { host: host.name.clone(), age: Latency::ZERO, report });
+            if second >= SECONDS - 200 {
+                had[at] += there[at] / 200.0;
+            }
+        }
+        told = tells;
+        if second >= SECONDS - 200 {
+            responses.push(response);
+        }
+    }
+    (responses, had)
+}
+
+/// The window is for a goal: on average, and no more than a few seconds are far above it.
+fn keeps(responses: &[f64], goal: f64) {
+    let mean = responses.iter().sum::<f64>() / responses.len() as f64;
+    let above = responses.iter().filter(|response| **response > goal * 1.25).count();
+    assert!((mean / goal - 1.0).abs() < 0.1 && above <= responses.len() / 20, "{mean} for {goal}, {above}");
+}
+
+/// The throughput of one server is the same for every goal, so that it cannot be by throughput whose window is the least.
+#[test]
+fn of_several_goals_on_one_server_the_one_that_takes_the_least_window_is_kept() {
+    use Does::Much;
+    keeps(&together(vec![host(1, &[(Much, 8, 1.0), (Much, 32, 1.0)])]).0, 8.0);
+    keeps(&together(vec![host(1, &[(Much, 8, 1.0)]), host(2, &[(Much, 32, 1.0)])]).0, 8.0);
+    // One goal, and requests of one that take three times as long: for its sake a third of the window.
+    keeps(&together(vec![host(1, &[(Much, 24, 1.0), (Much, 24, 3.0)])]).0, 8.0);
+}
+
+#[test]
+fn what_idle_exports_of_a_host_leave_is_not_in_two_windows() {
+    use Does::{Much, Nothing};
+    for idle in [1, 9] {
+        let mut exports = vec![(Much, 8, 1.0)];
+        exports.extend(vec![(Nothing, 8, 1.0); idle]);
+        let (responses, _) = together(vec![host(1, &exports), host(2, &[(Much, 8, 1.0)])]);
+        // Below the goal it may be: of a host's exports without a part of bands only the sum of shares is told, idle ones' included.
+        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
+        assert!(mean > 4.0 && mean < 8.8, "{mean}");
+    }
+}
+
+#[test]
+fn for_a_protected_reader_alone_on_its_host_other_hosts_writers_are_held() {
+    use Does::{Much, ProtectedReads};
+    for longer in [1.0, 3.0] {
+        let (responses, _) =
+            together(vec![host(1, &[(ProtectedReads, 5, 1.0)]), host(2, &[(Much, 50, longer)])]);
+        keeps(&responses, 5.0);
+    }
 }
