@@ -8,7 +8,8 @@
 //! reports: u8 count, then each:
 //!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64 · total latency u64 (ns)
 //!     active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)] · [operating point]
-//! operating point, from version 2 on: flags u8 · done f64 (requests/s) · [asked for f64 (requests/s) · goal u64 (ns)]
+//! operating point, from version 2 on: flags u8 · done f64 (requests/s)
+//!     [asked for f64 (requests/s) · goal u64 (ns) · [takes u64 (ns) · room f64]] · [requests at the storage f64]
 //!     [rest: shares f64 · most f64 (requests/s), or nothing where its flag says without bound] · claims u8 count, then each:
 //!         consumer: u8 length, text · flags u8 (1: without bound) · shares u32 · [most f64 (requests/s)]
 //! ```
@@ -562,10 +563,13 @@ pub(crate) mod tests {
         assert_eq!(
             hex,
             concat!(
-                "3f",
+                "ff",
                 "0000000000406f40",
                 "0000000000407f40",
                 "0024f40000000000",
+                "0048e80100000000",
+                "000000000000f83f",
+                "0000000000001040",
                 "0000000000006940",
                 "01",
                 "026462",

@@ -540,7 +540,8 @@ fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
 
 fn span_of(pool: &Section<'_>, path: &[&str]) -> Option<std::ops::Range<usize>> {
     let (first, rest) = path.split_first()?;
-    let mut value = pool.value(first)?;
+    // Pools and an agent's resources have some keys each of their own.
+    let mut value = Some(first).filter(|key| pool.knows(key)).and_then(|key| pool.value(key))?;
     for key in rest {
         value = value.get_ref().as_table()?.get(*key)?;
     }

@@ -64,6 +64,11 @@ impl<'a> Section<'a> {
         self.table.get(key)
     }
 
+    /// Whether a key may be in it at all.
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.keys.contains(&key)
+    }
+
     /// Whether there is a value under a key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
