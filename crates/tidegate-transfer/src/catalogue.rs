@@ -14,7 +14,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Bytes, ResourceName};
@@ -271,7 +270,7 @@ pub struct Catalogue {
     known: Known,
     keeper: Keeper,
     /// Held as long as this lives.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// Where it is kept.
@@ -281,14 +280,27 @@ enum Keeper {
     Site(Box<Site>),
 }
 
-/// One folder is one broker's.
-fn lock(folder: &Path) -> Result<File, CatalogueError> {
-    fs::create_dir_all(folder).map_err(at(folder))?;
-    let path = folder.join(LOCK);
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
-    Ok(lock)
+/// One folder is one broker's, as long as this lives.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn take(folder: &Path) -> Result<Self, CatalogueError> {
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        let path = folder.join(LOCK);
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
+        file.try_lock().map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    /// Closing it is not enough: a process that is being started holds a copy of every open file until it runs its own program.
+    fn drop(&mut self) {
+        // An error leaves what closing does.
+        let _ = self.0.unlock();
+    }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> CatalogueError + use<> {
@@ -319,7 +331,7 @@ impl Catalogue {
     /// # Errors
     /// When it cannot be read, is damaged, or is another broker's.
     pub fn open(folder: &Path) -> Result<Self, CatalogueError> {
-        let lock = lock(folder)?;
+        let lock = Lock::take(folder)?;
         let (journal, known) = Journal::open(folder)?;
         Ok(Self { known, keeper: Keeper::Journal(journal), _lock: lock })
     }
@@ -330,7 +342,7 @@ impl Catalogue {
     /// # Errors
     /// When the server does not answer, or the bucket is another broker's or no catalogue.
     pub fn open_at_site(folder: &Path, plan: &SitePlan) -> Result<Self, CatalogueError> {
-        let lock = lock(folder)?;
+        let lock = Lock::take(folder)?;
         let (site, known) = Site::open(plan, &identity(folder)?)?;
         Ok(Self { known, keeper: Keeper::Site(Box::new(site)), _lock: lock })
     }
