@@ -115,12 +115,30 @@ pub enum Doubt {
         /// Where it ends.
         to: f64,
     },
+    /// Nobody has seen the storage keep up at the operating point: whoever steers there steers a queue that grows without end.
+    #[error(
+        "{at:.1} IO/s is more than {most:.1} IO/s, the greatest rate at which the storage was seen to keep up: choose a lower one"
+    )]
+    Overloaded {
+        /// The operating point, in requests per second.
+        at: f64,
+        /// The greatest rate that was sustained.
+        most: f64,
+    },
     /// Response times vary by something else than the rate.
     #[error("the line explains only {:.0} % of how response times vary", 100.0 * .0)]
     Scattered(f64),
     /// More requests per second do not take longer.
     #[error("the response time does not grow with the rate here: there is nothing to control by")]
     NotGrowing,
+}
+
+impl Gain {
+    /// Whether the storage was seen to keep up at the operating point. Where it was not, no controller can work.
+    #[must_use]
+    pub fn is_sustained(&self) -> bool {
+        !self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Overloaded { .. }))
+    }
 }
 
 impl Profile {
@@ -184,7 +202,10 @@ impl Profile {
         let region = self.stable();
         let Line { slope, r_squared, .. } = region.line;
         let mut doubts = Vec::new();
-        if !region.contains(at) {
+        let most = self.greatest_sustained();
+        if at > most {
+            doubts.push(Doubt::Overloaded { at: at.per_second(), most: most.per_second() });
+        } else if !region.contains(at) {
             let [at, from, to] = [at, region.from, region.to].map(Iops::per_second);
             doubts.push(Doubt::Outside { at, from, to });
         }
@@ -194,6 +215,12 @@ impl Profile {
             doubts.push(Doubt::Scattered(r_squared));
         }
         Gain { at, ms_per_iops: slope, r_squared, local_ms_per_iops: self.local_slope(at), doubts }
+    }
+
+    /// The last rate before the first at which the storage did not keep up.
+    fn greatest_sustained(&self) -> Iops {
+        let sustained = self.points.iter().take_while(|point| point.sustained);
+        sustained.last().expect("a profile begins with points that are sustained").offered
     }
 
     fn local_slope(&self, at: Iops) -> Option<f64> {
@@ -296,6 +323,11 @@ mod tests {
             "80.0 IO/s is outside of the region from 1.0 to 52.0 IO/s where the response time grows about linearly"
         );
         assert_eq!(dd1().gain(Iops::new(50.0)).doubts, [Doubt::NotGrowing]);
+        // No slope of what is sustained says anything about what is not.
+        assert!(mm1().gain(Iops::new(99.0)).is_sustained());
+        let overloaded = mm1().gain(Iops::new(99.5));
+        assert_eq!(overloaded.doubts, [Doubt::Overloaded { at: 99.5, most: 99.0 }]);
+        assert!(!overloaded.is_sustained());
         // Up and down by 7 % on a gentle slope stays within the tenth, and no line explains it.
         let scattered = queue(|load| 1.0 + 0.1 * load + 0.07 * (load * 100.0 * std::f64::consts::PI).cos())
             .gain(Iops::new(50.0));

@@ -69,6 +69,27 @@ fn a_rate_beyond_the_linear_region_is_warned_of() {
     assert!(warnings[0].as_str().unwrap().starts_with("80.0 IO/s is outside of the region"), "{warnings:?}");
 }
 
+#[test]
+fn no_gain_is_proposed_where_the_storage_does_not_keep_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = document(folder.path(), &["dnes-309170w", "--arrivals", "poisson", "--rate", "120"]);
+    let warnings = found["warnings"].as_array().unwrap();
+    assert!(warnings[0].as_str().unwrap().starts_with("120.0 IO/s is more than "), "{warnings:?}");
+    assert!(found["controller_gain_iops_per_ms"].is_null(), "{found}");
+    let output = identify(folder.path(), &["dnes-309170w", "--arrivals", "poisson", "--rate", "120"]);
+    assert!(text(&output.stdout).contains("No controller can work there"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_size_that_no_read_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (size, why) in [("0B", "a byte at least"), ("1TiB", "32 MiB at the most"), ("large", "")] {
+        let output = identify(folder.path(), &["dnes-309170w", "--size", size]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("--size") && said.contains(why), "{said}");
+    }
+}
+
 /// M/M/1: 1/(μ − λ).
 #[test]
 fn a_file_names_the_storage_and_its_tenants_are_the_load() {

@@ -21,6 +21,12 @@ const MOST_VIEWS: usize = 512;
 /// More threads than this in a workload, or I/Os in a step, are a slip.
 const MOST_THREADS: u32 = 65_536;
 
+/// All threads of a scenario: each has a place in memory from the beginning.
+const MOST_THREADS_TOGETHER: usize = 1 << 22;
+
+/// A finer time series has more rows than anybody draws, and none of them means anything.
+const MOST_SAMPLES: u128 = 1_000_000;
+
 /// The least part of a mixed stream: of a smaller one the engine would look for the next arrival for ever.
 const LEAST_PART: f64 = 1e-6;
 
@@ -90,6 +96,7 @@ pub(super) struct GroupPlan {
 impl Plan {
     pub(super) fn new(scenario: &Scenario, seeds: impl Fn(&str) -> u64) -> Result<Self, ScenarioError> {
         check_times(scenario)?;
+        check_threads(scenario)?;
         let names = Names::new(scenario)?;
         let devices = devices(&scenario.arrays, seeds)?;
         let mut plan = Self {
@@ -308,6 +315,22 @@ fn check_times(scenario: &Scenario) -> Result<(), ScenarioError> {
     }
     if scenario.series_interval.is_zero() {
         return Err(ScenarioError::Time("series interval", "more than nothing"));
+    }
+    if scenario.duration.as_nanos() / scenario.series_interval.as_nanos() > MOST_SAMPLES {
+        return Err(ScenarioError::Time("series interval", "a millionth of its duration at the least"));
+    }
+    Ok(())
+}
+
+fn check_threads(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let threads = |workload: &Workload| match workload.arrivals {
+        Arrivals::Closed { outstanding: threads, .. } | Arrivals::After { threads, .. } => threads as usize,
+        Arrivals::Open { .. } | Arrivals::Trace { .. } => 0,
+    };
+    let given = scenario.vms.iter().flat_map(|vm| &vm.workloads).map(threads).sum();
+    if given > MOST_THREADS_TOGETHER {
+        let kind = "operations under way at once, of all virtual machines";
+        return Err(ScenarioError::TooMany { kind, most: MOST_THREADS_TOGETHER, given });
     }
     Ok(())
 }

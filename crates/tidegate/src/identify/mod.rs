@@ -14,6 +14,7 @@ use clap::ArgGroup;
 use serde::Serialize;
 use tidegate_control::Pole;
 use tidegate_load::Target;
+use tidegate_place::GREATEST_SIZE;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 use crate::admit::Effort;
@@ -84,8 +85,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P", value_parser = pole, default_value = "0.9", conflicts_with = "relay")]
     pole: Pole,
 
-    /// With --live, a preset, or a file without tenants: size of each read [default: 4KiB]
-    #[arg(long, value_name = "SIZE", conflicts_with = "relay")]
+    /// With --live, a preset, or a file without tenants: size of each read, 32 MiB at most [default: 4KiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "relay")]
     size: Option<Bytes>,
 
     /// With --model or --live: how many rates are measured
@@ -105,6 +106,15 @@ pub(crate) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
+    match size {
+        Bytes::ZERO => Err("a read has a byte at least".to_owned()),
+        size if size > GREATEST_SIZE => Err(format!("a read has {GREATEST_SIZE} at the most")),
+        size => Ok(size),
+    }
 }
 
 fn pole(text: &str) -> Result<Pole, String> {

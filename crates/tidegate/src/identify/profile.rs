@@ -148,8 +148,12 @@ impl Identified {
     }
 
     /// G as the controller is to have it: the steeper of the line through the region and the slope right at the rate, since what
-    /// is stable on the steeper one is stable on the other. `None` where response times do not grow.
+    /// is stable on the steeper one is stable on the other. `None` where response times do not grow, and where the storage does not
+    /// keep up.
     fn steeper(&self) -> Option<ProcessGain> {
+        if !self.gain.is_sustained() {
+            return None;
+        }
         let slopes = [Some(self.gain.ms_per_iops), self.gain.local_ms_per_iops];
         ProcessGain::new(slopes.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)).ok()
     }
@@ -160,6 +164,10 @@ impl Identified {
 
     /// What a controller makes of it.
     fn tuning(&self) -> String {
+        if !self.gain.is_sustained() {
+            return "No controller can work there: the queue grows without end, whatever the gain."
+                .to_owned();
+        }
         let Some((gain, bound)) = self.controller() else {
             let none = "Response times do not grow there, which leaves nothing to steer by: look at a higher --rate.";
             return none.to_owned();

@@ -24,12 +24,12 @@ mod readings;
 use std::time::Duration;
 
 use tidegate_control::{IntegralConfig, IntegralVariant, Law};
-use tidegate_units::{Bytes, Instant, Latency};
+use tidegate_units::{Instant, Latency};
 
 use super::measure::{of, ratio};
 use super::{Experiment, Run, RunResult, Span};
 use crate::Scenario;
-use crate::scenario::{Sizes, Span as Stretch, Workload};
+use crate::scenario::{Span as Stretch, Workload};
 
 /// All of the paper's experiments, in its order.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -47,20 +47,10 @@ pub(super) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// The disk's size, and four deviations below the mean size still are some blocks.
-const DEVIATION: Bytes = Bytes::new(2 * 512);
-
 /// Two contracts on the disk, both active from beginning to end, under the paper's law.
 fn both() -> Scenario {
     let text = include_str!("../../../../../scenarios/lee/cases.toml");
-    let mut scenario = Scenario::parse("embedded", text)
-        .unwrap_or_else(|error| panic!("an embedded scenario is wrong: {error}"));
-    for workload in scenario.vms.iter_mut().flat_map(|vm| &mut vm.workloads) {
-        let sizes = Sizes::normal(Bytes::from_kib(4), DEVIATION)
-            .expect("four blocks of deviation are half of the mean");
-        workload.steps[0].sizes = sizes;
-    }
-    scenario
+    Scenario::parse("embedded", text).unwrap_or_else(|error| panic!("an embedded scenario is wrong: {error}"))
 }
 
 fn workload<'a>(scenario: &'a mut Scenario, vm: &str) -> &'a mut Workload {

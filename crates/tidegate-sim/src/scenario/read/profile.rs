@@ -17,7 +17,7 @@
 //! The log has the last sixteenth of the disk, or the volume that `volume` names.
 
 use tidegate_config::{Report, Section};
-use tidegate_units::{Bytes, Latency};
+use tidegate_units::Latency;
 
 use super::workload::{STEP_KEYS, Template};
 use crate::scenario::{Arrivals, Durability, Region, Sizes, Step, Think, ThinkTime, Workload};
@@ -52,8 +52,7 @@ pub(super) fn read(
         }
     }
     let threads = table.whole("threads", 1..=65_536, report).map_or(READERS, |threads| threads.value as u32);
-    let size =
-        table.parsed::<Bytes>("size", report).map_or(SIZE, |size| size.value.get().clamp(1, 1 << 20) as u32);
+    let size = super::workload::size(table, report).unwrap_or(SIZE);
     let log = table.text("volume", report).map(|volume| volume.value);
     let think = if table.has("think") {
         think

@@ -27,6 +27,7 @@ pub(super) const KEYS: &[&str] = &[
     "profile",
     "count",
     "size",
+    "deviation",
     "sizes",
     "reads",
     "sequential",
@@ -38,7 +39,7 @@ pub(super) const KEYS: &[&str] = &[
     "cycle",
 ];
 pub(super) const STEP_KEYS: &[&str] =
-    &["count", "size", "sizes", "reads", "sequential", "region", "durability", "volume"];
+    &["count", "size", "deviation", "sizes", "reads", "sequential", "region", "durability", "volume"];
 pub(super) const SIZE_KEYS: &[&str] = &["size", "weight"];
 pub(super) const REGION_KEYS: &[&str] = &["from", "to"];
 pub(super) const CYCLE_KEYS: &[&str] = &["on", "off", "delay"];
@@ -280,13 +281,25 @@ fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
         let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
         report.error(&span, "`size` and `sizes` exclude each other");
     }
-    if let Some(size) = size(section, report) {
-        return Some(Sizes::fixed(size));
+    let deviation = section.parsed::<Bytes>("deviation", report);
+    if let Some(deviation) = deviation.as_ref().filter(|_| !section.has("size")) {
+        report.error(&deviation.span, "`deviation` is one of `size`, which is missing");
     }
-    let tables = section.tables("sizes", SIZE_KEYS, report);
-    if tables.is_empty() {
+    if let Some(size) = size(section, report) {
+        let Some(deviation) = deviation else { return Some(Sizes::fixed(size)) };
+        let sizes = Sizes::normal(Bytes::new(size.into()), deviation.value);
+        if sizes.is_none() {
+            report.error(
+                &deviation.span,
+                "`deviation` must not be more than `size`, which is 512B at the least",
+            );
+        }
+        return sizes;
+    }
+    if !section.has("sizes") {
         return None;
     }
+    let tables = section.tables("sizes", SIZE_KEYS, report);
     let mut weighted = Vec::new();
     for table in tables {
         if !table.has("size") {
@@ -302,12 +315,12 @@ fn sizes(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sizes> {
     let sizes = Sizes::weighted(weighted);
     if sizes.is_none() {
         let span = section.key_span("sizes").unwrap_or_else(|| section.span().clone());
-        report.error(&span, "`sizes` have no weight at all");
+        report.error(&span, "`sizes` must have a size with a weight");
     }
     sizes
 }
 
-fn size(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
+pub(super) fn size(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
     let size = section.parsed::<Bytes>("size", report)?;
     if size.value == Bytes::ZERO || size.value.get() > GREATEST_SIZE {
         report.error(&size.span, "`size` must be more than nothing, and at most 64MiB");
