@@ -12,7 +12,7 @@ use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::failure::Failure;
 
-/// Show or change what a cluster wants of a resource: target, shares, limits, in force on all hosts
+/// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all hosts
 ///
 /// Policies are kept by the NATS server of `[cluster]`. A change is a compare-and-set: when somebody else has changed the
 /// policy meanwhile, it is refused and nothing happens.
@@ -59,6 +59,9 @@ struct Set {
     /// What a consumer is entitled to, relative to the others; may be repeated
     #[arg(long, value_name = "CONSUMER=SHARES")]
     shares: Vec<Named<u32>>,
+    /// The least that a consumer gets when it asks for it; may be repeated
+    #[arg(long, value_name = "CONSUMER=IO/s")]
+    reservation: Vec<Named<Iops>>,
     /// The most that a consumer gets; may be repeated
     #[arg(long, value_name = "CONSUMER=IO/s")]
     limit: Vec<Named<Iops>>,
@@ -131,6 +134,8 @@ fn change(set: &Set) -> Result<(), Failure> {
         let shares = Shares::try_from(*value).map_err(|error| Failure::Usage(error.to_string()))?;
         policy.shares.insert(consumer.clone(), shares);
     }
+    let reservations = set.reservation.iter();
+    policy.reservations.extend(reservations.map(|least| (least.consumer.clone(), least.value)));
     policy.limits.extend(set.limit.iter().map(|limit| (limit.consumer.clone(), limit.value)));
     let revision = policy_put(&nats, &cluster, &set.place.pool, &policy, revision)?;
     print(&PolicyRevision { revision, policy }, set.json)

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
 
-    /// Two seeds instead of ten: shows that everything works, not how far results scatter
+    /// Two seeds instead of ten: shows that everything works, not how far results scatter, which alone may give exit status 1
     #[arg(long)]
     short: bool,
 
