@@ -75,6 +75,12 @@ impl<'a> Section<'a> {
         self.value(key).is_some()
     }
 
+    /// Whether what stands under a key is a text.
+    #[must_use]
+    pub fn is_text(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)))
+    }
+
     /// Where a key is written, if it is.
     #[must_use]
     pub fn key_span(&self, key: &str) -> Option<Range<usize>> {

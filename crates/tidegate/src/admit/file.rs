@@ -251,10 +251,19 @@ struct Terms {
     reads: Option<Given<f64>>,
 }
 
+/// A number, as the paper writes it, or a rate with its unit, as the contracts of `serve` have it.
+fn rate(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<f64>> {
+    if !table.is_text("iops") {
+        return table.number("iops", report);
+    }
+    let Given { value, span } = table.parsed::<Iops>("iops", report)?;
+    Some(Given { value: value.per_second(), span })
+}
+
 impl Terms {
     fn read(table: &Section<'_>, report: &mut Report<'_>) -> Self {
         Self {
-            iops: table.number("iops", report),
+            iops: rate(table, report),
             size: table.parsed("size", report),
             deviation: table.parsed("deviation", report),
             response_time: table.parsed("response_time", report),
@@ -454,6 +463,7 @@ requirements = [
             ("iops = 40", "iops = 0", "7:8: `iops` must be at least 0.01, this is 0"),
             ("iops = 40", "iops = -40", "7:8: `iops` must be at least 0.01, this is -40"),
             ("iops = 40", "iops = nan", "7:8: `iops` must be a finite number, this is nan"),
+            ("iops = 40", "iops = '0 IO/s'", "7:8: `iops` must be at least 0.01, this is 0"),
             ("iops = 40", "", "6:9: tenant `w1` needs `iops`"),
             (
                 "\"35ms\"",
@@ -482,6 +492,15 @@ requirements = [
             panic!("nobody said what the storage is")
         };
         assert_eq!(findings[0].message(), "the document needs `storage`");
+    }
+
+    #[test]
+    fn a_rate_may_have_its_unit() {
+        let [plain, with] = [LEE.to_owned(), LEE.replacen("iops = 40", "iops = '40 IO/s'", 1)].map(|text| {
+            let Ok(file) = read(&text) else { panic!("it is right") };
+            file.sets[0].contracts.clone()
+        });
+        assert_eq!(plain, with);
     }
 
     #[test]
