@@ -240,8 +240,9 @@ impl fmt::Display for Pool {
                     LawKind::Integral => {
                         write!(f, "keeps contracts, steers who has none to {}", law.set_point)?;
                     }
-                    LawKind::SelfTuning => {
+                    LawKind::SelfTuning | LawKind::QueueingModel => {
                         write!(f, "keeps goals, steers who has none to {}", law.set_point)?;
+                        f.write_str(if law.kind == LawKind::QueueingModel { ", by a window" } else { "" })?;
                     }
                     LawKind::Window | LawKind::Pid => {
                         let whose = match self.exports.iter().filter(|export| export.protected).count() {

@@ -626,7 +626,8 @@ pub(crate) mod tests {
         for rest in [None, Some(PointRest { shares: 200.0, most: Some(Iops::ZERO) })] {
             let alone = PointReport { rest, ..point() };
             let with = PointReport { content, ..alone.clone() };
-            let [alone, with] = [alone, with].map(|point| written(&message("a", 1, 1, vec![with_point("r", point)])));
+            let [alone, with] =
+                [alone, with].map(|point| written(&message("a", 1, 1, vec![with_point("r", point)])));
             assert_eq!(with, alone);
             let mut changed = [&alone[..], &[0; 16]].concat();
             changed[flags_of_the_report(&alone)] |= HAS_CONTENT;

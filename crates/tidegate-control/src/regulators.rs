@@ -585,7 +585,8 @@ fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> T
             claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
             continue;
         }
-        let (one, those) = (PointRest { shares, most }, if most.is_some() { &mut content } else { &mut hungry });
+        let (one, those) =
+            (PointRest { shares, most }, if most.is_some() { &mut content } else { &mut hungry });
         *those = Some(those.map_or(one, |others| others.and(one)));
     }
     match hungry {
