@@ -414,6 +414,15 @@ mod tests {
     }
 
     #[test]
+    fn a_law_is_called_by_its_own_name_whatever_it_shares_with_another_one() {
+        let text = TEXT.replacen("law = 'integral'", "law = 'queueing-model'", 1);
+        let summary = Summary::new(&Config::parse("t", &text, Path::new("/")).unwrap());
+        let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides every 1.00s";
+        assert!(summary.to_string().contains(said), "{summary}");
+        assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
+    }
+
+    #[test]
     fn a_program_gets_numbers_in_the_units_that_keys_name() {
         let json = serde_json::to_value(summary()).unwrap();
         assert_eq!(json["listen"][0], "tcp:127.0.0.1:10809");

@@ -409,7 +409,6 @@ export.mining = { size = '16MiB' }
 #[test]
 fn the_model_of_a_queue_holds_all_to_a_window_and_bands_divide_it_until_a_reload_leaves_that_to_shares() {
     let service = Service::start("serve", BY_A_WINDOW);
-    service.await_log("law queueing-model: keeps goals, steers who has none to 48.0ms, by a window");
     let exports = ["business", "mining"];
     let metric = |name: &str, export: &str| {
         service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
@@ -423,7 +422,6 @@ fn the_model_of_a_queue_holds_all_to_a_window_and_bands_divide_it_until_a_reload
         let held = exports.iter().all(|export| metric("held", export) > Some(0.0));
         held.then_some(())
     });
-    service.await_log(", a window of ");
     let rate = |export| metric("rate_requests_per_second", export);
     until("what bands make of it", || (rate("business")? > 1.5 * rate("mining")?).then_some(()));
     let state = || exports.map(|export| metric("requests_total", export).unwrap_or(0.0));
