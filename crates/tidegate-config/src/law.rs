@@ -664,9 +664,9 @@ mod tests {
 
     #[test]
     fn the_model_of_a_queue_has_the_self_tuning_laws_keys_but_for_two() {
-        let read = |keys: &str| {
-            read_with(&format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}"), true)
-        };
+        let by = |keys: &str| format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}");
+        let bands = "\nbands = [{ up_to = '9 IO/s', ratios = { a = 1 } }]";
+        let read = |keys: &str| read_with(&format!("{}{bands}", by(keys)), true);
         let (law, findings) = read("forgetting = 0.8, reset_change = 0.5, floor = '5 IO/s'");
         let regulation = Regulation::Queueing(Queueing { forgetting: 0.8, reset_change: 0.5 });
         let expected = SelfTuningConfig { regulation, floor: Iops::new(5.0), ..SelfTuningConfig::default() };
@@ -675,6 +675,10 @@ mod tests {
         for wrong in ["gain = 7.2", "variant = 'literal'", "forgetting = 0", "reset_change = -1"] {
             assert_eq!(read(wrong).1.len(), 1, "{wrong}");
         }
+        // Without bands its window is all that it commands.
+        let (law, findings) = read_with(&by("floor = '5 IO/s'"), true);
+        assert!(law.is_some() && findings.len() == 1, "{findings:?}");
+        assert_eq!(findings[0].message(), "`floor` has no effect");
     }
 
     #[test]
