@@ -192,7 +192,7 @@ fn a_decision_about_an_operating_point_says_who_decided() {
         ),
         (
             of(|point| point.window = Some(Window::new(4.5))),
-            "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.5: w1 4.10ms against 4.00ms (1 of 2 held)",
+            "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 held)",
         ),
         (
             Decision { dry_run: true, ..of_a_point(point()) }.to_string(),
