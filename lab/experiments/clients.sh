@@ -2,10 +2,11 @@
 # In the guest: eight fio clients behind four gateways share one emulated array by throughput bands, each with a latency goal. The array
 # changes twice under them: its data move from disk to cache, and then its capacity doubles.
 #
-# usage: clients.sh [--law fixed|adaptive] [--carrier udp|file|nats] [--seconds S] [--seed N]
+# usage: clients.sh [--law fixed|adaptive|queueing] [--carrier udp|file|nats] [--seconds S] [--seed N]
 #
 # The law is the self-tuning one's regulator with a gain that was chosen for this array in the simulator (K_I = 3 IO/s per ms, twice a
-# second), or with a model that it learns, without having been told anything (once a second, all defaults).
+# second), or with a model that it learns, without having been told anything (once a second, all defaults); or the model of a queue, by its
+# window (once a second, all defaults).
 #
 #   disk      from the first request on: one server, 200 requests per second
 #   cache     after S seconds: one server, 320
@@ -29,9 +30,11 @@ while [ $# -gt 0 ]; do
   esac
 done
 case $law in
-  fixed) regulation='interval = "500ms"
+  fixed) regulation='law = "self-tuning"
+interval = "500ms"
 self_tuning = { gain = 3.0 }' ;;
-  adaptive) regulation='' ;;
+  adaptive) regulation='law = "self-tuning"' ;;
+  queueing) regulation='law = "queueing-model"' ;;
   *) echo "clients.sh: no such law: $law" >&2 && exit 2 ;;
 esac
 rates=(200 320 640) servers=(1 1 2) ends=(200 400 800)
@@ -79,7 +82,6 @@ carrier = $(carrier_of "$1")
 backend = { kind = "nbd", address = "unix:/tmp/array.sock" }
 depth = 256
 cluster = true
-law = "self-tuning"
 target = "${patient}ms"
 $regulation
 $bands

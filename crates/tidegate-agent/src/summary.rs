@@ -240,8 +240,9 @@ impl fmt::Display for Pool {
                     LawKind::Integral => {
                         write!(f, "keeps contracts, steers who has none to {}", law.set_point)?;
                     }
-                    LawKind::SelfTuning => {
+                    LawKind::SelfTuning | LawKind::QueueingModel => {
                         write!(f, "keeps goals, steers who has none to {}", law.set_point)?;
+                        f.write_str(if law.kind == LawKind::QueueingModel { ", by a window" } else { "" })?;
                     }
                     LawKind::Window | LawKind::Pid => {
                         let whose = match self.exports.iter().filter(|export| export.protected).count() {
@@ -410,6 +411,15 @@ mod tests {
              w1    2 GiB, 200 shares, contract 40 IO/s within 35.0ms\n  \
              rest  2 GiB, 100 shares"
         );
+    }
+
+    #[test]
+    fn a_law_is_called_by_its_own_name_whatever_it_shares_with_another_one() {
+        let text = TEXT.replacen("law = 'integral'", "law = 'queueing-model'", 1);
+        let summary = Summary::new(&Config::parse("t", &text, Path::new("/")).unwrap());
+        let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides every 1.00s";
+        assert!(summary.to_string().contains(said), "{summary}");
+        assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
     }
 
     #[test]

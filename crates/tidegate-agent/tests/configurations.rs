@@ -110,6 +110,21 @@ fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
     assert!(wrong("goal =", contract).contains("`contract` has no effect"));
     let (without, _) = text.split_once("bands = [").unwrap();
     let (_, exports) = text.split_once("\n]\n").unwrap();
+    // With the model of a queue, too; without bands that is by a window, and nothing is released at rates.
+    let queueing = text.replacen("self-tuning", "queueing-model", 1);
+    let by_rates = "self_tuning = { floor = '5 IO/s' }\nrelease = { ahead = 1 }\n";
+    let with = |text: &str| text.replacen("target =", &format!("{by_rates}target ="), 1);
+    assert_eq!((said(&queueing), said(&with(&queueing))), ("\n".to_owned(), "\n".to_owned()));
+    assert!(
+        said(&queueing.replacen("goal =", "reservation = '9 IO/s'\ngoal =", 1))
+            .contains("which `law = \"queueing-model\"` does not know")
+    );
+    let shared = with(&format!("{without}{exports}").replacen("self-tuning", "queueing-model", 1));
+    for key in ["`floor` has no effect", "`release` has no effect", "only where there are `bands`"] {
+        assert!(said(&shared).contains(key), "{}", said(&shared));
+    }
+    let other = queueing.replacen("target =", "integral = { floor = '5 IO/s' }\ntarget =", 1);
+    assert!(said(&other).contains("the law is `queueing-model`"), "{}", said(&other));
     let window = format!("{without}{exports}").replace("self-tuning", "window");
     assert!(said(&window).contains("`goal` has no effect"), "{}", said(&window));
 }

@@ -11,7 +11,7 @@ use tidegate_agent::metrics::{
 };
 use tidegate_cluster::{CarrierKind, ClusterName, ClusterStatus, PeerStatus, Rejected};
 use tidegate_control::{
-    BandPosition, Contract, ControlLoop, Decision, Input, Law, LoopConfig, Observation, Operations,
+    BandPosition, Contract, ControlLoop, Decision, Input, Law, LawKind, LoopConfig, Observation, Operations,
     PointDecision, Reserved, SetPointChoice, SetPointReason, Shortage, WindowConfig, combine,
 };
 use tidegate_gateway::{
@@ -113,6 +113,7 @@ fn a_band_is_its_number_and_the_part_of_it() {
     };
     let in_force = said(Some(Some(BandPosition::In { band: 2, part: 0.2 })));
     assert!(in_force.contains("tidegate_pool_band{pool=\"vg0\"} 2.2"), "{in_force}");
+    assert!(in_force.contains("tidegate_pool_law_info{pool=\"vg0\",law=\"window\"} 1"), "{in_force}");
     assert!(in_force.contains("tidegate_pool_operating_point_requests_per_second{pool=\"vg0\"} 500.0"));
     let beyond = said(Some(Some(BandPosition::Beyond { bands: 3, by: Iops::new(70.0) })));
     assert!(beyond.contains("tidegate_pool_band{pool=\"vg0\"} 3.0"), "{beyond}");
@@ -194,7 +195,8 @@ fn divided() -> PointDecision {
     let name = ConsumerName::new("batch.slice").unwrap();
     let (entitled, rate) = (Iops::new(350.0), Iops::new(350.0));
     let allotments = vec![tidegate_control::Allotment { name, entitled, rate, held: true }];
-    PointDecision { allotments, ..point(Some(BandPosition::In { band: 2, part: 0.2 })) }
+    let window = Some(Window::new(4.5));
+    PointDecision { allotments, window, ..point(Some(BandPosition::In { band: 2, part: 0.2 })) }
 }
 
 /// A resource that holds one of two, one of them with a name that must be escaped.
@@ -221,7 +223,11 @@ fn agents_exposition() -> AgentExposition {
             delay: Latency::from_micros(8_500),
             limits: [("dm-1".to_owned(), WriteLimit::new(Iops::new(300.0), ByteRate::new(19_660_800.0)))]
                 .into(),
-            decision: Some(Decision { point: Some(divided()), ..decision(false) }),
+            decision: Some(Decision {
+                law: LawKind::QueueingModel,
+                point: Some(divided()),
+                ..decision(false)
+            }),
             reads,
             writes: Operations::default(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
@@ -237,6 +243,8 @@ fn agents_exposition() -> AgentExposition {
 fn the_agents_exposition_says_what_is_so() {
     let text = agents_exposition().to_text();
     for line in [
+        "tidegate_resource_law_info{resource=\"vg0\",law=\"queueing-model\"} 1",
+        "tidegate_resource_window_requests{resource=\"vg0\"} 4.5",
         "tidegate_resource_delay_seconds{resource=\"vg0\"} 0.0085",
         "tidegate_resource_write_limit_requests_per_second{resource=\"vg0\",device=\"dm-1\"} 300.0",
         "tidegate_resource_write_limit_bytes_per_second{resource=\"vg0\",device=\"dm-1\"} 19660800.0",

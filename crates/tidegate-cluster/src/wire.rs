@@ -12,6 +12,7 @@
 //!     [asked for f64 (requests/s) · goal u64 (ns) · [takes u64 (ns) · room f64]] · [requests at the storage f64]
 //!     [rest: shares f64 · most f64 (requests/s), or nothing where its flag says without bound] · claims u8 count, then each:
 //!         consumer: u8 length, text · flags u8 (1: without bound) · shares u32 · [most f64 (requests/s)]
+//!     [who is content beside a rest without bound, by a flag of the report: shares f64 · most f64 (requests/s)]
 //! ```
 //!
 //! A message is of the least version that has what it says: hosts whose laws have no operating point write version 1, and are
@@ -45,11 +46,11 @@ pub(crate) const MOST_RESOURCES: usize = 64;
 
 /// A report and its resource need at most so many bytes.
 #[cfg(test)]
-const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 8 * 8 + 1 + LONGEST_CLAIMS;
+const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 8 * 8 + 1 + LONGEST_CLAIMS + 2 * 8;
 
 /// Claims need at most so many bytes together, so that a report fits into a datagram with the longest names. Consumers for which there is
 /// no room are left out: to other hosts their parts of the bands seem unused.
-const LONGEST_CLAIMS: usize = 320;
+const LONGEST_CLAIMS: usize = 304;
 
 const HOUR: u64 = 3_600 * 1_000_000_000;
 /// Nobody waits longer for a request, in nanoseconds: a day.
@@ -75,6 +76,8 @@ const HAS_OLDEST: u8 = 4;
 const HAS_WINDOW: u8 = 8;
 const HAS_SET_POINT: u8 = 16;
 const HAS_POINT: u8 = 32;
+/// Of the operating point, whose own flags are all taken.
+const HAS_CONTENT: u8 = 64;
 
 const HAS_WISH: u8 = 1;
 const HAS_SAY: u8 = 2;
@@ -218,7 +221,8 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
             | flag(report.oldest.is_some(), HAS_OLDEST)
             | flag(report.window.is_some(), HAS_WINDOW)
             | flag(report.set_point.is_some(), HAS_SET_POINT)
-            | flag(report.point.is_some(), HAS_POINT),
+            | flag(report.point.is_some(), HAS_POINT)
+            | flag(content(report).is_some(), HAS_CONTENT),
     );
     out.extend(report.interval.as_nanos().min(LONGEST_INTERVAL).to_le_bytes());
     out.extend(completed.to_le_bytes());
@@ -237,10 +241,21 @@ fn write_report(numbered: &NumberedReport, out: &mut Vec<u8>) {
     if let Some(point) = &report.point {
         write_point(point, out);
     }
+    if let Some((shares, most)) = content(report) {
+        out.extend(within(shares, MOST_SHARES).to_le_bytes());
+        write_rate(most, out);
+    }
 }
 
 fn write_rate(rate: Iops, out: &mut Vec<u8>) {
     out.extend(within(rate.per_second(), MOST_IOPS).to_le_bytes());
+}
+
+/// Those of a report's other consumers who are content, and how much they use.
+fn content(report: &HostReport) -> Option<(f64, Iops)> {
+    let point = report.point.as_ref()?;
+    let PointRest { shares, most } = point.content?;
+    Some((shares, most?)).filter(|_| point.rest.is_some_and(|rest| rest.most.is_none()))
 }
 
 fn write_point(point: &PointReport, out: &mut Vec<u8>) {
@@ -333,7 +348,7 @@ fn read_point(input: &mut Input<'_>) -> Result<PointReport, Rejection> {
         claims.push(claim);
     }
     let (has_say, enough, active) = (is(HAS_SAY), is(ENOUGH), is(ACTIVE));
-    Ok(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest })
+    Ok(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest, content: None })
 }
 
 fn read_claim(input: &mut Input<'_>) -> Result<PointClaim, Rejection> {
@@ -355,8 +370,9 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Re
     let number = input.u64()?;
     let flags = input.u8()?;
     let is = |flag: u8| flags & flag != 0;
-    let points = if version >= WITH_POINTS { HAS_POINT } else { 0 };
-    if flags & !(PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points) != 0 {
+    let points = if version >= WITH_POINTS { HAS_POINT | HAS_CONTENT } else { 0 };
+    let known = PROTECTED_READS | OUTSTANDING | HAS_OLDEST | HAS_WINDOW | HAS_SET_POINT | points;
+    if flags & !known != 0 || is(HAS_CONTENT) && !is(HAS_POINT) {
         return Err(Rejection::Malformed("unknown flags of a report"));
     }
     let interval = input.nanos(LONGEST_INTERVAL, "the control interval")?;
@@ -371,7 +387,14 @@ fn read_report(input: &mut Input<'_>, version: u16) -> Result<NumberedReport, Re
         is(HAS_OLDEST).then(|| input.nanos(LONGEST_LATENCY, "the age of the oldest request")).transpose()?;
     let window = is(HAS_WINDOW).then(|| input.number(GREATEST_WINDOW, "the window")).transpose()?;
     let set_point = is(HAS_SET_POINT).then(|| input.nanos(LONGEST_LATENCY, "the set point")).transpose()?;
-    let point = is(HAS_POINT).then(|| read_point(input)).transpose()?;
+    let mut point = is(HAS_POINT).then(|| read_point(input)).transpose()?;
+    if let Some(point) = point.as_mut().filter(|_| is(HAS_CONTENT)) {
+        if point.rest.is_none_or(|rest| rest.most.is_some()) {
+            return Err(Rejection::Malformed("who is content, and nobody else"));
+        }
+        let shares = input.number(MOST_SHARES, "the content consumers' shares")?;
+        point.content = Some(PointRest { shares, most: Some(input.rate("what the content consumers use")?) });
+    }
     let report = HostReport {
         interval,
         signal: if is(PROTECTED_READS) { Signal::ProtectedReads } else { Signal::Everything },
@@ -490,6 +513,7 @@ pub(crate) mod tests {
                 most: Some(Iops::new(80.0)),
             }],
             rest: Some(PointRest { shares: 200.0, most: None }),
+            content: None,
         }
     }
 
@@ -579,6 +603,44 @@ pub(crate) mod tests {
             )
         );
         assert_eq!(read(&bytes), Ok(message));
+    }
+
+    /// Behind all else, so that what there was before has its place.
+    #[test]
+    fn who_is_content_comes_after_the_operating_point_and_only_where_others_are_not() {
+        let content = Some(PointRest { shares: 300.0, most: Some(Iops::new(20.0)) });
+        let bytes = written(&message("a", 1, 1, vec![with_point("r", PointReport { content, ..point() })]));
+        let before = written(&message("a", 1, 1, vec![with_point("r", point())]));
+        let mut expected = before.clone();
+        expected[flags_of_the_report(&before)] |= HAS_CONTENT;
+        expected.extend([300.0_f64, 20.0].iter().flat_map(|number| number.to_le_bytes()));
+        assert_eq!(bytes, expected);
+        assert_eq!(read(&bytes).unwrap().reports[0].report.point.as_ref().unwrap().content, content);
+        for (place, number) in [(16, f64::NAN), (8, -1.0)] {
+            let mut changed = bytes.clone();
+            let at = changed.len() - place;
+            changed[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            assert!(matches!(read(&changed), Err(Rejection::OutOfRange(_))), "{place} {number}");
+        }
+        // Without others, or beside such as are content themselves, it is not written, and refused.
+        for rest in [None, Some(PointRest { shares: 200.0, most: Some(Iops::ZERO) })] {
+            let alone = PointReport { rest, ..point() };
+            let with = PointReport { content, ..alone.clone() };
+            let [alone, with] =
+                [alone, with].map(|point| written(&message("a", 1, 1, vec![with_point("r", point)])));
+            assert_eq!(with, alone);
+            let mut changed = [&alone[..], &[0; 16]].concat();
+            changed[flags_of_the_report(&alone)] |= HAS_CONTENT;
+            assert_eq!(read(&changed), Err(Rejection::Malformed("who is content, and nobody else")));
+        }
+        let mut changed = before.clone();
+        changed[flags_of_the_report(&before)] ^= HAS_POINT | HAS_CONTENT;
+        assert_eq!(read(&changed), Err(Rejection::Malformed("unknown flags of a report")));
+    }
+
+    /// Of a message of one report, on "r".
+    fn flags_of_the_report(bytes: &[u8]) -> usize {
+        body(&read(bytes).unwrap()) + 2 + 8
     }
 
     #[test]
@@ -731,8 +793,9 @@ pub(crate) mod tests {
             (any::<f64>(), prop::option::of(rate())).prop_map(|(shares, most)| PointRest { shares, most });
         let claims =
             prop::collection::btree_map("[a-z]{1,255}", (1..=1_000_000_u32, prop::option::of(rate())), 0..20);
-        (done, prop::option::of(wish), prop::option::of(rest), claims, any::<[bool; 3]>()).prop_map(
-            |((done, outstanding), wish, rest, claims, [has_say, enough, active])| {
+        let rest = (prop::option::of(rest.clone()), prop::option::of(rest));
+        (done, prop::option::of(wish), rest, claims, any::<[bool; 3]>()).prop_map(
+            |((done, outstanding), wish, (rest, content), claims, [has_say, enough, active])| {
                 let claims = claims.into_iter().map(|(name, (shares, most))| PointClaim {
                     name: ConsumerName::new(&name).unwrap(),
                     shares: Shares::new(shares).unwrap(),
@@ -747,6 +810,7 @@ pub(crate) mod tests {
                     active,
                     claims: claims.collect(),
                     rest,
+                    content,
                 }
             },
         )

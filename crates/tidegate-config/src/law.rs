@@ -51,8 +51,20 @@ pub const BAND_KEYS: &[&str] = &["up_to", "ratios"];
 /// The tables of laws that command rates.
 const RATE_TABLES: &[&str] = &["integral", "self_tuning", "bands"];
 
+/// Tables of parameters, and the laws that know them.
+const TABLES: &[(&str, &[LawKind])] = &[
+    ("window", &[LawKind::Window]),
+    ("pid", &[LawKind::Pid]),
+    ("integral", &[LawKind::Integral]),
+    ("self_tuning", &[LawKind::SelfTuning, LawKind::QueueingModel]),
+    ("bands", &[LawKind::SelfTuning, LawKind::QueueingModel]),
+];
+
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Why rates and how they are released do not matter.
+pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only where there are `bands`";
 
 /// Longer ones would let go or hold long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
@@ -89,7 +101,7 @@ pub fn read(
         let by_rates = [
             ("integral", Choice::Integral),
             ("self-tuning", Choice::SelfTuning),
-            (QUEUEING_MODEL, Choice::QueueingModel),
+            (LawKind::QueueingModel.name(), Choice::QueueingModel),
         ];
         choices.splice(2..2, by_rates);
     }
@@ -124,20 +136,13 @@ pub fn read(
             return None;
         }
     };
-    let tables = [
-        ("window", LawKind::Window),
-        ("pid", LawKind::Pid),
-        ("integral", LawKind::Integral),
-        ("self_tuning", LawKind::SelfTuning),
-        ("bands", LawKind::SelfTuning),
-    ];
-    for (table, kind) in tables.into_iter().filter(|(table, _)| laws.rates || !RATE_TABLES.contains(table)) {
-        if kind != law.kind() {
+    for (table, knows) in TABLES.iter().filter(|(table, _)| laws.rates || !RATE_TABLES.contains(table)) {
+        if !knows.contains(&law.kind()) {
             no_effect(pool, &[table], &format!("the law is `{}`", law.kind()), report);
         }
     }
     let mut config = LoopConfig::new(name.clone(), Latency::ZERO, law);
-    config.bands = bands.ok()?.filter(|_| law.kind() == LawKind::SelfTuning);
+    config.bands = bands.ok()?.filter(|_| law.kind().has_operating_point());
     config.normalise = pool.flag("normalise", report);
     let automatic = automatic(pool, &mut config, report);
     loop_config(pool, config, automatic, report)
@@ -169,7 +174,8 @@ pub fn read_one_of(
     laws: &[LoopConfig],
     report: &mut Report<'_>,
 ) -> Option<LoopConfig> {
-    let choices: Vec<_> = laws.iter().enumerate().map(|(place, config)| (key(&config.law), place)).collect();
+    let choices: Vec<_> =
+        laws.iter().enumerate().map(|(place, config)| (config.law.kind().name(), place)).collect();
     let chosen = match section.choice("law", &choices, report) {
         Some(given) => given.value,
         None if section.has("law") => return None,
@@ -189,35 +195,15 @@ pub fn read_one_of(
         }
     };
     // Whichever laws there are to choose from: a table that nobody reads must not be passed over.
-    let tables = [
-        ("window", LawKind::Window),
-        ("pid", LawKind::Pid),
-        ("self_tuning", LawKind::SelfTuning),
-        ("bands", LawKind::SelfTuning),
-    ];
-    for (table, kind) in tables {
-        if kind != law.kind() {
-            no_effect(section, &[table], &format!("the law is `{}`", key(&law)), report);
+    for (table, knows) in TABLES.iter().filter(|(table, _)| *table != "integral") {
+        if !knows.contains(&law.kind()) {
+            no_effect(section, &[table], &format!("the law is `{}`", law.kind()), report);
         }
     }
-    if law.kind() == LawKind::SelfTuning {
+    if law.kind().has_operating_point() {
         defaults.bands = bands(section, report).ok()?;
     }
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
-}
-
-/// The self-tuning law with the model of a queue.
-const QUEUEING_MODEL: &str = "queueing-model";
-
-/// What a law is called in a configuration.
-const fn key(law: &Law) -> &'static str {
-    match law {
-        Law::Window(_) => "window",
-        Law::Pid(_) => "pid",
-        Law::Integral(_) => "integral",
-        Law::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(_), .. }) => QUEUEING_MODEL,
-        Law::SelfTuning(_) => "self-tuning",
-    }
 }
 
 /// Whether the set point is chosen automatically.
@@ -416,6 +402,9 @@ fn self_tuning(pool: &Section<'_>, queueing: bool, report: &mut Report<'_>) -> O
     if queueing {
         config.regulation = Regulation::Queueing(model);
         no_effect(&section, &["gain", "variant"], "the law is `queueing-model`, which has neither", report);
+        if !pool.has("bands") {
+            no_effect(&section, &["floor"], BY_WINDOW, report);
+        }
         return Some(config);
     }
     let variants = [("improved", SelfTuningVariant::IMPROVED), ("literal", SelfTuningVariant::LITERAL)];
@@ -675,9 +664,9 @@ mod tests {
 
     #[test]
     fn the_model_of_a_queue_has_the_self_tuning_laws_keys_but_for_two() {
-        let read = |keys: &str| {
-            read_with(&format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}"), true)
-        };
+        let by = |keys: &str| format!("law = 'queueing-model'\ntarget = '5ms'\nself_tuning = {{ {keys} }}");
+        let bands = "\nbands = [{ up_to = '9 IO/s', ratios = { a = 1 } }]";
+        let read = |keys: &str| read_with(&format!("{}{bands}", by(keys)), true);
         let (law, findings) = read("forgetting = 0.8, reset_change = 0.5, floor = '5 IO/s'");
         let regulation = Regulation::Queueing(Queueing { forgetting: 0.8, reset_change: 0.5 });
         let expected = SelfTuningConfig { regulation, floor: Iops::new(5.0), ..SelfTuningConfig::default() };
@@ -686,6 +675,10 @@ mod tests {
         for wrong in ["gain = 7.2", "variant = 'literal'", "forgetting = 0", "reset_change = -1"] {
             assert_eq!(read(wrong).1.len(), 1, "{wrong}");
         }
+        // Without bands its window is all that it commands.
+        let (law, findings) = read_with(&by("floor = '5 IO/s'"), true);
+        assert!(law.is_some() && findings.len() == 1, "{findings:?}");
+        assert_eq!(findings[0].message(), "`floor` has no effect");
     }
 
     #[test]

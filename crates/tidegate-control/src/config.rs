@@ -127,6 +127,9 @@ impl Law {
             Self::Window(_) => LawKind::Window,
             Self::Pid(_) => LawKind::Pid,
             Self::Integral(_) => LawKind::Integral,
+            Self::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(_), .. }) => {
+                LawKind::QueueingModel
+            }
             Self::SelfTuning(_) => LawKind::SelfTuning,
         }
     }
@@ -272,7 +275,7 @@ impl LoopConfig {
         {
             return Err(LoopConfigError::RequestsAreNotScaled);
         }
-        if self.bands.is_some() && self.law.kind() != LawKind::SelfTuning {
+        if self.bands.is_some() && !self.law.kind().has_operating_point() {
             return Err(LoopConfigError::BandsNeedSelfTuning);
         }
         if let Some(knee) = &self.knee {
@@ -342,7 +345,9 @@ pub enum LoopConfigError {
     )]
     GoalsAreTakenAsTheyAre,
     /// Bands divide an operating point, which no other law has.
-    #[error("bands divide the throughput that the self-tuning law finds: no other law has them")]
+    #[error(
+        "bands divide the throughput that the laws `self-tuning` and `queueing-model` find: no other law has them"
+    )]
     BandsNeedSelfTuning,
     /// A parameter of the automatic choice.
     #[error(transparent)]

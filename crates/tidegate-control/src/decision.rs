@@ -31,7 +31,7 @@ pub struct Decision {
     pub elapsed: Latency,
     /// Which law decided.
     pub law: LawKind,
-    /// Whose response times are the signal. Of the integral and the self-tuning law always everything: input, measured and
+    /// Whose response times are the signal. Of the integral and the self-tuning law, whatever its model, always everything: input, measured and
     /// estimate are then of all requests together, and decide nothing; [`rates`](Self::rates) and [`point`](Self::point) have each
     /// consumer's own.
     pub signal: Signal,
@@ -71,7 +71,7 @@ pub struct Decision {
     pub rates: Vec<RateDecision>,
     /// The surplus that was taken back because a consumer with a contract came back from a pause.
     pub gave_way: Option<GaveWay>,
-    /// What the self-tuning law decided. Of another law nothing.
+    /// What the self-tuning law decided, whatever its model. Of another law nothing.
     pub point: Option<PointDecision>,
     /// How many consumers are held back: delayed, or waiting behind the window, or for their release.
     pub held: u32,
@@ -84,6 +84,16 @@ pub struct Decision {
 impl Decision {
     /// The version that this code writes and reads.
     pub const VERSION: u16 = 7;
+
+    /// The window that was decided, by whichever law. `None`: by another means, or nobody is held.
+    #[must_use]
+    pub fn window(&self) -> Option<Window> {
+        match (self.bounded, &self.point) {
+            (_, Some(point)) => point.window,
+            (Output::Window(window), None) => Some(window),
+            (Output::Delay(_) | Output::Rate(_), None) => None,
+        }
+    }
 }
 
 /// The kind of law.
@@ -98,16 +108,39 @@ pub enum LawKind {
     Integral,
     /// The self-tuning regulator (Triage).
     SelfTuning,
+    /// The same with the model of a queue, and a window.
+    QueueingModel,
 }
 
-impl fmt::Display for LawKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl LawKind {
+    /// What it is called: in configurations, in the log and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Window => "window",
             Self::Pid => "pid",
             Self::Integral => "integral",
             Self::SelfTuning => "self-tuning",
-        })
+            Self::QueueingModel => "queueing-model",
+        }
+    }
+
+    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue, where there are bands.
+    #[must_use]
+    pub const fn is_by_rates(self) -> bool {
+        matches!(self, Self::Integral) || self.has_operating_point()
+    }
+
+    /// Whether it decides an operating point, which goals make and bands divide.
+    #[must_use]
+    pub const fn has_operating_point(self) -> bool {
+        matches!(self, Self::SelfTuning | Self::QueueingModel)
+    }
+}
+
+impl fmt::Display for LawKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -106,6 +106,9 @@ impl fmt::Display for PointDecision {
             Some(position) => write!(f, "operating at {}, {position}", self.operating_point)?,
             None => write!(f, "operating at {}", self.operating_point)?,
         }
+        if let Some(window) = self.window {
+            write!(f, ", a window of {window}")?;
+        }
         if let Some(host) = &self.host {
             write!(f, ": as {host} asks for")?;
             return f.write_str(self.doubts());

@@ -47,8 +47,11 @@ pub struct PointReport {
     pub active: bool,
     /// Its consumers that have a part of the bands, at most [`MOST_CLAIMS`].
     pub claims: Vec<PointClaim>,
-    /// All its others that may be held, together.
+    /// All its others that may be held, together: without those in `content`.
     pub rest: Option<PointRest>,
+    /// Those of its others that would not use more, where `rest` uses whatever it gets: what these leave is not what those have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<PointRest>,
 }
 
 /// What a host's consumer asks for.
@@ -103,8 +106,19 @@ pub struct PointClaim {
 pub struct PointRest {
     /// The sum of their shares.
     pub shares: f64,
-    /// They would not use more. `None`: one of them uses whatever it gets.
+    /// They would not use more. `None`: each of them uses whatever it gets.
     pub most: Option<Iops>,
+}
+
+impl PointRest {
+    /// Both together, where they are of one kind: who would not use more, or who uses whatever it gets.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let most = self.most.zip(other.most);
+        Self {
+            shares: self.shares + other.shares,
+            most: most.map(|(one, other)| Iops::new(one.per_second() + other.per_second())),
+        }
+    }
 }
 
 /// What a host that was heard in time says.

@@ -251,10 +251,11 @@ impl Regulators {
             Window::new((part * turn.takes.as_secs_f64()).max(WindowConfig::default().least.get()))
         });
         if !stretch.elapsed.is_zero() {
-            let (claims, rest) = claims(&reports, bands, stretch.elapsed);
+            let Told { claims, rest, content } = claims(&reports, bands, stretch.elapsed);
             let (outstanding, has_say) = (windowed.then_some(own_held), say.own);
+            let wish = own;
             self.told =
-                Some(PointReport { done, outstanding, wish: own, has_say, enough, active, claims, rest });
+                Some(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest, content });
         }
         let steps = self.steps;
         self.consumers.retain(|_, known| known.seen == steps);
@@ -551,8 +552,8 @@ fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = Claim<'_>> 
             most: most(claim.most),
         });
         // Who has no shares at all would have no part, and is nobody.
-        let rest = point.rest.filter(|rest| rest.shares > 0.0);
-        named.chain(rest.map(|rest| Claim { name: None, shares: rest.shares, most: most(rest.most) }))
+        let rest = [point.rest, point.content].into_iter().flatten().filter(|rest| rest.shares > 0.0);
+        named.chain(rest.map(move |rest| Claim { name: None, shares: rest.shares, most: most(rest.most) }))
     })
 }
 
@@ -566,32 +567,32 @@ fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
     Claim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
 }
 
-/// What other hosts are told of a host's claims: by name of those who have a part of the bands.
-fn claims(
-    reports: &[Report<'_>],
-    bands: Option<&Bands>,
-    elapsed: Duration,
-) -> (Vec<PointClaim>, Option<PointRest>) {
+/// What other hosts are told of a host's claims.
+struct Told {
+    claims: Vec<PointClaim>,
+    rest: Option<PointRest>,
+    content: Option<PointRest>,
+}
+
+/// By name of those who have a part of the bands. Of the others those who use whatever they get are kept apart from those who are content:
+/// with the shares of both they would have what these leave, which is everybody's, on all hosts.
+fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
     let parts = bands.map(Bands::workloads).unwrap_or_default();
-    let (mut claims, mut rest) = (Vec::new(), None::<PointRest>);
+    let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);
     for report in reports.iter().filter(|report| !report.consumer.protected) {
         let (consumer, Claim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
         if parts.contains(&consumer.name) && claims.len() < MOST_CLAIMS {
             claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
             continue;
         }
-        rest = Some(match rest {
-            None => PointRest { shares, most },
-            Some(rest) => PointRest {
-                shares: rest.shares + shares,
-                most: rest
-                    .most
-                    .zip(most)
-                    .map(|(one, other)| Iops::new(one.per_second() + other.per_second())),
-            },
-        });
+        let (one, those) =
+            (PointRest { shares, most }, if most.is_some() { &mut content } else { &mut hungry });
+        *those = Some(those.map_or(one, |others| others.and(one)));
     }
-    (claims, rest)
+    match hungry {
+        Some(_) => Told { claims, rest: hungry, content },
+        None => Told { claims, rest: content, content: None },
+    }
 }
 
 /// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none of those does

@@ -239,8 +239,10 @@ prop_compose! {
         [has_say, enough, active] in any::<[bool; 3]>(),
         claims in prop::collection::btree_map(0u32..4, (1u32..1_000_000, proptest::option::of(number())), 0..4),
         rest in proptest::option::of((number(), proptest::option::of(number()))),
+        content in proptest::option::of((number(), proptest::option::of(number()))),
     ) -> PointReport {
         let rate = |number: u64| Iops::new(number as f64 / 1e3);
+        let those = |(shares, most): (u64, Option<u64>)| PointRest { shares: shares as f64 / 1e3, most: most.map(rate) };
         PointReport {
             done: rate(done),
             outstanding: outstanding.map(|number| number as f64 / 1e3),
@@ -257,7 +259,8 @@ prop_compose! {
                 shares: Shares::new(shares).unwrap(),
                 most: most.map(rate),
             }).collect(),
-            rest: rest.map(|(shares, most)| PointRest { shares: shares as f64 / 1e3, most: most.map(rate) }),
+            rest: rest.map(those),
+            content: content.map(those),
         }
     }
 }

@@ -191,6 +191,10 @@ fn a_decision_about_an_operating_point_says_who_decided() {
             "sata: operating at 500 IO/s: nobody asks for less (1 of 2 held)",
         ),
         (
+            of(|point| point.window = Some(Window::new(4.5))),
+            "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 held)",
+        ),
+        (
             Decision { dry_run: true, ..of_a_point(point()) }.to_string(),
             "sata (dry run): operating at 500 IO/s, band 2 at 20 %: w1 4.10ms against 4.00ms (1 of 2 would be held)",
         ),
@@ -306,8 +310,14 @@ fn version_7_of_a_decision() {
         (serde_json::to_string(&Shortage::Storage).unwrap(), r#""storage""#),
         (serde_json::to_string(&Signal::Everything).unwrap(), r#""everything""#),
         (
-            serde_json::to_string(&[LawKind::Pid, LawKind::Integral, LawKind::SelfTuning]).unwrap(),
-            r#"["pid","integral","self_tuning"]"#,
+            serde_json::to_string(&[
+                LawKind::Pid,
+                LawKind::Integral,
+                LawKind::SelfTuning,
+                LawKind::QueueingModel,
+            ])
+            .unwrap(),
+            r#"["pid","integral","self_tuning","queueing_model"]"#,
         ),
         (serde_json::to_string(&point()).unwrap(), POINT_7),
         (serde_json::to_string(&Output::Rate(Iops::new(72.0))).unwrap(), r#"{"rate":72.0}"#),

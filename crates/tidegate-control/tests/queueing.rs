@@ -319,10 +319,10 @@ fn what_idle_exports_of_a_host_leave_is_not_in_two_windows() {
     for idle in [1, 9] {
         let mut exports = vec![(Much, 8, 1.0)];
         exports.extend(vec![(Nothing, 8, 1.0); idle]);
-        let (responses, _) = together(vec![host(1, &exports), host(2, &[(Much, 8, 1.0)])]);
-        // Below the goal it may be: of a host's exports without a part of bands only the sum of shares is told, idle ones' included.
-        let mean = responses.iter().sum::<f64>() / responses.len() as f64;
-        assert!(mean > 4.0 && mean < 8.8, "{mean}");
+        let (responses, had) = together(vec![host(1, &exports), host(2, &[(Much, 8, 1.0)])]);
+        keeps(&responses, 8.0);
+        // And each host has its half: what the one's idle exports leave is nobody's more than the other's.
+        assert!(had.iter().all(|had| (had / 4.0 - 1.0).abs() < 0.1), "{had:?}");
     }
 }
 

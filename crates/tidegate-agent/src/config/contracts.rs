@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use tidegate_config::law::BY_WINDOW;
 use tidegate_config::{Report, Section};
-use tidegate_control::{Law, LoopConfig};
+use tidegate_control::{Law, LawKind, LoopConfig};
 use tidegate_gateway::{BackendConfig, ExportConfig, PoolConfig};
 
 use super::pool::NamedExport;
@@ -41,9 +42,13 @@ pub(super) fn check(
             goals_without_effect(exports, report);
         }
         Some(Law::SelfTuning(_)) => {
+            let kind = law.map_or(LawKind::SelfTuning, |law| law.law.kind());
             for export in exports {
-                unreserved(export, "self-tuning", "give it its part of the first bands", report);
+                unreserved(export, kind, "give it its part of the first bands", report);
                 contract_without_effect(export, report);
+            }
+            if kind == LawKind::QueueingModel && !pool.has("bands") {
+                release_without_effect(pool, BY_WINDOW, report);
             }
         }
         None if is_unclear(pool) => {}
@@ -170,7 +175,12 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
 /// Whether an export's promise can be kept, as far as its own keys tell.
 fn kept(export: &NamedExport, report: &mut Report<'_>) {
     let ExportConfig { name, limit, protected, .. } = &export.config;
-    unreserved(export, "integral", "promise the rate: `contract = { iops = …, response_time = … }`", report);
+    unreserved(
+        export,
+        LawKind::Integral,
+        "promise the rate: `contract = { iops = …, response_time = … }`",
+        report,
+    );
     let Some((contracts, place)) = export.contracts.as_ref().zip(export.places.contract.as_ref()) else {
         return;
     };
@@ -195,7 +205,7 @@ fn kept(export: &NamedExport, report: &mut Report<'_>) {
 }
 
 /// Laws that command rates do not know reservations.
-fn unreserved(export: &NamedExport, law: &str, help: &str, report: &mut Report<'_>) {
+fn unreserved(export: &NamedExport, law: LawKind, help: &str, report: &mut Report<'_>) {
     if let Some(place) = &export.places.reservation {
         let name = &export.config.name;
         report.error_with_help(
@@ -212,17 +222,25 @@ fn contract_without_effect(export: &NamedExport, report: &mut Report<'_>) {
     }
 }
 
+fn release_without_effect(pool: &Section<'_>, why: &str, report: &mut Report<'_>) {
+    if let Some(place) = pool.key_span("release") {
+        report.warning(&place, "`release` has no effect", why);
+    }
+}
+
 fn goals_without_effect(exports: &[NamedExport], report: &mut Report<'_>) {
     for place in exports.iter().filter_map(|export| export.places.goal.as_ref()) {
-        report.warning(place, "`goal` has no effect", "only `law = \"self-tuning\"` keeps goals");
+        report.warning(
+            place,
+            "`goal` has no effect",
+            "only `law = \"self-tuning\"` and `\"queueing-model\"` keep goals",
+        );
     }
 }
 
 fn without_effect(pool: &Section<'_>, exports: &[NamedExport], report: &mut Report<'_>) {
-    let why = "only `law = \"integral\"` and `\"self-tuning\"` hold exports to rates";
-    if let Some(place) = pool.key_span("release") {
-        report.warning(&place, "`release` has no effect", why);
-    }
+    let why = "only `law = \"integral\"` and `\"self-tuning\"`, and `\"queueing-model\"` with `bands`, hold exports to rates";
+    release_without_effect(pool, why, report);
     exports.iter().for_each(|export| contract_without_effect(export, report));
     goals_without_effect(exports, report);
 }

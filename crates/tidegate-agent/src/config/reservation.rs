@@ -1,15 +1,14 @@
 //! Whether a pool's reservations can be kept, as far as the configuration tells.
 
 use tidegate_config::{Report, Section};
-use tidegate_control::{Conditions, Law, LawKind, feasible};
+use tidegate_control::{Conditions, Law, feasible};
 use tidegate_gateway::PoolConfig;
 use tidegate_units::{Iops, Window};
 
 /// Warns of reservations that need more requests outstanding than the pool may have.
 pub(super) fn check(section: &Section<'_>, pool: &PoolConfig, report: &mut Report<'_>) {
     // What laws that command rates make of reservations is said elsewhere.
-    let by_rates = |law: &LawKind| matches!(law, LawKind::Integral | LawKind::SelfTuning);
-    let Some(law) = pool.law.as_ref().filter(|law| !by_rates(&law.law.kind())) else { return };
+    let Some(law) = pool.law.as_ref().filter(|law| !law.law.kind().is_by_rates()) else { return };
     let reserved: f64 = pool
         .exports
         .iter()

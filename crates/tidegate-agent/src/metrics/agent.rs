@@ -35,6 +35,10 @@ pub enum AgentMetric {
     GuardianStarts,
     /// Whether the machine has a resource's storage.
     Present,
+    /// Which law decides.
+    Law,
+    /// The window that it holds them to.
+    Window,
     /// What the law steers to.
     SetPoint,
     /// What the law compares with the set point.
@@ -79,7 +83,7 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Build,
         Self::Reloads,
         Self::Sees,
@@ -88,6 +92,8 @@ impl AgentMetric {
         Self::ThrottleErrors,
         Self::GuardianStarts,
         Self::Present,
+        Self::Law,
+        Self::Window,
         Self::SetPoint,
         Self::Estimate,
         Self::Delay,
@@ -110,7 +116,7 @@ impl AgentMetric {
     /// Name, kind, unit, labels and help.
     #[must_use]
     pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Histogram};
+        use Kind::{Counter, Gauge, Histogram, Info};
         let seconds = || Some(Unit::Seconds);
         let (stem, unit, kind, labels, help) = match self {
             Self::Build => return Spec::build(),
@@ -145,6 +151,14 @@ impl AgentMetric {
             Self::Present => {
                 ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
             }
+            Self::Law => ("tidegate_resource_law", None, Info, &["resource", "law"][..], "Which law decides"),
+            Self::Window => (
+                "tidegate_resource_window",
+                Some(Unit::Other("requests".to_owned())),
+                Gauge,
+                RESOURCE,
+                "Requests that all who may be held together may have at the storage; absent with laws that have none",
+            ),
             Self::SetPoint => (
                 "tidegate_resource_set_point",
                 seconds(),
@@ -185,7 +199,7 @@ impl AgentMetric {
                 Some(Unit::Other("requests_per_second".to_owned())),
                 Gauge,
                 RESOURCE,
-                "What all who may be held may do together; only with the self-tuning law",
+                "What all who may be held may do together; only with the laws self-tuning and queueing-model",
             ),
             Self::Band => (
                 "tidegate_resource_band",
@@ -199,7 +213,7 @@ impl AgentMetric {
                 Some(Unit::Other("requests_per_second".to_owned())),
                 Gauge,
                 &["resource", "consumer"][..],
-                "What a consumer may do of that; only with the self-tuning law",
+                "What a consumer may do of that; only with the laws self-tuning and queueing-model",
             ),
             Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
             Self::Throttled => (
@@ -356,6 +370,15 @@ impl AgentExposition {
         let operations = [("read", &resource.reads), ("write", &resource.writes)];
         let value = match metric {
             AgentMetric::Present => Some(flag(resource.present)),
+            AgentMetric::Law => {
+                if let Some(decision) = decision {
+                    samples.add(&[name, decision.law.name()], Value::Info);
+                }
+                None
+            }
+            AgentMetric::Window => {
+                decision.and_then(Decision::window).map(|window| Value::Number(window.get()))
+            }
             AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
             AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
             AgentMetric::Delay => Some(seconds(resource.delay)),

@@ -74,6 +74,12 @@ impl Exposition {
             Metric::PoolInFlight => Some(number(pool.in_flight)),
             Metric::PoolBuffered => Some(Value::Number(pool.bytes_in_use.get() as f64)),
             Metric::PoolBufferedPeak => Some(Value::Number(pool.bytes_in_use_peak.get() as f64)),
+            Metric::PoolLaw => {
+                if let Some(decision) = decision {
+                    samples.add(&[name, decision.law.name()], Value::Info);
+                }
+                None
+            }
             Metric::PoolWindow => Some(Value::Number(pool.window.get())),
             Metric::PoolBeta => decision.and_then(|decision| decision.beta).map(Value::Number),
             Metric::PoolShareCompensation => {

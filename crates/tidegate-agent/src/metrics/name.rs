@@ -29,6 +29,8 @@ pub enum Metric {
     PoolBuffered,
     /// The most payload memory of a pool.
     PoolBufferedPeak,
+    /// Which law decides.
+    PoolLaw,
     /// The window in force.
     PoolWindow,
     /// β of the window law.
@@ -134,7 +136,7 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 60] = [
         Self::Build,
         Self::Reloads,
         Self::Handshakes,
@@ -146,6 +148,7 @@ impl Metric {
         Self::PoolInFlight,
         Self::PoolBuffered,
         Self::PoolBufferedPeak,
+        Self::PoolLaw,
         Self::PoolWindow,
         Self::PoolBeta,
         Self::PoolShareCompensation,
@@ -199,7 +202,7 @@ impl Metric {
     /// Name, kind, unit, labels and help.
     #[must_use]
     pub fn spec(self) -> Spec {
-        use Kind::{Counter, Gauge, Histogram};
+        use Kind::{Counter, Gauge, Histogram, Info};
         let requests = || Some(Unit::Other("requests".to_owned()));
         let (stem, unit, kind, labels, help) = match self {
             Self::Build => return Spec::build(),
@@ -245,6 +248,7 @@ impl Metric {
                 POOL,
                 "The most payload memory ever in use",
             ),
+            Self::PoolLaw => ("tidegate_pool_law", None, Info, &["pool", "law"][..], "Which law decides"),
             Self::PoolWindow => (
                 "tidegate_pool_window",
                 requests(),
@@ -278,7 +282,7 @@ impl Metric {
                 Some(Unit::Other("requests_per_second".to_owned())),
                 Gauge,
                 POOL,
-                "What all consumers may do together; only with the self-tuning law",
+                "What all consumers may do together; only with the laws self-tuning and queueing-model",
             ),
             Self::PoolBand => (
                 "tidegate_pool_band",

@@ -1,7 +1,7 @@
 //! A control interval: observe, tell the others, decide, carry out.
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LawKind, Observation, Operations,
+    Commands, ConsumerObservation, ControlLoop, Decision, Observation, Operations,
     Outstanding as MeanOutstanding,
 };
 use tidegate_sched::CostModel;
@@ -18,7 +18,7 @@ pub(super) struct Scratch {
 
 /// Whether what others steer by is what a host decided, rather than what it measured.
 fn tells_decisions(control: &ControlLoop) -> bool {
-    control.config().law.kind() == LawKind::SelfTuning
+    control.config().law.kind().has_operating_point()
 }
 
 impl Simulation<'_> {
