@@ -95,6 +95,8 @@ struct Between {
     silent: Arc<AtomicBool>,
     /// It is silent from where this is asked of the server, once.
     silent_at: Arc<Mutex<Option<&'static str>>>,
+    /// So long each KiB that the server says takes.
+    pace: Arc<Mutex<Duration>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -105,7 +107,9 @@ impl Between {
         let (silent, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let silent_at = Arc::new(Mutex::new(None::<&'static str>));
         let (quiet, at) = (Arc::clone(&silent), Arc::clone(&silent_at));
-        let between = Self { address, silent: Arc::clone(&silent), silent_at, open: Arc::clone(&open) };
+        let pace = Arc::new(Mutex::new(Duration::ZERO));
+        let slow = Arc::clone(&pace);
+        let between = Self { address, silent: Arc::clone(&silent), silent_at, pace, open: Arc::clone(&open) };
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
@@ -125,12 +129,15 @@ impl Between {
                     }
                 });
                 let (mut from, mut into, silent) = (server, client, Arc::clone(&silent));
+                let slow = Arc::clone(&slow);
                 thread::spawn(move || {
-                    let mut bytes = [0; 4096];
+                    let mut bytes = [0; 1024];
                     while let Ok(read @ 1..) = from.read(&mut bytes) {
                         if silent.load(Ordering::SeqCst) {
                             return;
                         }
+                        let pace = *slow.lock().unwrap();
+                        thread::sleep(pace.mul_f64(f64::from(u16::try_from(read).unwrap()) / 1024.0));
                         if into.write_all(&bytes[..read]).is_err() {
                             return;
                         }
@@ -184,6 +191,17 @@ fn ids(catalogue: &Catalogue) -> Vec<String> {
 
 fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
+}
+
+/// Who writes the bucket, and whether he has left it.
+fn owner(server: &Server) -> Owner {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let stream = jetstream::new(client).get_stream("KV_test").await.unwrap();
+        let message = stream.get_last_raw_message_by_subject("$KV.test.owner").await.unwrap();
+        serde_json::from_slice(&message.payload).unwrap()
+    })
 }
 
 /// So many messages are in the bucket.
@@ -507,4 +525,64 @@ fn a_standby_outlives_a_server_that_hesitates_while_it_takes_over() {
             catalogue.stored(new("a", "n")).unwrap();
         });
     }
+}
+
+#[test]
+fn a_bucket_that_takes_longer_to_read_than_the_lease_was_taken_over_meanwhile() {
+    const OBJECTS: usize = 900;
+    let (server, [first, reader, rival]) = (Server::start(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
+    // A hundred KiB and more, one every tenth of a second: longer than a lease in any case.
+    let lease = Duration::from_secs(12);
+    let mut filled = Catalogue::open_at_site(first.path(), &server.plan()).unwrap();
+    for number in 0..OBJECTS {
+        filled.stored(new(&format!("o{number}"), "a-node-with-a-name-of-some-length")).unwrap();
+    }
+    drop(filled);
+    let between = Between::start(server.address);
+    let slow = SitePlan {
+        servers: vec![format!("nats://{}", between.address)],
+        lease,
+        name: "10.0.0.9:7311".to_owned(),
+        ..server.plan()
+    };
+    *between.pace.lock().unwrap() = Duration::from_millis(100);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| Catalogue::open_at_site(reader.path(), &slow));
+        until("it is claimed", || owner(&server).name == slow.name);
+        // It says that it is there while it reads.
+        let outcome = Catalogue::open_at_site(rival.path(), &server.plan());
+        let still = !reading.is_finished();
+        *between.pace.lock().unwrap() = Duration::ZERO;
+        assert!(matches!(&outcome, Err(CatalogueError::Held { by, .. }) if *by == slow.name), "{outcome:?}");
+        assert!(still, "all was read before anybody could take it over");
+        let mut catalogue = reading.join().unwrap().unwrap();
+        assert_eq!(names(&catalogue).len(), OBJECTS);
+        catalogue.stored(new("after", "n")).unwrap();
+    });
+}
+
+#[test]
+fn marks_of_removed_keys_that_stayed_are_gone_soon_after_the_next_start() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    catalogue.stored(new("kept", "n")).unwrap();
+    drop(catalogue);
+    let marks = 2 * OWED_AT_ONCE + 1;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let bucket = jetstream::new(client).get_key_value("test").await.unwrap();
+        for number in 0..marks {
+            bucket.delete(format!("object.gone{number}")).await.unwrap();
+        }
+    });
+    let with_marks = messages(&server);
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    assert_eq!(names(&catalogue), ["kept"]);
+    assert_eq!(messages(&server), with_marks, "nothing is purged before it is ours to the end");
+    for _ in 0..3 {
+        catalogue.renew().unwrap();
+    }
+    assert_eq!(messages(&server), with_marks - marks as u64);
+    catalogue.stored(new("after", "n")).unwrap();
 }
