@@ -23,6 +23,7 @@ mod probe;
 pub mod sensed;
 mod serve;
 pub mod store;
+mod token;
 pub mod wire;
 
 pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
@@ -35,3 +36,4 @@ pub use mover::{Event, MoveError, Mover, Outcome, Settings};
 pub use name::{NoRandom, ObjectName, ObjectNameError, fresh_run};
 pub use probe::{Found, Probe, ProbeError, ProbeLimits};
 pub use serve::{ServeError, serve};
+pub use token::{Token, TokenError};

@@ -550,7 +550,7 @@ fn a_bucket_that_takes_longer_to_read_than_the_lease_was_taken_over_meanwhile() 
         let reading = scope.spawn(|| Catalogue::open_at_site(reader.path(), &slow));
         until("it is claimed", || owner(&server).name == slow.name);
         // It says that it is there while it reads.
-        let outcome = Catalogue::open_at_site(rival.path(), &server.plan());
+        let outcome = Catalogue::open_at_site(rival.path(), &server.plan()).map(drop);
         let still = !reading.is_finished();
         *between.pace.lock().unwrap() = Duration::ZERO;
         assert!(matches!(&outcome, Err(CatalogueError::Held { by, .. }) if *by == slow.name), "{outcome:?}");
