@@ -27,7 +27,7 @@ mod token;
 pub mod wire;
 
 pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
-pub use catalogue::{Catalogue, CatalogueError, SitePlan};
+pub use catalogue::{Catalogue, CatalogueError, Copied, Kept, SitePlan};
 pub use client::{AskError, Client};
 pub use config::{BrokerConfig, ConfigError};
 pub use digest::{Digest, Hasher};

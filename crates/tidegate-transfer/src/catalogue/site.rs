@@ -42,6 +42,9 @@ const WRITE: Duration = Duration::from_secs(2);
 /// After a write that was not answered none is tried for so long: each would take its time, one after the other.
 const REST: Duration = Duration::from_secs(1);
 
+/// A copy waits so long for a server that does not answer.
+const OUTAGE: Duration = Duration::from_secs(30);
+
 /// So many transfers whose end could not be written are written off at one look, and as many marks of removed keys purged.
 const OWED_AT_ONCE: usize = 100;
 
@@ -93,6 +96,9 @@ struct Owner {
     /// It has ended, and left it to others.
     #[serde(default)]
     released: bool,
+    /// It copies a catalogue there, of which a part is there.
+    #[serde(default)]
+    unfinished: bool,
 }
 
 /// What the bucket has under a key, and under which number it was written; nothing where it was removed.
@@ -269,8 +275,14 @@ impl Site {
         })?;
         let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
-        let owner =
-            Owner { version: VERSION, id: id.to_owned(), name: plan.name.clone(), lease_ms, released: false };
+        let owner = Owner {
+            version: VERSION,
+            id: id.to_owned(),
+            name: plan.name.clone(),
+            lease_ms,
+            released: false,
+            unfinished: false,
+        };
         let mut site = Self {
             plan: plan.clone(),
             owner,
@@ -323,6 +335,10 @@ impl Site {
                 }
                 Err(error) => return Err(error),
             };
+            if owner.as_ref().is_some_and(|owner| owner.unfinished) {
+                let why = "a copy of a catalogue into it is not at its end; if none is being made, delete the bucket and copy again";
+                return Err(unusable(&self.plan, why));
+            }
             let other = owner.filter(|owner| owner.id != self.owner.id && !owner.released);
             if let Some(other) = &other {
                 let lease = Duration::from_millis(other.lease_ms);
@@ -786,6 +802,47 @@ impl Site {
     fn give_up(&mut self, by: String) -> CatalogueError {
         self.over = Some(by.clone());
         CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by }
+    }
+
+    /// Writes all of another catalogue into this one, which is empty. Before that is done it is nobody's. `meanwhile` is called after each write.
+    pub(super) fn fill(
+        &mut self,
+        from: &Known,
+        mut meanwhile: impl FnMut() -> Result<(), CatalogueError>,
+    ) -> Result<(), CatalogueError> {
+        self.owner.unfinished = true;
+        self.write_through(OWNER, &self.owner_text())?;
+        for object in from.objects.values() {
+            let text = serde_json::to_vec(object).unwrap_or_default();
+            self.write_through(&key_of_object(object.name.as_str()), &text)?;
+            meanwhile()?;
+        }
+        for begun in from.under_way.values() {
+            let text = serde_json::to_vec(begun).unwrap_or_default();
+            let number = self.number(&begun.id);
+            self.write_through(&key_of_transfer(number), &text)?;
+            meanwhile()?;
+        }
+        self.owner.unfinished = false;
+        let text = self.owner_text();
+        // Where this is not answered it may be called unfinished, which costs another copy.
+        self.owner.unfinished = true;
+        self.write_through(OWNER, &text)?;
+        self.owner.unfinished = false;
+        Ok(())
+    }
+
+    /// Writes, through an outage that is not long.
+    fn write_through(&mut self, key: &str, text: &[u8]) -> Result<(), CatalogueError> {
+        let begun = Instant::now();
+        loop {
+            match self.write(&mut Known::default(), key, Value::Text(text)) {
+                Err(failed) if failed.error.may_pass() && begun.elapsed() < OUTAGE => {
+                    std::thread::sleep(REST)
+                }
+                outcome => return outcome.map_err(|failed| failed.error),
+            }
+        }
     }
 
     /// Empties the places of some transfers that have ended.

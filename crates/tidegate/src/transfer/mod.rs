@@ -1,6 +1,7 @@
 //! `tidegate place` and `tidegate transfer`: transfers on the storage node that can carry them.
 
 pub(crate) mod broker;
+mod copy;
 pub(crate) mod place;
 mod probe;
 mod progress;
@@ -150,6 +151,7 @@ enum What {
     Remove(RemoveArgs),
     Nodes,
     Probe(probe::ProbeArgs),
+    CopyCatalogue(copy::CopyArgs),
 }
 
 /// How transfers are made.
@@ -275,6 +277,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::Remove(remove) => block_on(remove_objects(args, remove))?,
         What::Nodes => block_on(nodes(args))?,
         What::Probe(probe) => probe::run(&args.whom, args.json, probe),
+        What::CopyCatalogue(copy) => copy::run(args.json, copy),
     }
 }
 

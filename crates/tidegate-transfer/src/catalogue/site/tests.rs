@@ -586,3 +586,54 @@ fn marks_of_removed_keys_that_stayed_are_gone_soon_after_the_next_start() {
     assert_eq!(messages(&server), with_marks - marks as u64);
     catalogue.stored(new("after", "n")).unwrap();
 }
+
+#[test]
+fn a_catalogue_is_copied_into_a_bucket_and_back_whole_or_not_at_all() {
+    let (server, [first, second]) = (Server::start(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+    let plan = server.plan();
+    let mut catalogue = Catalogue::open(first.path()).unwrap();
+    for (name, node) in [("run..7.h5.", "n"), ("run..7.h5.", "m"), ("b", "n")] {
+        catalogue.stored(new(name, node)).unwrap();
+    }
+    for id in ["1", "2", "3"] {
+        catalogue.began(begun(id)).unwrap();
+    }
+    catalogue.ended("2").unwrap();
+    let all = |catalogue: &Catalogue| {
+        let objects: Vec<_> = catalogue.after(None).cloned().collect();
+        (
+            objects,
+            catalogue.under_way().cloned().collect::<Vec<_>>(),
+            catalogue.held(&ResourceName::new("n").unwrap()),
+        )
+    };
+    let expected = all(&catalogue);
+    let (journal, bucket, back) = ((first.path(), None), (first.path(), Some(&plan)), (second.path(), None));
+    assert!(matches!(Catalogue::copy(journal, bucket), Err(CatalogueError::InUse(_))));
+    drop(catalogue);
+    // What is there already is not mixed with it; and a folder without a catalogue is none.
+    assert!(matches!(Catalogue::copy(journal, journal), Err(CatalogueError::NotEmpty { objects: 2, .. })));
+    assert!(matches!(Catalogue::copy(back, bucket), Err(CatalogueError::Io { .. })));
+    // A broker's folder stays its own, whether its catalogue is in it or in a bucket.
+    let copied = Catalogue::copy(journal, bucket).unwrap();
+    assert_eq!((copied.objects, copied.under_way), (2, 2));
+    let mut there = Catalogue::open_at_site(first.path(), &plan).unwrap();
+    assert_eq!(all(&there), expected);
+    there.ended("1").unwrap();
+    there.stored(new("c", "n")).unwrap();
+    let changed = all(&there);
+    drop(there);
+    assert!(matches!(Catalogue::copy(journal, bucket), Err(CatalogueError::NotEmpty { objects: 3, .. })));
+    Catalogue::copy(bucket, back).unwrap();
+    assert_eq!(all(&Catalogue::open(second.path()).unwrap()), changed);
+    assert_eq!(all(&Catalogue::open(first.path()).unwrap()), expected, "what was copied is as it was");
+
+    // One that ends in the middle.
+    let half = SitePlan { bucket: "half".to_owned(), ..server.plan() };
+    let (mut site, _) = Site::open(&half, "0123456789abcdef").unwrap();
+    let known = Catalogue::open(first.path()).unwrap().known;
+    assert!(site.fill(&known, || Err(CatalogueError::Full(1))).is_err());
+    drop(site);
+    let error = Catalogue::open_at_site(second.path(), &half).unwrap_err();
+    assert!(error.to_string().contains("delete the bucket and copy again"), "{error}");
+}
