@@ -838,7 +838,7 @@ impl Site {
         loop {
             match self.write(&mut Known::default(), key, Value::Text(text)) {
                 Err(failed) if failed.error.may_pass() && begun.elapsed() < OUTAGE => {
-                    std::thread::sleep(REST)
+                    std::thread::sleep(REST);
                 }
                 outcome => return outcome.map_err(|failed| failed.error),
             }
