@@ -668,9 +668,9 @@ fn agents_say_what_their_nodes_do_and_one_that_is_killed_is_silent_by_itself() {
     drop(first);
     let silent = until("silence", || Some(site.node("a")).filter(|node| node["sensor"]["recent"] == false));
     // An agent that was woken late may have reported after less than its interval.
-    let sensor = &silent["sensor"];
-    let interval = sensor["report"]["interval_s"].as_f64().unwrap();
-    assert!(sensor["age_s"].as_f64().unwrap() > 2.9 * interval, "{sensor}");
+    let last = &silent["sensor"];
+    let interval = last["report"]["interval_s"].as_f64().unwrap();
+    assert!(last["age_s"].as_f64().unwrap() > 2.9 * interval, "{last}");
     heard("b");
     // A node without a sensor carries what it did without one.
     let file = site.file("x", 100_000);
