@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -121,6 +122,14 @@ pub enum CatalogueError {
         servers: String,
         /// Why.
         why: String,
+    },
+    /// What is there would be mixed with what is copied.
+    #[error("{place} has a catalogue already, of {objects} objects: nothing is copied over it")]
+    NotEmpty {
+        /// Which.
+        place: String,
+        /// How many it has.
+        objects: usize,
     },
     /// As many objects as there may be.
     #[error("the catalogue holds {0} objects, which is as many as it may")]
@@ -270,7 +279,19 @@ pub struct Catalogue {
     known: Known,
     keeper: Keeper,
     /// Held as long as this lives.
-    _lock: Lock,
+    _lock: Arc<Lock>,
+}
+
+/// Where a broker keeps its catalogue: its folder, and the bucket where it is in one.
+pub type Kept<'a> = (&'a Path, Option<&'a SitePlan>);
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Objects.
+    pub objects: usize,
+    /// Transfers that are under way.
+    pub under_way: usize,
 }
 
 /// Where it is kept.
@@ -331,9 +352,7 @@ impl Catalogue {
     /// # Errors
     /// When it cannot be read, is damaged, or is another broker's.
     pub fn open(folder: &Path) -> Result<Self, CatalogueError> {
-        let lock = Lock::take(folder)?;
-        let (journal, known) = Journal::open(folder)?;
-        Ok(Self { known, keeper: Keeper::Journal(journal), _lock: lock })
+        Self::open_locked((folder, None), Arc::new(Lock::take(folder)?))
     }
 
     /// Becomes the one writer of a bucket of NATS, and reads it. The folder says who we are. Waits while another broker may still be
@@ -342,9 +361,61 @@ impl Catalogue {
     /// # Errors
     /// When the server does not answer, or the bucket is another broker's or no catalogue.
     pub fn open_at_site(folder: &Path, plan: &SitePlan) -> Result<Self, CatalogueError> {
-        let lock = Lock::take(folder)?;
-        let (site, known) = Site::open(plan, &identity(folder)?)?;
-        Ok(Self { known, keeper: Keeper::Site(Box::new(site)), _lock: lock })
+        Self::open_locked((folder, Some(plan)), Arc::new(Lock::take(folder)?))
+    }
+
+    fn open_locked((folder, site): Kept<'_>, lock: Arc<Lock>) -> Result<Self, CatalogueError> {
+        let (keeper, known) = match site {
+            None => {
+                let (journal, known) = Journal::open(folder)?;
+                (Keeper::Journal(journal), known)
+            }
+            Some(plan) => {
+                let (site, known) = Site::open(plan, &identity(folder)?)?;
+                (Keeper::Site(Box::new(site)), known)
+            }
+        };
+        Ok(Self { known, keeper, _lock: lock })
+    }
+
+    /// Copies a catalogue that no broker uses to where there is none. What is copied stays where it is, too. A copy that does not come to its end
+    /// is taken for a catalogue by nobody. Not from within a runtime.
+    ///
+    /// # Errors
+    /// When either is in use or cannot be read or written, or there is a catalogue already where it is copied to.
+    pub fn copy(from: Kept<'_>, to: Kept<'_>) -> Result<Copied, CatalogueError> {
+        let journal = from.0.join(JOURNAL);
+        if from.1.is_none() {
+            fs::metadata(&journal).map_err(at(&journal))?;
+        }
+        let lock = Arc::new(Lock::take(from.0)?);
+        fs::create_dir_all(to.0).map_err(at(to.0))?;
+        let is_same = fs::canonicalize(from.0).ok() == fs::canonicalize(to.0).ok();
+        let other = if is_same { Arc::clone(&lock) } else { Arc::new(Lock::take(to.0)?) };
+        // Nobody waits for a broker here: one that is there is in the way.
+        let [from_site, to_site] =
+            [from.1, to.1].map(|site| Some(SitePlan { standby: false, ..site?.clone() }));
+        let mut source = Self::open_locked((from.0, from_site.as_ref()), lock)?;
+        let mut goal = Self::open_locked((to.0, to_site.as_ref()), other)?;
+        if !goal.known.objects.is_empty() || !goal.known.under_way.is_empty() {
+            let place = to
+                .1
+                .map_or_else(|| to.0.display().to_string(), |site| format!("the bucket `{}`", site.bucket));
+            return Err(CatalogueError::NotEmpty { place, objects: goal.known.objects.len() });
+        }
+        match &mut goal.keeper {
+            Keeper::Journal(journal) => journal.rewrite(&source.known)?,
+            Keeper::Site(site) => {
+                let Self { known, keeper, .. } = &mut source;
+                let mut seen = Known::default();
+                site.fill(known, || match keeper {
+                    Keeper::Journal(_) => Ok(()),
+                    // It is not written, and nothing is taken from it here.
+                    Keeper::Site(source) => source.renew(&mut seen),
+                })?;
+            }
+        }
+        Ok(Copied { objects: source.known.objects.len(), under_way: source.known.under_way.len() })
     }
 
     /// An object.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::name::{NoRandom, ObjectName, TransferId};
 use crate::sensed::Sensed;
 use crate::store::http_client;
+use crate::token::Token;
 use crate::wire::{
     AWAY, End, Moved, Nodes, Object, Objects, Peaks, Probed, Problem, Reservation, Stored, Wish,
 };
@@ -82,6 +83,7 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     patience: Duration,
+    token: Option<Token>,
 }
 
 impl Client {
@@ -93,7 +95,13 @@ impl Client {
         let url = url.trim_end_matches('/').to_owned();
         let unreachable = |cause: String| AskError::Unreachable { url: url.clone(), cause };
         let http = http_client().map_err(|error| unreachable(error.to_string()))?;
-        Ok(Self { http, url, patience })
+        Ok(Self { http, url, patience, token: None })
+    }
+
+    /// Shows a token with every question, where there is one.
+    #[must_use]
+    pub fn with_token(self, token: Option<Token>) -> Self {
+        Self { token, ..self }
     }
 
     /// Asks for a transfer.
@@ -290,6 +298,9 @@ impl Client {
         document: Option<&impl Serialize>,
     ) -> Result<Vec<u8>, AskError> {
         let mut request = self.http.request(method, format!("{}{path}", self.url)).timeout(ANSWER);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.as_str());
+        }
         if let Some(document) = document {
             let text = serde_json::to_vec(document).map_err(|error| self.no_broker(&error))?;
             request = request.header("content-type", "application/json").body(text);

@@ -14,9 +14,21 @@ use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::catalogue::SitePlan;
 use crate::store::{About, Place};
+use crate::token::Token;
 
-const ROOT_KEYS: &[&str] =
-    &["listen", "state", "catalogue", "policy", "overhead", "interval", "lease", "queue", "lend", "node"];
+const ROOT_KEYS: &[&str] = &[
+    "listen",
+    "state",
+    "token_file",
+    "catalogue",
+    "policy",
+    "overhead",
+    "interval",
+    "lease",
+    "queue",
+    "lend",
+    "node",
+];
 const CATALOGUE_KEYS: &[&str] =
     &["nats", "bucket", "replicas", "credentials", "authorities", "lease", "standby"];
 const NODE_KEYS: &[&str] = &[
@@ -33,6 +45,7 @@ const NODE_KEYS: &[&str] = &[
     "capacity",
     "sense",
     "agent",
+    "agent_token_file",
     "recall",
     "drives",
     "cache",
@@ -46,6 +59,8 @@ const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 pub struct BrokerConfig {
     /// Where it answers.
     pub listen: SocketAddr,
+    /// What whoever asks has to show; nothing where nobody is asked who he is.
+    pub token: Option<Token>,
     /// The folder of its catalogue, or of who it is.
     pub state: PathBuf,
     /// Where the catalogue is kept by NATS; nothing where it is in the folder.
@@ -73,6 +88,8 @@ pub struct NodePlan {
     pub sense: Option<PathBuf>,
     /// Whether an agent on the node's own machine reports on it.
     pub agent: bool,
+    /// What that agent may show instead of the broker's token, for reports on this node only.
+    pub agent_token: Option<Token>,
     /// How much the disk in front of its tapes holds; nothing where it has none.
     pub cache: Option<Bytes>,
 }
@@ -127,10 +144,11 @@ impl BrokerConfig {
         Self::parse(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Reads a configuration text. `name` is what findings call it; relative paths in it start at `folder`.
+    /// Reads a configuration text, and the tokens in the files that it names. `name` is what findings call it; relative paths in it start at
+    /// `folder`.
     ///
     /// # Errors
-    /// When anything in the text is wrong.
+    /// When anything in the text is wrong, or a token cannot be read.
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
         let mut report = Report::new(name, text);
         let config = tidegate_config::parse(text, &mut report).and_then(|document| {
@@ -179,13 +197,15 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     if !root.has("listen") {
         root.missing("listen", "\"127.0.0.1:7311\"", report);
     }
+    let token = token(root, "token_file", folder, report);
     if let Some(given) = &listen
         && !given.value.ip().is_loopback()
+        && !root.has("token_file")
     {
         report.warning(
             &given.span,
             "whoever reaches this address may place transfers and remove objects from the catalogue",
-            "nobody is asked who they are: keep it within a network that you trust",
+            "nobody is asked who they are: write `token_file = \"FILE\"`, or keep it within a network that you trust",
         );
     }
     let state = root.text("state", report);
@@ -226,6 +246,7 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     }
     Some(BrokerConfig {
         listen: listen?.value,
+        token,
         state: folder.join(state?.value),
         site,
         placement,
@@ -233,6 +254,13 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
         nodes,
         warnings: Vec::new(),
     })
+}
+
+/// What is in a file that a key names.
+fn token(table: &Section<'_>, key: &str, folder: &Path, report: &mut Report<'_>) -> Option<Token> {
+    let given = table.text(key, report)?;
+    let read = Token::from_file(&folder.join(given.value));
+    read.map_err(|error| report.error(&given.span, error.to_string())).ok()
 }
 
 /// A broker that is held up for a moment by a disk is not dead.
@@ -344,6 +372,17 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         {
             report.error(&span, "`sense` and `agent` both say what the node does: leave one out");
         }
+        let agent_token = token(&table, "agent_token_file", folder, report);
+        if let Some(span) = table.key_span("agent_token_file") {
+            if !agent {
+                report.error(&span, "`agent_token_file` is of a node with `agent = true`");
+            } else if !root.has("token_file") {
+                report.error(
+                    &span,
+                    "without `token_file` of the broker anybody may report on any node: write that, too",
+                );
+            }
+        }
         let (tape, cache) = tape(&table, report);
         let (Ok(name), Some(place)) = (config_name, place) else { continue };
         let config = NodeConfig {
@@ -356,7 +395,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
             tape,
             free: capacity,
         };
-        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent, cache });
+        nodes.push(NodePlan { config, place: place.value, capacity, sense, agent, agent_token, cache });
     }
     nodes
 }
@@ -513,6 +552,17 @@ sense = "disk"
             ("sense = \"disk\"", "drives = 2", "of a node that has tapes"),
             ("sense = \"disk\"", "recall = \"90s\"\ndrives = 0", "`drives`"),
             ("sense = \"disk\"", "sense = \"disk\"\nagent = true", "leave one out"),
+            (
+                "state = \"state\"",
+                "state = \"state\"\ntoken_file = \"none\"",
+                "cannot read the token in /etc/none",
+            ),
+            ("sense = \"disk\"", "agent_token_file = \"none\"", "is of a node with `agent = true`"),
+            (
+                "sense = \"disk\"",
+                "agent = true\nagent_token_file = \"none\"",
+                "without `token_file` of the broker",
+            ),
         ] {
             let found = messages(&RIGHT.replacen(from, to, 1));
             assert!(found.iter().any(|message| message.contains(expected)), "{expected}: {found:?}");
@@ -536,6 +586,11 @@ sense = "disk"
         let text = RIGHT.replace("127.0.0.1:0", "0.0.0.0:7311");
         let config = BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap();
         assert!(config.warnings[0].to_string().contains("whoever reaches this address"));
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("token"), "0123456789abcdef").unwrap();
+        let text = text.replace("state = \"state\"", "state = \"state\"\ntoken_file = \"token\"");
+        let config = BrokerConfig::parse("broker.toml", &text, folder.path()).unwrap();
+        assert!(config.warnings.is_empty() && config.token.is_some());
     }
 
     #[test]

@@ -23,10 +23,11 @@ mod probe;
 pub mod sensed;
 mod serve;
 pub mod store;
+mod token;
 pub mod wire;
 
 pub use broker::{Broker, BrokerError, DeviceSample, Sensor};
-pub use catalogue::{Catalogue, CatalogueError, SitePlan};
+pub use catalogue::{Catalogue, CatalogueError, Copied, Kept, SitePlan};
 pub use client::{AskError, Client};
 pub use config::{BrokerConfig, ConfigError};
 pub use digest::{Digest, Hasher};
@@ -35,3 +36,4 @@ pub use mover::{Event, MoveError, Mover, Outcome, Settings};
 pub use name::{NoRandom, ObjectName, ObjectNameError, fresh_run};
 pub use probe::{Found, Probe, ProbeError, ProbeLimits};
 pub use serve::{ServeError, serve};
+pub use token::{Token, TokenError};

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant as Clock};
 
 use axum::Router;
 use axum::body::Bytes as Body;
-use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Path, RawPathParams, RawQuery, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
@@ -25,8 +26,9 @@ use tokio::time::MissedTickBehavior;
 use crate::broker::{Broker, BrokerError, DeviceSample, Sensor};
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
-use crate::name::{ObjectName, ObjectNameError, TransferId, TransferIdError};
+use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::sensed::ReportError;
+use crate::token::{Admission, Unknown};
 use crate::wire::{End, Problem};
 
 /// The largest question: a wish with a thousand nodes that must not carry it.
@@ -61,6 +63,9 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Its tokens.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
     /// The system.
     #[error("the broker cannot go on: {0}")]
     System(#[from] io::Error),
@@ -91,7 +96,7 @@ async fn run(
     broker: Broker,
     sensors: BTreeMap<ResourceName, Box<dyn Sensor>>,
 ) -> Result<(), ServeError> {
-    let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
+    let api = Api::new(config, broker)?;
     let listen = |source| ServeError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
@@ -100,6 +105,11 @@ async fn run(
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
     let mut looking = tokio::spawn(look(api.clone(), config.interval, sensors));
+    if config.token.is_none() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "whoever reaches {address} may do everything here: nobody is asked who he is, since there is no `token_file`"
+        );
+    }
     tracing::info!("broker of {} storage nodes on http://{address} ready", config.nodes.len());
     let lost = async {
         match (&mut looking).await {
@@ -222,9 +232,32 @@ async fn sample(
 struct Api {
     broker: Arc<Mutex<Broker>>,
     origin: Clock,
+    /// Whom it answers; nothing: everybody.
+    admission: Option<Arc<Admission>>,
 }
 
 impl Api {
+    fn new(config: &BrokerConfig, broker: Broker) -> Result<Self, NoRandom> {
+        let nodes = config.nodes.iter();
+        let nodes = nodes.filter_map(|node| Some((&node.config.name, node.agent_token.as_ref()?)));
+        let admission = config.token.as_ref().map(|token| Admission::new(token, nodes)).transpose()?;
+        Ok(Self {
+            broker: Arc::new(Mutex::new(broker)),
+            origin: Clock::now(),
+            admission: admission.map(Arc::new),
+        })
+    }
+
+    /// Whether somebody is answered, by what he shows.
+    fn admit(&self, headers: &HeaderMap, reports: Option<&ResourceName>) -> Result<(), Refused> {
+        let Some(admission) = &self.admission else { return Ok(()) };
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        admission.admits(shown, reports).map_err(|unknown| match unknown {
+            Unknown::Nothing => Refused::NoToken,
+            Unknown::Other => Refused::OtherToken,
+        })
+    }
+
     /// Asks the broker. It may write to its catalogue, which is nothing for the thread that all connections share.
     async fn with<T: Send + 'static>(
         &self,
@@ -258,6 +291,15 @@ enum Refused {
     Query(String),
     #[error("there is no such page: /v1/openapi.json describes those that there are")]
     NoPage,
+    #[error(
+        "this broker answers only those who show its token (`Authorization: Bearer TOKEN`): give `--token-file FILE` or TIDEGATE_TOKEN_FILE, \
+         of an agent `broker_token_file`"
+    )]
+    NoToken,
+    #[error(
+        "the token that was shown is not one for this: compare its file with the broker's `token_file`, or `agent_token_file` of the node"
+    )]
+    OtherToken,
     #[error("the broker is broken: restart it")]
     Broken,
 }
@@ -272,6 +314,7 @@ impl Refused {
             Self::Broker(error) => error.code(),
             Self::Json(_) | Self::Name(_) | Self::Node(_) | Self::Id(_) | Self::Query(_) => "not-understood",
             Self::NoPage => "no-page",
+            Self::NoToken | Self::OtherToken => "unauthorized",
             Self::Broken => "broken",
         }
     }
@@ -282,6 +325,7 @@ impl Refused {
                 StatusCode::BAD_REQUEST
             }
             Self::NoPage => StatusCode::NOT_FOUND,
+            Self::NoToken | Self::OtherToken => StatusCode::UNAUTHORIZED,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broker(error) => match error {
                 BrokerError::NoSize
@@ -316,7 +360,12 @@ impl Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let problem = Problem { error: self.text(), code: self.code().to_owned() };
-        json(self.status(), &problem)
+        let mut response = json(self.status(), &problem);
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // RFC 9110 §11.6.1, RFC 6750 §3.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -332,8 +381,11 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
     Ok(serde_json::from_slice(body)?)
 }
 
-fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
-    vec![
+/// With and without a token, where there is one.
+fn routes() -> [Vec<(&'static str, MethodRouter<Api>)>; 3] {
+    let to_all = vec![("/v1/openapi.json", get(openapi))];
+    let of_sensors = vec![("/v1/nodes/{name}/report", post(report))];
+    let others = vec![
         ("/v1/place", post(place)),
         ("/v1/transfers/{id}", get(reservation).put(place_named)),
         ("/v1/transfers/{id}/progress", post(progress)),
@@ -342,15 +394,34 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/objects", get(objects)),
         ("/v1/objects/{name}", get(object).delete(remove)),
         ("/v1/nodes", get(nodes)),
-        ("/v1/nodes/{name}/report", post(report)),
         ("/v1/nodes/{name}/peak", post(peak)),
-        ("/v1/openapi.json", get(openapi)),
-    ]
+    ];
+    [to_all, of_sensors, others]
 }
 
 fn router(api: Api) -> Router {
-    let router = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
-    router.fallback(async || Refused::NoPage).layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
+    let of = |routes: Vec<(&'static str, MethodRouter<Api>)>| {
+        routes.into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route))
+    };
+    let [to_all, of_sensors, others] = routes().map(of);
+    let of_sensors = of_sensors.layer(middleware::from_fn_with_state(api.clone(), may_report));
+    let others = others.fallback(async || Refused::NoPage);
+    let others = others.layer(middleware::from_fn_with_state(api.clone(), may_ask));
+    let all = to_all.merge(of_sensors).merge(others);
+    all.layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
+}
+
+/// Lets whoever has the broker's token pass.
+async fn may_ask(State(api): State<Api>, request: Request, next: Next) -> Answer {
+    api.admit(request.headers(), None)?;
+    Ok(next.run(request).await)
+}
+
+/// Lets whoever has the broker's token, or that of the node, pass.
+async fn may_report(State(api): State<Api>, path: RawPathParams, request: Request, next: Next) -> Answer {
+    let node = path.iter().find(|(key, _)| *key == "name").and_then(|(_, name)| ResourceName::new(name).ok());
+    api.admit(request.headers(), node.as_ref())?;
+    Ok(next.run(request).await)
 }
 
 async fn place(State(api): State<Api>, body: Body) -> Answer {

@@ -63,6 +63,9 @@ pub(crate) enum Failure {
     /// A broker.
     #[error(transparent)]
     Broker(#[from] tidegate_transfer::ServeError),
+    /// A broker's catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] tidegate_transfer::CatalogueError),
     /// What a broker was asked for.
     #[error(transparent)]
     Ask(#[from] AskError),

@@ -15,11 +15,20 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use super::cgroups::{self, CgroupConfig};
 use super::pattern::Pattern;
-use super::sensor::{self, SensorConfig};
+use super::sensor::{self, Brokers, SensorConfig};
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
-pub(super) const ROOT_KEYS: &[&str] =
-    &["throttle", "packets", "ports", "metrics", "histograms", "resource", "brokers", "sensor"];
+pub(super) const ROOT_KEYS: &[&str] = &[
+    "throttle",
+    "packets",
+    "ports",
+    "metrics",
+    "histograms",
+    "resource",
+    "brokers",
+    "broker_token_file",
+    "sensor",
+];
 
 pub(super) const RESOURCE_KEYS: &[&str] = &[
     "device",
@@ -85,7 +94,7 @@ pub struct AgentConfig {
     /// Storage nodes whose sensor it is.
     pub sensors: Vec<SensorConfig>,
     /// The brokers that are told of them.
-    pub brokers: Vec<String>,
+    pub brokers: Brokers,
     /// What is allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }

@@ -41,7 +41,7 @@ pub use identify::{IdentifyError, Progress, identify};
 pub use pattern::{Pattern, PatternError};
 pub use regulator::{Regulator, Step};
 pub use resource::SetUpError;
-pub use sensor::SensorConfig;
+pub use sensor::{Brokers, SensorConfig};
 pub use survey::{Finding, ResourceFinding, Survey};
 
 use self::histograms::Histograms;

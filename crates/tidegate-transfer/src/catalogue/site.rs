@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context};
@@ -42,8 +42,20 @@ const WRITE: Duration = Duration::from_secs(2);
 /// After a write that was not answered none is tried for so long: each would take its time, one after the other.
 const REST: Duration = Duration::from_secs(1);
 
-/// So many transfers whose end could not be written are written off at one look.
+/// A copy waits so long for a server that does not answer.
+const OUTAGE: Duration = Duration::from_secs(30);
+
+/// So many transfers whose end could not be written are written off at one look, and as many marks of removed keys purged.
 const OWED_AT_ONCE: usize = 100;
+
+/// So many entries are asked for at first; then twice as many for as long as they come quickly.
+const FIRST_BATCH: usize = 64;
+
+/// And no more: they are in memory twice.
+const LARGEST_BATCH: usize = 4_096;
+
+/// The server forgets who reads the bucket when nothing was asked for so long: longer than a write that is not answered takes.
+const READER: Duration = Duration::from_secs(60);
 
 /// Under which header a write carries its mark.
 const MARK: &str = "Tidegate-Write";
@@ -84,6 +96,16 @@ struct Owner {
     /// It has ended, and left it to others.
     #[serde(default)]
     released: bool,
+    /// It copies a catalogue there, of which a part is there.
+    #[serde(default)]
+    unfinished: bool,
+}
+
+/// What the bucket has under a key, and under which number it was written; nothing where it was removed.
+struct Entry {
+    key: String,
+    number: u64,
+    value: Option<Bytes>,
 }
 
 /// Why a write is not there.
@@ -134,6 +156,8 @@ pub(super) struct Site {
     free: BTreeSet<u32>,
     /// Transfers that have ended, and still stand there.
     owed: BTreeSet<String>,
+    /// Keys that were removed, whose marks were found, with their numbers.
+    gone: Vec<(String, u64)>,
     written: Instant,
     rest_until: Option<Instant>,
     /// The last write was not answered: it may be there.
@@ -251,8 +275,14 @@ impl Site {
         })?;
         let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
-        let owner =
-            Owner { version: VERSION, id: id.to_owned(), name: plan.name.clone(), lease_ms, released: false };
+        let owner = Owner {
+            version: VERSION,
+            id: id.to_owned(),
+            name: plan.name.clone(),
+            lease_ms,
+            released: false,
+            unfinished: false,
+        };
         let mut site = Self {
             plan: plan.clone(),
             owner,
@@ -265,6 +295,7 @@ impl Site {
             numbers: BTreeMap::new(),
             free: BTreeSet::new(),
             owed: BTreeSet::new(),
+            gone: Vec::new(),
             written: Instant::now(),
             rest_until: None,
             is_unsettled: false,
@@ -276,7 +307,9 @@ impl Site {
             site.claim(told)?;
             match site.load() {
                 // What was claimed is ours when it answers again, unless another was faster.
-                Err(error @ CatalogueError::Site { .. }) if plan.standby => {
+                Err(error @ (CatalogueError::Site { .. } | CatalogueError::TakenOver { .. }))
+                    if plan.standby =>
+                {
                     tracing::warn!("{error}");
                     std::thread::sleep(REST);
                     told = true;
@@ -302,6 +335,10 @@ impl Site {
                 }
                 Err(error) => return Err(error),
             };
+            if owner.as_ref().is_some_and(|owner| owner.unfinished) {
+                let why = "a copy of a catalogue into it is not at its end; if none is being made, delete the bucket and copy again";
+                return Err(unusable(&self.plan, why));
+            }
             let other = owner.filter(|owner| owner.id != self.owner.id && !owner.released);
             if let Some(other) = &other {
                 let lease = Duration::from_millis(other.lease_ms);
@@ -389,46 +426,53 @@ impl Site {
         }
     }
 
-    /// All of it, up to our own `owner`: after that nobody else writes.
+    /// All of it, up to our own `owner`: after that nobody else writes. It may take longer than the lease, so that we say in between that we
+    /// are there: what is asked for at once is no more than comes in a part of it. Nothing is changed in the bucket before all is read.
     fn load(&mut self) -> Result<Known, CatalogueError> {
-        let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
-        let entries = self.line.wait(async {
-            let bucket =
-                self.context.get_key_value(&self.plan.bucket).await.map_err(|error| failed(&error))?;
-            let mut watch = bucket.watch_with_history(">").await.map_err(|error| failed(&error))?;
-            let mut entries = Vec::new();
-            loop {
-                let entry = timeout(CONNECT, watch.next()).await;
-                let entry = entry.map_err(|_| failed(&"it is not told to its end"))?;
-                let entry = entry.ok_or_else(|| failed(&"it is not told to its end"))?;
-                let entry = entry.map_err(|error| failed(&error))?;
-                let is_last = entry.revision >= self.last;
-                if entry.key != OWNER {
-                    entries.push(entry);
-                }
-                if is_last {
-                    return Ok::<_, CatalogueError>(entries);
-                }
-            }
-        })?;
+        (self.numbers, self.free, self.owed) = Default::default();
+        (self.gone, self.over) = Default::default();
         let mut known = Known::default();
-        let mut gone = Vec::new();
         let mut next = 0;
-        for entry in entries {
-            let is_put = entry.operation == Operation::Put;
-            if !is_put {
-                gone.push((entry.key.clone(), entry.revision));
+        let consumer = self.line.wait(self.reader())?;
+        // `owner` is written again while we read, and stands at the end then.
+        let claimed = self.last;
+        let (mut read, mut most) = (0, FIRST_BATCH);
+        loop {
+            let asked = Instant::now();
+            let entries = self.line.wait(self.batch(&consumer, read, most, claimed))?;
+            read += entries.len() as u64;
+            let quick = asked.elapsed() < self.plan.lease / 16;
+            most = if quick { most.saturating_mul(2) } else { most / 2 }.clamp(1, LARGEST_BATCH);
+            let is_read = entries.last().is_none_or(|entry| entry.number >= claimed);
+            for Entry { key, number, value } in entries {
+                if let Some(place) = number_of(&key) {
+                    next = next.max(place.saturating_add(1));
+                }
+                self.absorb(&mut known, &key, value.as_deref())?;
+                if value.is_none() {
+                    self.gone.push((key, number));
+                }
             }
-            if let Some(number) = number_of(&entry.key) {
-                next = next.max(number.saturating_add(1));
+            match self.remain(&mut known) {
+                // It may be there, and the next round finds it.
+                Err(error) if error.may_pass() => tracing::debug!("{error}"),
+                outcome => outcome?,
             }
-            self.absorb(&mut known, &entry.key, is_put.then_some(&entry.value[..]))?;
+            if is_read {
+                break;
+            }
+        }
+        // It is all there is only if it was ours up to now.
+        let ended = Instant::now();
+        while let Err(error) = self.remain(&mut known) {
+            match error {
+                CatalogueError::Away { .. } if ended.elapsed() < CONNECT => std::thread::sleep(REST),
+                CatalogueError::Away { why, .. } => return Err(unusable(&self.plan, why)),
+                error => return Err(error),
+            }
         }
         let taken: BTreeSet<u32> = self.numbers.values().copied().collect();
         self.free = (0..next).filter(|number| !taken.contains(number)).collect();
-        for (key, revision) in gone {
-            self.purge(&key, revision);
-        }
         // Between an object and the end of its transfer the broker may have died.
         let stored = |begun: &&Begun| {
             let object = begun.name.as_ref().and_then(|name| known.objects.get(name));
@@ -443,6 +487,64 @@ impl Site {
             self.owed.insert(id);
         }
         Ok(known)
+    }
+
+    /// Who reads the bucket, from its beginning.
+    async fn reader(&self) -> Result<PullConsumer, CatalogueError> {
+        let config = pull::Config {
+            ack_policy: AckPolicy::None,
+            inactive_threshold: READER,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let made = timeout(CONNECT, self.stream.create_consumer(config)).await;
+        let made = made.map_err(|_| unusable(&self.plan, "it is not told to its end"))?;
+        made.map_err(|error| unusable(&self.plan, error))
+    }
+
+    /// The next entries, after so many that were read: as many as are asked for, or up to the last one.
+    async fn batch(
+        &self,
+        consumer: &PullConsumer,
+        read: u64,
+        most: usize,
+        last: u64,
+    ) -> Result<Vec<Entry>, CatalogueError> {
+        let torn = || unusable(&self.plan, "it is not told to its end");
+        let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
+        let batch = consumer.batch().max_messages(most).expires(CONNECT).messages();
+        let mut messages = batch.await.map_err(|error| failed(&error))?;
+        let prefix = self.subject("");
+        let mut entries = Vec::new();
+        while entries.len() < most {
+            let message = timeout(CONNECT, messages.next()).await.ok().flatten().ok_or_else(torn)?;
+            let message = message.map_err(|error| failed(&error))?;
+            let info = message.info().map_err(|error| failed(&error))?;
+            let (number, order) = (info.stream_sequence, info.consumer_sequence);
+            if order != read + 1 + entries.len() as u64 {
+                return Err(torn());
+            }
+            let headers = message.headers.as_ref();
+            let is_put = headers.is_none_or(|headers| headers.get(OPERATION).is_none());
+            entries.push(Entry {
+                key: message.subject.strip_prefix(&prefix).unwrap_or_default().to_owned(),
+                number,
+                value: is_put.then(|| message.payload.clone()),
+            });
+            if number >= last {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Says that we are there, if that was long enough ago, or may not have been heard.
+    fn remain(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
+        if self.over.is_none() && !self.is_unsettled && self.written.elapsed() < self.plan.lease / 4 {
+            return Ok(());
+        }
+        let owner = self.owner_text();
+        self.write(known, OWNER, Value::Text(&owner)).map_err(|failed| failed.error)
     }
 
     /// What stands under a key becomes what we know of it.
@@ -487,12 +589,20 @@ impl Site {
     }
 
     /// What a deleted key leaves behind goes as well: names that are used once would fill the bucket. What comes later stays, so that
-    /// this does no harm whoever writes meanwhile.
-    fn purge(&self, key: &str, revision: u64) {
+    /// this does no harm whoever writes meanwhile. Returns whether it is gone.
+    fn purge(&self, key: &str, revision: u64) -> bool {
         let purge = self.stream.purge().filter(self.subject(key)).sequence(revision + 1);
-        if !matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_))) {
-            // The next start does it.
-            tracing::debug!("the mark of `{key}`, which was removed, stays in the bucket for now");
+        matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_)))
+    }
+
+    /// Purges some of what was found removed, for as long as it is answered.
+    fn purge_found(&mut self) {
+        for _ in 0..OWED_AT_ONCE {
+            let Some((key, number)) = self.gone.pop() else { return };
+            if !self.purge(&key, number) {
+                self.gone.push((key, number));
+                return;
+            }
         }
     }
 
@@ -537,7 +647,10 @@ impl Site {
                 self.write(known, &key, Value::Removed).map_err(|failed| failed.error)?;
                 let at = self.last;
                 known.apply(Record::Removed(name));
-                self.purge(&key, at);
+                if !self.purge(&key, at) {
+                    // The next start does it.
+                    tracing::debug!("the mark of `{key}`, which was removed, stays in the bucket for now");
+                }
                 Ok(())
             }
         }
@@ -691,6 +804,47 @@ impl Site {
         CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by }
     }
 
+    /// Writes all of another catalogue into this one, which is empty. Before that is done it is nobody's. `meanwhile` is called after each write.
+    pub(super) fn fill(
+        &mut self,
+        from: &Known,
+        mut meanwhile: impl FnMut() -> Result<(), CatalogueError>,
+    ) -> Result<(), CatalogueError> {
+        self.owner.unfinished = true;
+        self.write_through(OWNER, &self.owner_text())?;
+        for object in from.objects.values() {
+            let text = serde_json::to_vec(object).unwrap_or_default();
+            self.write_through(&key_of_object(object.name.as_str()), &text)?;
+            meanwhile()?;
+        }
+        for begun in from.under_way.values() {
+            let text = serde_json::to_vec(begun).unwrap_or_default();
+            let number = self.number(&begun.id);
+            self.write_through(&key_of_transfer(number), &text)?;
+            meanwhile()?;
+        }
+        self.owner.unfinished = false;
+        let text = self.owner_text();
+        // Where this is not answered it may be called unfinished, which costs another copy.
+        self.owner.unfinished = true;
+        self.write_through(OWNER, &text)?;
+        self.owner.unfinished = false;
+        Ok(())
+    }
+
+    /// Writes, through an outage that is not long.
+    fn write_through(&mut self, key: &str, text: &[u8]) -> Result<(), CatalogueError> {
+        let begun = Instant::now();
+        loop {
+            match self.write(&mut Known::default(), key, Value::Text(text)) {
+                Err(failed) if failed.error.may_pass() && begun.elapsed() < OUTAGE => {
+                    std::thread::sleep(REST);
+                }
+                outcome => return outcome.map_err(|failed| failed.error),
+            }
+        }
+    }
+
     /// Empties the places of some transfers that have ended.
     fn write_off(&mut self, most: usize, known: &mut Known) -> Result<(), CatalogueError> {
         for _ in 0..most {
@@ -716,13 +870,10 @@ impl Site {
 
     /// Says that we are there, before anybody could take us for dead.
     pub(super) fn renew(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
-        let outcome = self.write_off(OWED_AT_ONCE, known).and_then(|()| {
-            if self.over.is_none() && self.written.elapsed() < self.plan.lease / 4 {
-                return Ok(());
-            }
-            let owner = self.owner_text();
-            self.write(known, OWNER, Value::Text(&owner)).map_err(|failed| failed.error)
-        });
+        let outcome = self.write_off(OWED_AT_ONCE, known).and_then(|()| self.remain(known));
+        if outcome.is_ok() {
+            self.purge_found();
+        }
         let was_away =
             std::mem::replace(&mut self.is_away, matches!(outcome, Err(CatalogueError::Away { .. })));
         match outcome {

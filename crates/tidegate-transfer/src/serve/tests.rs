@@ -10,6 +10,7 @@ use crate::client::{AskError, Client};
 use crate::digest::Hasher;
 use crate::mover::{Event, MoveError, Mover, Settings};
 use crate::sensed::{Kind, Sensed, SensedLane};
+use crate::token::Token;
 use crate::wire;
 
 const ONE: &str = r#"
@@ -23,9 +24,9 @@ peak = "15MB/s"
 
 /// A broker behind a real socket.
 async fn start(config: &str, folder: &FilePath) -> (String, Api) {
-    let config = BrokerConfig::parse("broker.toml", config, FilePath::new("")).unwrap();
+    let config = BrokerConfig::parse("broker.toml", config, folder).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
-    let api = Api { broker: Arc::new(Mutex::new(broker)), origin: Clock::now() };
+    let api = Api::new(&config, broker).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = router(api.clone());
@@ -60,7 +61,7 @@ fn description() -> Value {
 fn the_description_has_the_routes_that_there_are() {
     let description = description();
     let documented: BTreeSet<_> = description["paths"].as_object().unwrap().keys().cloned().collect();
-    let known: BTreeSet<_> = routes().into_iter().map(|(path, _)| path.to_owned()).collect();
+    let known: BTreeSet<_> = routes().into_iter().flatten().map(|(path, _)| path.to_owned()).collect();
     assert_eq!(documented, known);
     run(async |url| {
         let http = crate::store::http_client().unwrap();
@@ -442,4 +443,83 @@ fn kinds_are_called_alike_in_configurations_and_reports() {
         })
         .collect();
     assert_eq!(described, Value::from(named));
+}
+
+/// What `ONE` lacks for somebody to be asked who he is, with two nodes that have agents.
+const GUARDED: &str = r#"
+listen = "0.0.0.0:0"
+state = "unused"
+token_file = "token"
+[node.a]
+place = "file:///srv/a"
+agent = true
+agent_token_file = "token-of-a"
+[node.b]
+place = "file:///srv/b"
+agent = true
+"#;
+
+#[test]
+fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(Token::from_file(&path).unwrap())
+    };
+    let all = token("token", "what-everybody-shows");
+    let of_a = token("token-of-a", "what-node-a-shows");
+    let other = token("other", "what-nobody-wants");
+    let report: Sensed = serde_json::from_value(json!({
+        "run": "0123456789abcdef", "sequence": 1, "at_s": 1.0, "interval_s": 1.0, "kind": "disk", "read": {}, "write": {}
+    }))
+    .unwrap();
+    let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
+    runtime().block_on(async {
+        let (url, _) = start(GUARDED, folder.path()).await;
+        let client =
+            |token: &Option<Token>| Client::new(&url, Duration::ZERO).unwrap().with_token(token.clone());
+        for (token, said) in
+            [(&None, "--token-file"), (&other, "is not one for this"), (&of_a, "is not one for this")]
+        {
+            let client = client(token);
+            let refused = [
+                client.nodes().await.map(drop),
+                client.place(&wish("x")).await.map(drop),
+                client.objects(None).await.map(drop),
+                client.report(&b, &report).await,
+            ];
+            for refused in refused {
+                let error = refused.unwrap_err();
+                assert!(error.is("unauthorized") && error.to_string().contains(said), "{error}");
+            }
+        }
+        for token in [&None, &other] {
+            assert!(client(token).report(&a, &report).await.unwrap_err().is("unauthorized"));
+        }
+        client(&of_a).report(&a, &report).await.unwrap();
+        let client = client(&all);
+        client.report(&b, &report).await.unwrap();
+        client.place(&wish("x")).await.unwrap();
+        let nodes = client.nodes().await.unwrap();
+        assert!(nodes.nodes.iter().all(|node| node.sensor.is_some()));
+        // Each page but its description, and those that there are not, as anybody may ask for them.
+        let http = crate::store::http_client().unwrap();
+        let described = description();
+        for (path, operations) in described["paths"].as_object().unwrap() {
+            for method in operations.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+                let page =
+                    format!("{url}{}", path.replace("{id}", "0123456789abcdef").replace("{name}", "a"));
+                let method = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+                let answer = http.request(method, page).send().await.unwrap();
+                let is_open = operations["get"]["security"] == json!([]);
+                assert_eq!(answer.status() == StatusCode::UNAUTHORIZED, !is_open, "{path}");
+                assert_eq!(answer.headers().get("www-authenticate").is_some(), !is_open, "{path}");
+            }
+        }
+        let nowhere = http.get(format!("{url}/v2")).send().await.unwrap();
+        assert_eq!(nowhere.status(), StatusCode::UNAUTHORIZED);
+    });
+    let scheme = &description()["components"]["securitySchemes"]["token"];
+    assert_eq!((&scheme["type"], &scheme["scheme"]), (&json!("http"), &json!("bearer")));
 }

@@ -1,6 +1,7 @@
 //! `tidegate place` and `tidegate transfer`: transfers on the storage node that can carry them.
 
 pub(crate) mod broker;
+mod copy;
 pub(crate) mod place;
 mod probe;
 mod progress;
@@ -19,7 +20,7 @@ use serde_json::json;
 use tidegate_transfer::sensed;
 use tidegate_transfer::store::{self, Place, Store};
 use tidegate_transfer::wire::{Needs, Node};
-use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings};
+use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings, Token};
 use tidegate_units::{ByteRate, Latency};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,6 +44,10 @@ pub(crate) struct Whom {
     #[arg(long, value_name = "URL", global = true)]
     broker: Option<String>,
 
+    /// What the broker wants to be shown, where it does [default: TIDEGATE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+
     /// Wait so long for a broker that is away
     #[arg(long, value_name = "TIME", default_value = "30s", global = true)]
     patience: Latency,
@@ -64,7 +69,12 @@ impl Whom {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::Usage(format!("`{url}` is no broker's address: write http://HOST:PORT")));
         }
-        Ok(Client::new(url, patience)?)
+        let from_environment =
+            env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+        let file = self.token_file.clone().or(from_environment);
+        let token = file.map(|file| Token::from_file(&file)).transpose();
+        let token = token.map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Client::new(url, patience)?.with_token(token))
     }
 }
 
@@ -141,6 +151,7 @@ enum What {
     Remove(RemoveArgs),
     Nodes,
     Probe(probe::ProbeArgs),
+    CopyCatalogue(copy::CopyArgs),
 }
 
 /// How transfers are made.
@@ -266,6 +277,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::Remove(remove) => block_on(remove_objects(args, remove))?,
         What::Nodes => block_on(nodes(args))?,
         What::Probe(probe) => probe::run(&args.whom, args.json, probe),
+        What::CopyCatalogue(copy) => copy::run(args.json, copy),
     }
 }
 

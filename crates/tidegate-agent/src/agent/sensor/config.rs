@@ -1,11 +1,12 @@
 //! Which storage nodes the agent is the sensor of.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_config::{Report, Section};
+use tidegate_transfer::Token;
 use tidegate_transfer::sensed::{Kind, Sensed};
 use tidegate_units::{Latency, ResourceName};
 
@@ -16,6 +17,15 @@ const MOST: usize = 64;
 
 /// So many brokers hear of a node at the most: each takes a request in every interval.
 const MOST_BROKERS: usize = 16;
+
+/// Who is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Brokers {
+    /// Where they answer.
+    pub urls: Vec<String>,
+    /// What they want to be shown.
+    pub token: Option<Token>,
+}
 
 /// A storage node on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,16 +53,27 @@ impl FromStr for Url {
     }
 }
 
-/// The tables `[sensor.NAME]`, and the brokers that hear of them.
-pub(in crate::agent) fn read(
-    root: &Section<'_>,
-    report: &mut Report<'_>,
-) -> (Vec<SensorConfig>, Vec<String>) {
+fn token(root: &Section<'_>, report: &mut Report<'_>) -> Option<Token> {
+    let given = root.text("broker_token_file", report)?;
+    if !given.value.starts_with('/') {
+        report.error(&given.span, "`broker_token_file` begins with a slash");
+        return None;
+    }
+    let read = Token::from_file(Path::new(given.value));
+    read.map_err(|error| report.error(&given.span, error.to_string())).ok()
+}
+
+/// The tables `[sensor.NAME]`, and the brokers that hear of them, with the token that a file holds.
+pub(in crate::agent) fn read(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<SensorConfig>, Brokers) {
     let tables = root.named_tables("sensor", SENSOR_KEYS, report).unwrap_or_default();
+    let token = token(root, report);
     let given = root.list::<Url>("brokers", "names no broker: nobody would hear of the nodes", report);
     if tables.is_empty() {
         if let Some(span) = root.key_span("brokers") {
             report.error(&span, "there is nothing to tell brokers of: add a table `[sensor.NAME]`");
+        } else if let Some(span) = root.key_span("broker_token_file") {
+            report
+                .error(&span, "there is no broker to show it to: add `brokers`, and a table `[sensor.NAME]`");
         }
         return Default::default();
     }
@@ -111,5 +132,5 @@ pub(in crate::agent) fn read(
             sensors.push(SensorConfig { node, path: PathBuf::from(path.value), kind, interval, cgroup });
         }
     }
-    (sensors, brokers)
+    (sensors, Brokers { urls: brokers, token })
 }

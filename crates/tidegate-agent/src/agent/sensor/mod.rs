@@ -19,8 +19,8 @@ use tidegate_units::ResourceName;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-pub use config::SensorConfig;
 pub(super) use config::read;
+pub use config::{Brokers, SensorConfig};
 
 use super::survey::Finding;
 
@@ -36,22 +36,22 @@ pub(super) struct Sensors {
 #[derive(Debug)]
 struct Running {
     config: SensorConfig,
-    brokers: Vec<String>,
+    brokers: Brokers,
     /// Nothing is sent: that it is gone says that it is over.
     _until: Sender<()>,
 }
 
 impl Sensors {
     /// Starts those that are configured and do not run, and ends the others. One that stays as it is goes on.
-    pub(super) fn apply(&mut self, configs: &[SensorConfig], brokers: &[String]) {
-        let is_same = |running: &Running| running.brokers == brokers && configs.contains(&running.config);
+    pub(super) fn apply(&mut self, configs: &[SensorConfig], brokers: &Brokers) {
+        let is_same = |running: &Running| running.brokers == *brokers && configs.contains(&running.config);
         self.running.retain(|_, running| is_same(running));
         for config in configs {
             if self.running.contains_key(&config.node) {
                 continue;
             }
             let (until, over) = mpsc::channel();
-            let (sensed, to) = (config.clone(), brokers.to_vec());
+            let (sensed, to) = (config.clone(), brokers.clone());
             let body = move || {
                 if let Err(error) = sense(&sensed, &to, &over) {
                     tracing::error!("node {}: cannot be measured: {error}", sensed.node);
@@ -62,7 +62,7 @@ impl Sensors {
                 tracing::error!("node {}: cannot be measured: {error}", config.node);
                 continue;
             }
-            let running = Running { config: config.clone(), brokers: brokers.to_vec(), _until: until };
+            let running = Running { config: config.clone(), brokers: brokers.clone(), _until: until };
             self.running.insert(config.node.clone(), running);
         }
     }
@@ -87,12 +87,12 @@ pub(super) fn finding(config: &SensorConfig) -> Finding {
 /// Measures a node and tells of it until it is over.
 fn sense(
     config: &SensorConfig,
-    brokers: &[String],
+    brokers: &Brokers,
     over: &Receiver<()>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut reader = StorageReader::under(&Root::default(), &config.path, config.cgroup.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut told = brokers.iter().map(|url| Told::new(url)).collect::<Result<Vec<_>, _>>()?;
+    let mut told = brokers.urls.iter().map(|url| Told::new(url, brokers)).collect::<Result<Vec<_>, _>>()?;
     match reader.measures() {
         Some(device) => {
             tracing::info!("node {}: {} is on device {device}", config.node, config.path.display());
@@ -155,8 +155,9 @@ struct Told {
 }
 
 impl Told {
-    fn new(url: &str) -> Result<Self, AskError> {
-        Ok(Self { url: url.to_owned(), client: Client::new(url, Duration::ZERO)?, trouble: None })
+    fn new(url: &str, brokers: &Brokers) -> Result<Self, AskError> {
+        let client = Client::new(url, Duration::ZERO)?.with_token(brokers.token.clone());
+        Ok(Self { url: url.to_owned(), client, trouble: None })
     }
 }
 

@@ -95,6 +95,8 @@ struct Between {
     silent: Arc<AtomicBool>,
     /// It is silent from where this is asked of the server, once.
     silent_at: Arc<Mutex<Option<&'static str>>>,
+    /// So long each KiB that the server says takes.
+    pace: Arc<Mutex<Duration>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -105,7 +107,9 @@ impl Between {
         let (silent, open) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let silent_at = Arc::new(Mutex::new(None::<&'static str>));
         let (quiet, at) = (Arc::clone(&silent), Arc::clone(&silent_at));
-        let between = Self { address, silent: Arc::clone(&silent), silent_at, open: Arc::clone(&open) };
+        let pace = Arc::new(Mutex::new(Duration::ZERO));
+        let slow = Arc::clone(&pace);
+        let between = Self { address, silent: Arc::clone(&silent), silent_at, pace, open: Arc::clone(&open) };
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(to).unwrap());
@@ -125,12 +129,15 @@ impl Between {
                     }
                 });
                 let (mut from, mut into, silent) = (server, client, Arc::clone(&silent));
+                let slow = Arc::clone(&slow);
                 thread::spawn(move || {
-                    let mut bytes = [0; 4096];
+                    let mut bytes = [0; 1024];
                     while let Ok(read @ 1..) = from.read(&mut bytes) {
                         if silent.load(Ordering::SeqCst) {
                             return;
                         }
+                        let pace = *slow.lock().unwrap();
+                        thread::sleep(pace.mul_f64(f64::from(u16::try_from(read).unwrap()) / 1024.0));
                         if into.write_all(&bytes[..read]).is_err() {
                             return;
                         }
@@ -184,6 +191,17 @@ fn ids(catalogue: &Catalogue) -> Vec<String> {
 
 fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
+}
+
+/// Who writes the bucket, and whether he has left it.
+fn owner(server: &Server) -> Owner {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let stream = jetstream::new(client).get_stream("KV_test").await.unwrap();
+        let message = stream.get_last_raw_message_by_subject("$KV.test.owner").await.unwrap();
+        serde_json::from_slice(&message.payload).unwrap()
+    })
 }
 
 /// So many messages are in the bucket.
@@ -301,7 +319,9 @@ fn a_write_whose_answer_was_lost_is_found_by_the_next() {
 fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
     let server = Server::start();
     let [first, second, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let mut one = Catalogue::open_at_site(first.path(), &server.plan()).unwrap();
+    // Longer than a busy machine holds up a thread that writes fifty times a second.
+    let lasting = SitePlan { lease: Duration::from_secs(6), ..server.plan() };
+    let mut one = Catalogue::open_at_site(first.path(), &lasting).unwrap();
     one.stored(new("a", "n")).unwrap();
     one.began(begun("1")).unwrap();
     // As long as it writes, nobody else may.
@@ -310,7 +330,7 @@ fn one_broker_at_a_time_and_who_was_taken_for_dead_can_write_nothing() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                one.renew().unwrap();
+                one.began(begun("1")).unwrap();
                 thread::sleep(Duration::from_millis(20));
             }
         });
@@ -507,4 +527,115 @@ fn a_standby_outlives_a_server_that_hesitates_while_it_takes_over() {
             catalogue.stored(new("a", "n")).unwrap();
         });
     }
+}
+
+#[test]
+fn a_bucket_that_takes_longer_to_read_than_the_lease_was_taken_over_meanwhile() {
+    const OBJECTS: usize = 900;
+    let (server, [first, reader, rival]) = (Server::start(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
+    // A hundred KiB and more, one every tenth of a second: longer than a lease in any case.
+    let lease = Duration::from_secs(12);
+    let mut filled = Catalogue::open_at_site(first.path(), &server.plan()).unwrap();
+    for number in 0..OBJECTS {
+        filled.stored(new(&format!("o{number}"), "a-node-with-a-name-of-some-length")).unwrap();
+    }
+    drop(filled);
+    let between = Between::start(server.address);
+    let slow = SitePlan {
+        servers: vec![format!("nats://{}", between.address)],
+        lease,
+        name: "10.0.0.9:7311".to_owned(),
+        ..server.plan()
+    };
+    *between.pace.lock().unwrap() = Duration::from_millis(100);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| Catalogue::open_at_site(reader.path(), &slow));
+        until("it is claimed", || owner(&server).name == slow.name);
+        // It says that it is there while it reads.
+        let outcome = Catalogue::open_at_site(rival.path(), &server.plan()).map(drop);
+        let still = !reading.is_finished();
+        *between.pace.lock().unwrap() = Duration::ZERO;
+        assert!(matches!(&outcome, Err(CatalogueError::Held { by, .. }) if *by == slow.name), "{outcome:?}");
+        assert!(still, "all was read before anybody could take it over");
+        let mut catalogue = reading.join().unwrap().unwrap();
+        assert_eq!(names(&catalogue).len(), OBJECTS);
+        catalogue.stored(new("after", "n")).unwrap();
+    });
+}
+
+#[test]
+fn marks_of_removed_keys_that_stayed_are_gone_soon_after_the_next_start() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    catalogue.stored(new("kept", "n")).unwrap();
+    drop(catalogue);
+    let marks = 2 * OWED_AT_ONCE + 1;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.address.to_string()).await.unwrap();
+        let bucket = jetstream::new(client).get_key_value("test").await.unwrap();
+        for number in 0..marks {
+            bucket.delete(format!("object.gone{number}")).await.unwrap();
+        }
+    });
+    let with_marks = messages(&server);
+    let mut catalogue = Catalogue::open_at_site(folder.path(), &server.plan()).unwrap();
+    assert_eq!(names(&catalogue), ["kept"]);
+    assert_eq!(messages(&server), with_marks, "nothing is purged before it is ours to the end");
+    for _ in 0..3 {
+        catalogue.renew().unwrap();
+    }
+    assert_eq!(messages(&server), with_marks - marks as u64);
+    catalogue.stored(new("after", "n")).unwrap();
+}
+
+#[test]
+fn a_catalogue_is_copied_into_a_bucket_and_back_whole_or_not_at_all() {
+    let (server, [first, second]) = (Server::start(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+    let plan = server.plan();
+    let mut catalogue = Catalogue::open(first.path()).unwrap();
+    for (name, node) in [("run..7.h5.", "n"), ("run..7.h5.", "m"), ("b", "n")] {
+        catalogue.stored(new(name, node)).unwrap();
+    }
+    for id in ["1", "2", "3"] {
+        catalogue.began(begun(id)).unwrap();
+    }
+    catalogue.ended("2").unwrap();
+    let all = |catalogue: &Catalogue| {
+        let objects: Vec<_> = catalogue.after(None).cloned().collect();
+        (
+            objects,
+            catalogue.under_way().cloned().collect::<Vec<_>>(),
+            catalogue.held(&ResourceName::new("n").unwrap()),
+        )
+    };
+    let expected = all(&catalogue);
+    let (journal, bucket, back) = ((first.path(), None), (first.path(), Some(&plan)), (second.path(), None));
+    assert!(matches!(Catalogue::copy(journal, bucket), Err(CatalogueError::InUse(_))));
+    drop(catalogue);
+    // What is there already is not mixed with it; and a folder without a catalogue is none.
+    assert!(matches!(Catalogue::copy(journal, journal), Err(CatalogueError::NotEmpty { objects: 2, .. })));
+    assert!(matches!(Catalogue::copy(back, bucket), Err(CatalogueError::Io { .. })));
+    // A broker's folder stays its own, whether its catalogue is in it or in a bucket.
+    let copied = Catalogue::copy(journal, bucket).unwrap();
+    assert_eq!((copied.objects, copied.under_way), (2, 2));
+    let mut there = Catalogue::open_at_site(first.path(), &plan).unwrap();
+    assert_eq!(all(&there), expected);
+    there.ended("1").unwrap();
+    there.stored(new("c", "n")).unwrap();
+    let changed = all(&there);
+    drop(there);
+    assert!(matches!(Catalogue::copy(journal, bucket), Err(CatalogueError::NotEmpty { objects: 3, .. })));
+    Catalogue::copy(bucket, back).unwrap();
+    assert_eq!(all(&Catalogue::open(second.path()).unwrap()), changed);
+    assert_eq!(all(&Catalogue::open(first.path()).unwrap()), expected, "what was copied is as it was");
+
+    // One that ends in the middle.
+    let half = SitePlan { bucket: "half".to_owned(), ..server.plan() };
+    let (mut site, _) = Site::open(&half, "0123456789abcdef").unwrap();
+    let known = Catalogue::open(first.path()).unwrap().known;
+    assert!(site.fill(&known, || Err(CatalogueError::Full(1))).is_err());
+    drop(site);
+    let error = Catalogue::open_at_site(second.path(), &half).unwrap_err();
+    assert!(error.to_string().contains("delete the bucket and copy again"), "{error}");
 }
