@@ -31,8 +31,11 @@ const NEW: f64 = 0.1;
 /// A prediction that is wrong by this part of the greater one is wrong however noisy the storage is.
 const MOST_NOISE: f64 = 0.6;
 
-/// The least p: of a single server to which requests come evenly, near its capacity.
-const LEAST_PARALLELISM: f64 = 0.5;
+/// The least p: of a volume that is held to a twentieth of what it could do, and serves quickly up to there.
+const LEAST_PARALLELISM: f64 = 0.05;
+
+/// p of a single server to which requests come evenly, near its capacity: what a storage is taken for that has become another one.
+const ONE_SERVER: f64 = 0.5;
 
 /// Beyond this many servers, a storage is as good as flat.
 const MOST_PARALLELISM: f64 = 1e6;
@@ -85,10 +88,11 @@ impl Hyperbola {
         let error = old.error(ms, iops);
         let deviation = old.variance.sqrt().max(by_chance(requests));
         if old.age >= YOUNG && error > (CHANCE * deviation).min(MOST_NOISE).max(reset_change) {
-            // The storage became faster or slower as a whole: p, and how well it is known, stay.
+            // The storage became faster or slower as a whole: p, and how well it is known, stay, but for a p of less than a server's.
             let [_, slope] = old.rls.estimate();
             let uncertain = old.rls.variance(1) / (slope * slope);
-            let anew = Self::begin(ms, iops, requests, old.model().parallelism, uncertain, old.variance);
+            let parallelism = old.model().parallelism.max(ONE_SERVER);
+            let anew = Self::begin(ms, iops, requests, parallelism, uncertain, old.variance);
             return (Learnt::Reset, if anew.is_sound() { anew } else { first() });
         }
         let mut new = Self { age: old.age.saturating_add(1), ..old };

@@ -30,6 +30,9 @@ const MOST_REJECTED: u32 = 5;
 /// The part that a model's last error has in what it is judged by, once there were as many.
 const JUDGED: f64 = 0.1;
 
+/// A model that is wrong by no more than a hundredth is right: the square of it.
+const RIGHT: f64 = 1e-4;
+
 /// The least response time that a measurement says, one nanosecond: a storage that takes no time has no model.
 const LEAST_MS: f64 = 1e-6;
 
@@ -317,9 +320,9 @@ impl Rivals {
         Self { line: new(self.line, line), curve: new(self.curve, curve), count }
     }
 
-    /// As long as nothing was predicted it is the line, and then, of equals, the curve.
+    /// As long as nothing was predicted it is the line, and then, of two that are right, the curve.
     fn is_curve(self) -> bool {
-        self.count > 0 && self.curve <= self.line
+        self.count > 0 && self.curve <= self.line.max(RIGHT)
     }
 }
 
