@@ -47,6 +47,7 @@ mod ewma;
 mod gain;
 mod heard;
 mod hosts;
+mod hyperbola;
 mod integral;
 mod knee;
 mod normalise;

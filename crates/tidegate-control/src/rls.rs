@@ -34,6 +34,16 @@ impl<const N: usize> Rls<N> {
         Self { estimate, covariance: diagonal(variances), initial: variances }
     }
 
+    /// Begins with what was known of another: variances of now, and those that they never exceed.
+    pub(crate) fn known(estimate: [f64; N], variances: [f64; N], greatest: [f64; N]) -> Self {
+        Self { estimate, covariance: diagonal(variances), initial: greatest }
+    }
+
+    /// How uncertain a parameter is.
+    pub(crate) const fn variance(&self, at: usize) -> f64 {
+        self.covariance[at][at]
+    }
+
     pub(crate) const fn estimate(&self) -> [f64; N] {
         self.estimate
     }
@@ -47,7 +57,27 @@ impl<const N: usize> Rls<N> {
         if !(size > f64::MIN_POSITIVE && size.is_finite()) {
             return;
         }
-        let (regressor, observed) = (regressor.map(|part| part / size), observed / size);
+        self.learn_scaled(regressor.map(|part| part / size), observed / size, forgetting);
+    }
+
+    /// Learns from one measurement whose noise has a variance, in the units of the covariance: it counts as much as it is certain.
+    /// Without effect when a number is not finite, or when the variance is nothing.
+    pub(crate) fn learn_weighed(
+        &mut self,
+        regressor: [f64; N],
+        observed: f64,
+        forgetting: f64,
+        variance: f64,
+    ) {
+        let deviation = variance.sqrt();
+        // Also of NaN.
+        if deviation > f64::MIN_POSITIVE && deviation.is_finite() {
+            self.learn_scaled(regressor.map(|part| part / deviation), observed / deviation, forgetting);
+        }
+    }
+
+    /// Learns from a measurement whose noise has the variance 1.
+    fn learn_scaled(&mut self, regressor: [f64; N], observed: f64, forgetting: f64) {
         let direction = product(&self.covariance, regressor);
         let excitation = dot(regressor, direction);
         let error = observed - dot(regressor, self.estimate);

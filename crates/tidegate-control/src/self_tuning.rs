@@ -8,6 +8,7 @@ use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
+use crate::hyperbola::{Hyperbola, apart};
 use crate::queueing::{AtStorage, Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
@@ -25,6 +26,12 @@ const CHANCE: f64 = 3.0;
 
 /// When so many new models one after the other were impossible, it is the old one that is wrong.
 const MOST_REJECTED: u32 = 5;
+
+/// The part that a model's last error has in what it is judged by, once there were as many.
+const JUDGED: f64 = 0.1;
+
+/// A model that is wrong by no more than a hundredth is right: the square of it.
+const RIGHT: f64 = 1e-4;
 
 /// The least response time that a measurement says, one nanosecond: a storage that takes no time has no model.
 const LEAST_MS: f64 = 1e-6;
@@ -89,6 +96,9 @@ pub struct SelfTuningVariant {
     /// After a reset everybody is let go for an interval (u = u_max), so that the change excites the system. Otherwise
     /// the new model, which takes the response time for proportional to the throughput, decides at once.
     pub burst: bool,
+    /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts better decides. Otherwise
+    /// the line does, also near the capacity, where none fits: each step up or down then is a new model.
+    pub two_shapes: bool,
 }
 
 impl SelfTuningVariant {
@@ -99,6 +109,7 @@ impl SelfTuningVariant {
         gather: false,
         compare_predictions: false,
         burst: true,
+        two_shapes: false,
     };
     /// Everything. The default.
     pub const IMPROVED: Self = Self {
@@ -107,6 +118,7 @@ impl SelfTuningVariant {
         gather: true,
         compare_predictions: true,
         burst: false,
+        two_shapes: true,
     };
 }
 
@@ -280,6 +292,9 @@ pub struct SelfTuningStep {
 #[derive(Debug, Clone, Default)]
 pub struct SelfTuning {
     fitted: Option<Fitted>,
+    /// The curve of a queue, and which of the two predicts better.
+    hyperbola: Option<Hyperbola>,
+    rivals: Rivals,
     /// The same of the model of a queue.
     station: Option<Station>,
     /// Requests that were too few to conclude anything.
@@ -287,6 +302,28 @@ pub struct SelfTuning {
     /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken for what they are now.
     before: Option<(f64, f64)>,
     wish: Option<Iops>,
+}
+
+/// The mean squares of what predictions were wrong by, as a part of the greater.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rivals {
+    line: f64,
+    curve: f64,
+    count: u32,
+}
+
+impl Rivals {
+    fn after(self, line: f64, curve: f64) -> Self {
+        let count = self.count.saturating_add(1);
+        let part = JUDGED.max(1.0 / f64::from(count));
+        let new = |old: f64, error: f64| old + part * (error * error - old);
+        Self { line: new(self.line, line), curve: new(self.curve, curve), count }
+    }
+
+    /// As long as nothing was predicted it is the line, and then, of two that are right, the curve.
+    fn is_curve(self) -> bool {
+        self.count > 0 && self.curve <= self.line.max(RIGHT)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -323,6 +360,10 @@ impl Fitted {
         (goal_ms / self.ms - s1 * w / self.ms - r2 * u / self.iops) / r1 * self.iops
     }
 
+    fn predicted(&self, regressor: [f64; 3]) -> f64 {
+        self.rls.estimate().iter().zip(regressor).map(|(parameter, part)| parameter * part).sum()
+    }
+
     fn model(&self) -> Model {
         let [s1, r1, r2] = self.rls.estimate();
         let per = self.ms / self.iops;
@@ -346,7 +387,7 @@ impl Fitted {
     ) -> bool {
         let (new, old) = (self.rls.estimate(), before.rls.estimate());
         if adaptive.variant.compare_predictions {
-            let predicted: f64 = old.iter().zip(regressor).map(|(parameter, part)| parameter * part).sum();
+            let predicted = before.predicted(regressor);
             // By chance: the standard error of a mean of exponentially distributed times.
             let enough = adaptive.reset_change.max(CHANCE / (requests as f64).sqrt());
             (w / before.ms - predicted).abs() > enough * predicted.abs()
@@ -381,10 +422,13 @@ impl SelfTuning {
             Regulation::Fixed(gain) => (Learnt::Fixed, u + gain.iops_per_ms() * (goal_ms - w)),
             Regulation::Adaptive(adaptive) => {
                 let (learnt, fitted) = self.learn(adaptive, w, u, requests);
-                let burst = learnt == Learnt::Reset && adaptive.variant.burst;
-                let wanted = if burst { f64::INFINITY } else { fitted.control(goal_ms, w, u) };
+                let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
+                    Some((learnt, wanted)) if self.rivals.is_curve() => (learnt, wanted),
+                    _ => (learnt, fitted.control(goal_ms, w, u)),
+                };
                 self.fitted = Some(fitted);
-                (learnt, wanted)
+                let burst = learnt == Learnt::Reset && adaptive.variant.burst;
+                (learnt, if burst { f64::INFINITY } else { wanted })
             }
             Regulation::Queueing(queueing) => {
                 let point = Point { ms: w, requests, held: measured.held };
@@ -451,7 +495,8 @@ impl SelfTuning {
     /// The model of a queue now.
     #[must_use]
     pub fn queue(&self) -> Option<QueueModel> {
-        self.station.map(|station| station.model())
+        let curve = || self.hyperbola.filter(|_| self.rivals.is_curve()).map(|curve| curve.model());
+        self.station.map(|station| station.model()).or_else(curve)
     }
 
     /// The mean of the requests at hand if they are enough, how many they are, and whether all are of this interval.
@@ -495,6 +540,24 @@ impl SelfTuning {
             return (Learnt::Rejected, Fitted { rejected, age: new.age, ..old });
         }
         (Learnt::Updated, new)
+    }
+
+    /// The curve after an interval, where there is to be one, and what it asks for. Both models are judged by what they said of it beforehand.
+    fn curve(&mut self, adaptive: &Adaptive, point: (f64, f64, u64), goal_ms: f64) -> Option<(Learnt, f64)> {
+        if !adaptive.variant.two_shapes {
+            self.hyperbola = None;
+            return None;
+        }
+        let (w, u, _) = point;
+        if let (Some(line), Some(curve)) = (self.fitted, self.hyperbola) {
+            let (w_before, u_before) = self.before.unwrap_or((w, u));
+            let predicted = line.predicted(line.regressor(w_before, u, u_before)) * line.ms;
+            self.rivals = self.rivals.after(apart(w, predicted.max(LEAST_MS)), curve.error(w, u));
+        }
+        let how = (adaptive.forgetting, adaptive.reset_change);
+        let (learnt, curve) = Hyperbola::after(self.hyperbola, how, point, goal_ms);
+        self.hyperbola = Some(curve);
+        Some((learnt, curve.control(goal_ms, point)))
     }
 
     fn said(&self, learnt: Learnt, measured: Option<Latency>, bound: Option<Bound>) -> SelfTuningStep {
@@ -648,7 +711,7 @@ mod tests {
 
     #[test]
     fn one_step_is_equation_7() {
-        let config = SelfTuningConfig::default();
+        let config = with(SelfTuningVariant { two_shapes: false, ..SelfTuningVariant::IMPROVED });
         let mut regulator = SelfTuning::default();
         let first = regulator.step(
             &config,
@@ -754,7 +817,8 @@ mod tests {
     #[test]
     fn an_impossible_model_is_discarded_and_when_nothing_else_comes_the_old_one_is() {
         // Nothing else resets it.
-        let regulation = Regulation::Adaptive(Adaptive { reset_change: 1e9, ..Adaptive::default() });
+        let variant = SelfTuningVariant { two_shapes: false, ..SelfTuningVariant::IMPROVED };
+        let regulation = Regulation::Adaptive(Adaptive { reset_change: 1e9, variant, ..Adaptive::default() });
         let config = SelfTuningConfig { regulation, ..SelfTuningConfig::default() };
         // It predicts half as much again as there is, and r₁ and r₂ are uncertain alike: less of both is |r₂| ≥ r₁.
         let rls = Rls::new([1.5, 0.1, -0.09], [1.0; 3]);
@@ -862,9 +926,18 @@ mod tests {
     }
 
     fn any_variant() -> impl Strategy<Value = SelfTuningVariant> {
-        any::<[bool; 5]>().prop_map(|[applied_input, lend_unused, gather, compare_predictions, burst]| {
-            SelfTuningVariant { applied_input, lend_unused, gather, compare_predictions, burst }
-        })
+        any::<[bool; 6]>().prop_map(
+            |[applied_input, lend_unused, gather, compare_predictions, burst, two_shapes]| {
+                SelfTuningVariant {
+                    applied_input,
+                    lend_unused,
+                    gather,
+                    compare_predictions,
+                    burst,
+                    two_shapes,
+                }
+            },
+        )
     }
 
     fn any_regulation() -> impl Strategy<Value = Regulation> {

@@ -136,10 +136,16 @@ fn law() -> impl Strategy<Value = Law> {
         },
     );
     let adaptive =
-        (0.1..=1.0, 0.01..2.0, any::<[bool; 5]>()).prop_map(|(forgetting, reset_change, switches)| {
-            let [applied_input, lend_unused, gather, compare_predictions, burst] = switches;
-            let variant =
-                SelfTuningVariant { applied_input, lend_unused, gather, compare_predictions, burst };
+        (0.1..=1.0, 0.01..2.0, any::<[bool; 6]>()).prop_map(|(forgetting, reset_change, switches)| {
+            let [applied_input, lend_unused, gather, compare_predictions, burst, two_shapes] = switches;
+            let variant = SelfTuningVariant {
+                applied_input,
+                lend_unused,
+                gather,
+                compare_predictions,
+                burst,
+                two_shapes,
+            };
             Regulation::Adaptive(Adaptive { forgetting, reset_change, variant })
         });
     let fixed = (1e-3..1e3).prop_map(|gain| Regulation::Fixed(ControllerGain::new(gain).unwrap()));

@@ -160,7 +160,10 @@ within 20 %.
 *fixed* the integral controller with the gain that the paper calls good for the storage.
 
 What was added after the first run had been seen: a static throttle in `triage.fig7`, reported and not judged, which shows how much of a
-deviation is the storage's noise. No tolerance, storage or goal was changed, nor a law.
+deviation is the storage's noise; and in the improved law, because it took 7 to 10 s, the curve of a queue beside the line ([bands.md](bands.md#where-it-is-not-the-papers)).
+That was designed on another, simpler simulation of the same storages and goals, with other random numbers, and one bound of it, how few servers a storage may seem to have, was
+widened after ten seeds had been seen here, for storages that are limited below what they could do, of which there is none here. No tolerance, storage or goal was changed, nor the literal law.
+Of 29 judged quantities of the improved law 27 agree; before, 21 did.
 ";
 
 const TOURNAMENT_HEAD: &str = "
@@ -200,10 +203,15 @@ What the tables say of `queueing-model`:
   response time over the number of writes there (a cache that fills, a head that seeks) is no line, and a law that holds one for it is too careful; it is above the target in 3 % of
   the seconds, they in 6 and 14. At 10 ms, a target that the reader hardly meets alone, the oracle is next to nothing, and so is what its ratios say.
 - **It overshoots where the capacity falls to a quarter** (`parda.fig2`): by 36 % for three seconds, the window law by 20 %.
-- **Its shares are worse than the self-tuning laws' where the array prefers some hosts** (`parda.fig8`, 9 % against 1 to 3): a window divides slots, a
+- **Its shares are worse than the self-tuning laws' where the array prefers some hosts** (`parda.fig8`, 9 % against 0 to 1): a window divides slots, a
   rate divides requests. By bands, where both divide rates, it errs by 1 % where they do by 0 to 1, and by 4 where
-  capacity doubles (they by 2).
+  capacity doubles (`self-tuning` by 0).
 - Where the throttle has no window (cgroups) it is not there to be chosen.
+
+`self-tuning` was given the curve of a queue after a first run of this table. It has more throughput than without on all fifteen scenarios, by up to 39 %. Of the scenarios of Triage it
+settles in 12 s or less (before in up to 31, and under 2 of 10 seeds only where it now does under 8), but in 7.8 s instead of 6.9 on the disk; of the others it is slower than before where it had settled within the minute
+(`parda.fig8` 27.5 s instead of 17, `lee.case4` 29 instead of 20, `lee.case3` 4.4 instead of 2.9), never settles in `lee.case2`, and overshoots by somewhat more on Lee's disk and on `parda.fig2`. A rate still is
+not what holds a storage near its capacity: a window does.
 
 The gain of the PID and of the integral law are those of their papers' storages, and are wrong by as much as another storage is different; the
 scenarios do not show what they do when somebody measures the gain.
