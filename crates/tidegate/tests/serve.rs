@@ -389,6 +389,63 @@ fn bands_divide_what_goals_leave_and_are_changed_by_a_reload() {
     assert!(status.success(), "{log}");
 }
 
+/// One server of 200 requests per second, which are one after the other: a window for the goal is a few of the 32 that clients have.
+const BY_A_WINDOW: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.p]
+backend = { kind = 'emulated', exponential = { rate = '200 IO/s', servers = 1, capacity = '64MiB' } }
+law = 'queueing-model'
+target = '60ms'
+bands = [
+    { up_to = '20 IO/s', ratios = { business = 0.5, mining = 0.5 } },
+    { up_to = '2kIO/s', ratios = { business = 1.0 } },
+]
+export.business = { size = '16MiB' }
+export.mining = { size = '16MiB' }
+";
+
+/// Without the law both would do the same, with sixteen requests each at the storage.
+#[test]
+fn the_model_of_a_queue_holds_all_to_a_window_and_bands_divide_it_until_a_reload_leaves_that_to_shares() {
+    let service = Service::start("serve", BY_A_WINDOW);
+    let exports = ["business", "mining"];
+    let metric = |name: &str, export: &str| {
+        service.metric(&format!("tidegate_{name}{{pool=\"p\",consumer=\"{export}\"}}"))
+    };
+    let pool = |name: &str| service.metric(&format!("tidegate_pool_{name}{{pool=\"p\"}}"));
+    let window = || pool("window_requests").filter(|window| *window < 24.0);
+    let _clients = exports.map(|export| Client::start(&service, export));
+    until("a window", window);
+    assert_eq!(service.metric("tidegate_pool_law_info{pool=\"p\",law=\"queueing-model\"}"), Some(1.0));
+    until("both held", || {
+        let held = exports.iter().all(|export| metric("held", export) > Some(0.0));
+        held.then_some(())
+    });
+    let rate = |export| metric("rate_requests_per_second", export);
+    until("what bands make of it", || (rate("business")? > 1.5 * rate("mining")?).then_some(()));
+    let state = || exports.map(|export| metric("requests_total", export).unwrap_or(0.0));
+    let before = state();
+    let after =
+        until("some requests of the business", || Some(state()).filter(|now| now[0] >= before[0] + 300.0));
+    let [business, mining] = [after[0] - before[0], after[1] - before[1]];
+    assert!(mining > 0.0 && business >= 1.5 * mining, "{business} beside {mining}");
+
+    let (head, rest) = BY_A_WINDOW.split_once("bands = [").unwrap();
+    let (_, exports_of_it) = rest.split_once("\n]\n").unwrap();
+    service.configure(&format!("{head}{exports_of_it}"));
+    until("no rates", || exports.iter().all(|export| rate(export).is_none()).then_some(()));
+    until("a window all the same", || window().filter(|_| pool("band").is_none()));
+    let before = state();
+    until("as much of each", || {
+        let now = state();
+        let [business, mining] = [now[0] - before[0], now[1] - before[1]];
+        (business > 100.0 && mining > 100.0 && mining > 0.6 * business).then_some(())
+    });
+    let (status, log) = service.terminate();
+    assert!(status.success(), "{log}");
+}
+
 #[test]
 fn a_metrics_address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
