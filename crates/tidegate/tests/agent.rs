@@ -79,3 +79,23 @@ fn without_the_right_to_count_it_does_not_steer_by_a_percentile_and_says_what_it
         assert!(said.contains("a percentile as `statistic`, take Linux 5.12 or newer"), "{said}");
     }
 }
+
+/// In a network namespace of its own, as root. Whatever the kernel has: rules take a program.
+#[test]
+fn an_agent_that_could_hold_nobody_does_not_start_and_names_what_is_lacking() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("agent.toml");
+    fs::write(&path, "[resource.vg0]\ntarget = '15ms'\n").expect("a file can be written");
+    let output = Command::new("unshare")
+        .args(["--net", "env", "PATH=/nowhere", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+        .arg(&path)
+        .output()
+        .expect("unshare is here");
+    let said = String::from_utf8(output.stderr).expect("messages are text");
+    if said.starts_with("unshare:") {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the throttle `netem` can hold nobody here: "), "{said}");
+    assert!(said.contains("it takes the package nftables") && !said.contains("ready"), "{said}");
+}

@@ -31,7 +31,7 @@ use axum::Router;
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{Target, Via};
-use tidegate_host::throttle::{Found, Guardian, Throttle, undo};
+use tidegate_host::throttle::{Found, Guardian, Method, Throttle, lacking, undo};
 use tidegate_host::{ReadError, Root};
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
@@ -48,7 +48,7 @@ use self::histograms::Histograms;
 use self::sensor::Sensors;
 use crate::config::ConfigError;
 use crate::journal::Journal;
-use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
+use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, ResourceStatus, Scrape};
 use crate::signals::{self, Signal};
 
 /// The same complaint is made this often.
@@ -121,6 +121,17 @@ pub enum AgentError {
     /// What is to hold cannot be used.
     #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
+    /// Nobody could be held.
+    #[error(
+        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `dry_run` for all \
+         resources nothing of it is needed"
+    )]
+    Lacks {
+        /// Which throttle.
+        method: Method,
+        /// What is lacking, why, and what gives it.
+        what: String,
+    },
 }
 
 /// How the guardian is started: this program, and what makes it call [`tidegate_host::throttle::guard`].
@@ -162,6 +173,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         sees: true,
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
+        unheld: BTreeSet::new(),
         begin: Clock::now(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
@@ -189,6 +201,8 @@ struct Agent {
     beyond: BTreeSet<(ResourceName, Via)>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
+    /// Of whose members none is held, although some are to be: the throttle failed.
+    unheld: BTreeSet<ResourceName>,
     begin: Clock,
 }
 
@@ -266,9 +280,15 @@ impl Agent {
             self.complaints.make(&error);
         }
         let step = self.regulator.step(now);
+        self.see(&step);
+        self.carry_out(now);
         for decision in &step.decisions {
-            self.journal.note(decision);
+            self.journal.note(decision, !self.unheld.contains(&decision.resource));
         }
+    }
+
+    /// What the machine did not show, and whom the throttle cannot hold.
+    fn see(&mut self, step: &Step) {
         self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
             self.complaints.make(error);
@@ -288,12 +308,26 @@ impl Agent {
             );
         }
         self.unaccounted = unaccounted;
+    }
+
+    /// Has the throttle do what was decided. Fails open: what it cannot do is not done, and is said.
+    fn carry_out(&mut self, now: Instant) {
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
+        self.unheld.clear();
         if let Err(error) = throttle.throttle.apply(now, self.regulator.holds()) {
             throttle.errors += 1;
             self.complaints.make(&error);
+            let unheld = self.regulator.holds().iter().filter(|hold| !throttle.throttle.holds(hold));
+            self.unheld.extend(unheld.map(|hold| hold.resource.clone()));
         }
+    }
+
+    /// How the resources stand: of those that the throttle does not hold what is true, not what was decided.
+    fn status(&self) -> Vec<ResourceStatus> {
+        let mut status = self.regulator.status();
+        status.iter_mut().filter(|resource| self.unheld.contains(&resource.name)).for_each(ResourceStatus::not_held);
+        status
     }
 
     fn answer(&mut self, scrape: Scrape) {
@@ -311,7 +345,7 @@ impl Agent {
             targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
             throttle_errors: self.throttle.as_ref().map_or(0, |throttle| throttle.errors),
             guardian_starts: self.throttle.as_ref().map_or(0, |throttle| throttle.guardians),
-            resources: self.regulator.status(),
+            resources: self.status(),
             decisions: self.journal.counts(),
             request_times: request_times.unwrap_or_default(),
         };
@@ -384,6 +418,13 @@ impl Guarded {
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
+        // What is lacking would be noticed when somebody is to be held for the first time: in the night of the first backup.
+        let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
+        if !lacks.is_empty() {
+            let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
+            let what = what.collect::<Vec<_>>().join("; ");
+            return Err(AgentError::Lacks { method: config.throttle, what });
+        }
         let throttle =
             Throttle::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
         Ok(Self {
