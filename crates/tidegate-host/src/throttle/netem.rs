@@ -164,9 +164,9 @@ impl Netem {
         };
         let index = device.index;
         let changed = match device.delays.insert(class, delay) {
-            None => tc
-                .add_class(index, class, delay.to_duration())
-                .map_err(|source| with_remedy(source, NETEM)),
+            None => {
+                tc.add_class(index, class, delay.to_duration()).map_err(|source| with_remedy(source, NETEM))
+            }
             Some(_) => tc.set_delay(index, class, delay.to_duration()),
         };
         changed.map_err(|source| refused(index, source))

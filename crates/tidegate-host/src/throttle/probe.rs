@@ -86,7 +86,7 @@ pub fn probe() -> io::Result<Vec<Capability>> {
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         let mut tc = Tc::open()?;
         let device = tc.add_device();
-        Ok(try_delays(&mut tc, device, Some(LOOPBACK)))
+        Ok(try_delays(&mut tc, None, device, Some(LOOPBACK)))
     })?;
     trial.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
 }
@@ -109,15 +109,14 @@ pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> 
                 return Ok(Vec::new());
             }
             let root = device.as_ref().ok().copied();
-            let tried = try_delays(&mut tc, device, root);
+            let tried = try_delays(&mut tc, Some(method), device, root);
             undo()?;
             tried
         }
         Method::Rate => rate::probe(&Root::default()),
         Method::Cgroup => cgroups::probe(&Root::default()),
     };
-    let lacks =
-        |capability: &Capability| capability.works.is_err() && capability.is_needed(method, packets);
+    let lacks = |capability: &Capability| capability.works.is_err() && capability.is_needed(method, packets);
     Ok(tried.into_iter().filter(lacks).collect())
 }
 
@@ -130,27 +129,38 @@ pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
     error
 }
 
-/// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to `device`.
-fn try_delays(tc: &mut Tc, device: io::Result<u32>, root: Option<u32>) -> Vec<Capability> {
+/// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to `device`: of `only` one throttle,
+/// because a service that does not use the other may be ended by the kernel for trying a program.
+fn try_delays(
+    tc: &mut Tc,
+    only: Option<Method>,
+    device: io::Result<u32>,
+    root: Option<u32>,
+) -> Vec<Capability> {
     const CLASS: u16 = 1;
     let without = |what: &str| Err(io::Error::other(format!("not tried: it needs {what}")));
+    let (for_netem, for_edt) = (only != Some(Method::Edt), only != Some(Method::Netem));
     let htb = root.map_or_else(|| without("the device ifb"), |root| tc.add_root(root));
     // Without htb there is nothing to put it under, and it is not tried.
     let root = root.filter(|_| htb.is_ok());
-    let netem = root.map_or_else(
-        || without("htb"),
-        |root| tc.add_class(root, CLASS, Duration::from_millis(1)),
-    );
-    let fair = root.map_or_else(|| without("htb"), |root| tc.add_fair_class(root, CLASS + 1));
-    let program = root.map_or_else(
-        || without("htb"),
-        |root| Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(root)),
-    );
+    let mut under = |wanted: bool, step: &dyn Fn(&mut Tc, u32) -> io::Result<()>| match root {
+        Some(root) if wanted => step(tc, root),
+        Some(_) => without("another throttle"),
+        None => without("htb"),
+    };
+    let netem = under(for_netem, &|tc, root| tc.add_class(root, CLASS, Duration::from_millis(1)));
+    let fair = under(for_edt, &|tc, root| tc.add_fair_class(root, CLASS + 1));
+    let program = under(for_edt, &|_, root| {
+        Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(root))
+    });
     // Rules name the device that they send packets through.
     let has_device = device.is_ok();
     let rules = |packets| {
         if !has_device {
             return without("the device ifb");
+        }
+        if !for_netem {
+            return without("another throttle");
         }
         let part = Part {
             class: CLASS,
