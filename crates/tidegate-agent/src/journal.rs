@@ -190,7 +190,8 @@ mod tests {
         decision.at = begin + Duration::from_secs(600);
         assert!(pool.is_news(&decision, true));
         decision.held = 0;
-        let pool = Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
+        let pool =
+            Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
         assert!(!pool.is_news(&decision, true), "that nothing is held is told once");
     }
 

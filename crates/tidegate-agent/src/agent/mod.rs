@@ -103,9 +103,7 @@ pub enum AgentError {
     )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.
-    #[error(
-        "an agent holds in this network namespace already; end that first, or set `dry_run` for all resources"
-    )]
+    #[error("an agent holds in this network namespace already; end that first, or use `--dry-run`")]
     AnotherAgent,
     /// What says that this agent runs cannot be made.
     #[error("cannot make sure that no other agent runs: {0}")]
@@ -123,8 +121,8 @@ pub enum AgentError {
     Throttle(io::Error),
     /// Nobody could be held.
     #[error(
-        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `dry_run` for all \
-         resources nothing of it is needed"
+        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `--dry-run` \
+         nothing of it is needed"
     )]
     Lacks {
         /// Which throttle.
@@ -143,12 +141,13 @@ pub struct GuardianCommand {
     pub arguments: Vec<&'static str>,
 }
 
-/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again.
+/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With `dry_run` nobody is ever
+/// held, whatever that says.
 ///
 /// # Errors
 /// When it cannot start; nothing is held then.
-pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
-    let config = AgentConfig::load(path)?;
+pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(), AgentError> {
+    let config = load(path, dry_run)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
     let regulator = Regulator::new(Root::default(), &config)?;
@@ -162,6 +161,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     }
     let mut agent = Agent {
         path: path.to_owned(),
+        dry_run,
         regulator,
         config,
         throttle,
@@ -183,9 +183,19 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     Ok(())
 }
 
+fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
+    let mut config = AgentConfig::load(path)?;
+    if dry_run {
+        config.hold_nobody();
+    }
+    Ok(config)
+}
+
 #[derive(Debug)]
 struct Agent {
     path: PathBuf,
+    /// Whatever the configuration says.
+    dry_run: bool,
     config: AgentConfig,
     regulator: Regulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
@@ -326,7 +336,10 @@ impl Agent {
     /// How the resources stand: of those that the throttle does not hold what is true, not what was decided.
     fn status(&self) -> Vec<ResourceStatus> {
         let mut status = self.regulator.status();
-        status.iter_mut().filter(|resource| self.unheld.contains(&resource.name)).for_each(ResourceStatus::not_held);
+        status
+            .iter_mut()
+            .filter(|resource| self.unheld.contains(&resource.name))
+            .for_each(ResourceStatus::not_held);
         status
     }
 
@@ -368,7 +381,7 @@ impl Agent {
     }
 
     fn try_reload(&mut self) -> Result<(), String> {
-        let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
+        let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
         let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
             ("throttle", config.throttle != self.config.throttle),
