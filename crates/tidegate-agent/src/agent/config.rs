@@ -567,7 +567,7 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
             (
                 "ports = ['99999']\n[resource.vg0]\ntarget = '15ms'",
-                "agent.toml:1:10: error: `ports`: `99999` is not a port: a number from 1 to 65535 is",
+                "agent.toml:1:10: `ports`: `99999` is not a port: a number from 1 to 65535 is",
             ),
             ("ports = ['0']\n[resource.vg0]\ntarget = '15ms'", "from 1 to 65535"),
             ("[resource.vg0]\ntarget = '15ms'\ncgroups = ['a']", "agent.toml:3:11"),
