@@ -26,6 +26,8 @@ bursts with pauses between them (the paper's figs. 12 to 16). In order:
    hung, rate-hung  the agent is stopped while it holds, and does not die: what is left when its guardian must have noticed; and whether
                 it holds again when it goes on
    removed      the agent's device is removed by somebody while it holds: whether it is there again, and what the agent says
+   volume-removed  the last writer ends, its initiator logs out, and its volume is removed while the others are held: who is in the set
+                and held then, and what the agent says. Comes last: the volume does not come back
    foreign      the interface has queueing disciplines, filters and rules of somebody else's: what becomes of them, and what the
                 agent does, and says, with each throttle
 
@@ -185,10 +187,10 @@ def reader(lab, seconds):
             "runtime": seconds, "size": "64m"}
 
 
-def writers(lab, options, begin, seconds):
+def writers(lab, options, begin, seconds, numbers=WRITERS):
     return [{"name": f"w{n}-{job}", "filename": lab.device(n), "rw": "write", "bs": "64k", "iodepth": options.depth,
              "offset": f"{16 * job}m", "size": "16m", "startdelay": begin, "runtime": seconds}
-            for n in WRITERS for job in range(JOBS)]
+            for n in numbers for job in range(JOBS)]
 
 
 def readers_too(lab, begin, seconds):
@@ -397,6 +399,29 @@ def removed(lab, options, target):
         line for line in iscsi.read(agent.log.name).splitlines() if " ERROR " in line]}
 
 
+def volume_removed(lab, options, target):
+    """A volume goes while writers are held."""
+    *stay, goes = WRITERS
+    with Agent(lab, "volume-removed", target, options.more) as agent:
+        log = agent.log.name
+        load = lab.start_fio([reader(lab, 24)] + writers(lab, options, 1, 22, stay))
+        last = lab.start_fio(writers(lab, options, 1, 6, [goes]))
+        iscsi.until(lambda: "held by up to" in iscsi.read(log), "the agent to hold")
+        iscsi.until(lambda: lab.address(goes) in kernel(lab)["members"], "the last writer to be in the set")
+        last()
+        during = kernel(lab)
+        lab.remove_volume(goes)
+        began = time.monotonic()
+        iscsi.until(lambda: lab.address(goes) not in kernel(lab)["members"], "who is gone to leave the set")
+        left_s = time.monotonic() - began
+        time.sleep(1)
+        then = kernel(lab)
+        load()
+        alive = agent.process.poll() is None
+    return {"during": during, "then": then, "after": kernel(lab), "left_s": left_s, "alive": alive, "said": [
+        line for line in iscsi.read(log).splitlines() if " ERROR " in line]}
+
+
 def foreign(lab, options, target):
     """What becomes of somebody else's, and what each throttle of packets does and says there."""
     measured = {}
@@ -540,6 +565,15 @@ def main():
     if wanted("foreign"):
         phase("foreign")
         measured.update(foreign(lab, options, targets[0]))
+
+    if not options.short and wanted("volume-removed"):
+        phase("volume-removed")
+        if "foreign" in (options.only or "foreign").split(","):
+            lab.target_exec(["tc", "qdisc", "delete", "dev", "eth0", "root"])
+            lab.target_exec(["tc", "qdisc", "delete", "dev", "eth0", "clsact"])
+            for family in ("netdev", "inet"):
+                lab.target_exec(["nft", "delete", "table", family, "site"])
+        measured["volume-removed"] = volume_removed(lab, options, targets[0])
 
     with open("/out/measured.json", "w") as file:
         json.dump(measured, file, indent=1)

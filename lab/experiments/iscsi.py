@@ -424,6 +424,20 @@ class Lab:
         del self._devices[number], self._sessions[number]
 
 
+    def remove_volume(self, number):
+        """As an administrator does: its initiator logs out, it is exported no more, and LVM removes it."""
+        self.log_out(number)
+        group = f"{TARGET}/iscsi/{self.target(number)}/tpgt_1"
+        acl, lun = f"{group}/acls/{self.initiator(number)}", f"{group}/lun/lun_0"
+        write(f"{group}/enable", 0)
+        os.unlink(f"{acl}/lun_0/lun")
+        os.unlink(f"{lun}/port")
+        for path in (f"{acl}/lun_0", acl, lun, f"{group}/np/{self.portal}", group, os.path.dirname(group),
+                     f"{TARGET}/core/iblock_0/lv{number}"):
+            os.rmdir(path)
+        run(["lvm", "lvremove", "-y", f"{GROUP}/lv{number}"])
+
+
 def _null_block(name, mib, service_ms):
     path = f"{CONFIGFS}/nullb/{name}"
     os.mkdir(path)

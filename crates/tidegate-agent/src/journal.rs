@@ -37,6 +37,8 @@ struct Phase {
     at_bound: bool,
     overload: bool,
     dry_run: bool,
+    /// Nobody is held although somebody is to be: the throttle failed.
+    failed: bool,
 }
 
 /// A law near its set point begins and ends to hold several times a second. The log is told at most this often, and
@@ -48,30 +50,33 @@ const BETWEEN_NEWS: Duration = Duration::from_secs(5);
 const REMINDER: Duration = Duration::from_secs(10 * 60);
 
 impl Phase {
-    fn of(decision: &Decision) -> Self {
+    fn of(decision: &Decision, is_carried_out: bool) -> Self {
         let holding = decision.held > 0;
         Self {
             holding,
             at_bound: holding && decision.bound.is_some(),
             overload: matches!(decision.input, Input::Overload { .. }),
             dry_run: decision.dry_run,
+            failed: holding && !is_carried_out,
         }
     }
 }
 
 impl Pool {
-    fn take(&mut self, decision: &Decision) {
+    fn take(&mut self, decision: &Decision, is_carried_out: bool) {
         self.counts.add(decision.input);
-        if self.is_news(decision) {
-            tracing::info!("{decision}");
-            self.told = Some(Told { phase: Phase::of(decision), at: decision.at });
+        let phase = Phase::of(decision, is_carried_out);
+        let but = if phase.failed { "; but the throttle fails, and nobody is" } else { "" };
+        if self.is_news(decision, is_carried_out) {
+            tracing::info!("{decision}{but}");
+            self.told = Some(Told { phase, at: decision.at });
         } else {
-            tracing::debug!("{decision}");
+            tracing::debug!("{decision}{but}");
         }
     }
 
-    fn is_news(&self, decision: &Decision) -> bool {
-        let phase = Phase::of(decision);
+    fn is_news(&self, decision: &Decision, is_carried_out: bool) -> bool {
+        let phase = Phase::of(decision, is_carried_out);
         // A service begins by holding nothing, which nobody needs to be told, nor reminded of later.
         let quiet = phase == Phase { dry_run: decision.dry_run, ..Phase::default() };
         let Some(told) = self.told else { return !quiet };
@@ -86,14 +91,14 @@ impl Journal {
     pub(crate) fn follow(&mut self, snapshot: &PoolSnapshot) {
         let pool = self.pools.entry(snapshot.name.clone()).or_default();
         for decision in new_decisions(snapshot, pool.seen) {
-            pool.take(decision);
+            pool.take(decision, true);
         }
         pool.seen = snapshot.decisions;
     }
 
-    /// Takes note of one decision, in the same way.
-    pub(crate) fn note(&mut self, decision: &Decision) {
-        self.pools.entry(decision.resource.clone()).or_default().take(decision);
+    /// Takes note of one decision, in the same way, and of whether what it says is done.
+    pub(crate) fn note(&mut self, decision: &Decision, is_carried_out: bool) {
+        self.pools.entry(decision.resource.clone()).or_default().take(decision, is_carried_out);
     }
 
     /// The decisions so far by what the signal said.
@@ -161,31 +166,44 @@ mod tests {
     fn flapping_is_told_at_most_every_five_seconds() {
         let mut decision = snapshot(1, 1).recent_decisions.remove(0);
         let mut pool = Pool::default();
-        assert!(!pool.is_news(&decision), "to hold nothing is no news");
+        assert!(!pool.is_news(&decision, true), "to hold nothing is no news");
         decision.held = 1;
-        assert!(pool.is_news(&decision));
-        pool.told = Some(Told { phase: Phase::of(&decision), at: decision.at });
-        assert!(!pool.is_news(&decision), "said already");
+        assert!(pool.is_news(&decision, true));
+        pool.told = Some(Told { phase: Phase::of(&decision, true), at: decision.at });
+        assert!(!pool.is_news(&decision, true), "said already");
         decision.held = 0;
         decision.at = decision.at + Duration::from_millis(4_999);
-        assert!(!pool.is_news(&decision), "too soon");
+        assert!(!pool.is_news(&decision, true), "too soon");
         decision.at = decision.at + Duration::from_millis(1);
-        assert!(pool.is_news(&decision));
+        assert!(pool.is_news(&decision, true));
     }
 
     #[test]
     fn who_is_held_for_hours_is_told_again() {
         let mut decision = snapshot(1, 1).recent_decisions.remove(0);
         decision.held = 1;
-        let told = Told { phase: Phase::of(&decision), at: decision.at };
+        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
         let pool = Pool { told: Some(told), ..Pool::default() };
         let begin = decision.at;
         decision.at = begin + Duration::from_secs(599);
-        assert!(!pool.is_news(&decision), "too soon");
+        assert!(!pool.is_news(&decision, true), "too soon");
         decision.at = begin + Duration::from_secs(600);
-        assert!(pool.is_news(&decision));
+        assert!(pool.is_news(&decision, true));
         decision.held = 0;
-        let pool = Pool { told: Some(Told { phase: Phase::of(&decision), at: begin }), ..Pool::default() };
-        assert!(!pool.is_news(&decision), "that nothing is held is told once");
+        let pool =
+            Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
+        assert!(!pool.is_news(&decision, true), "that nothing is held is told once");
+    }
+
+    #[test]
+    fn that_the_throttle_fails_while_somebody_is_to_be_held_is_news() {
+        let mut decision = snapshot(1, 1).recent_decisions.remove(0);
+        decision.held = 1;
+        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
+        let pool = Pool { told: Some(told), ..Pool::default() };
+        decision.at = decision.at + Duration::from_secs(5);
+        assert!(!pool.is_news(&decision, true), "said already");
+        assert!(pool.is_news(&decision, false));
+        assert!(!Phase::of(&Decision { held: 0, ..decision }, false).failed, "nobody was to be held");
     }
 }

@@ -196,6 +196,10 @@ impl Relay {
     pub fn step(&mut self, elapsed: Duration, estimate: Option<Latency>) -> Result<RelayStep, RelayError> {
         self.took = self.took.saturating_add(elapsed);
         if self.took > self.config.limit {
+            // Of a load that never was nobody can say that it changes too much.
+            if estimate.is_none() && self.silent.saturating_add(elapsed) >= self.took {
+                return Err(RelayError::Silence(self.took));
+            }
             let cycles = match &self.phase {
                 Phase::Level { .. } => 0,
                 Phase::Oscillation { cycles, .. } => cycles.len() as u32,

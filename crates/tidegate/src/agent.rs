@@ -23,6 +23,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
+    /// Decide, say so in the log, and hold nobody, as if every resource had `dry_run`; the kernel is not touched
+    #[arg(long)]
+    dry_run: bool,
+
     /// What to log: error, warn, info, debug (every decision) or trace [default: TIDEGATE_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
@@ -30,7 +34,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
-    Ok(agent::run(&args.config, &guardian())?)
+    Ok(agent::run(&args.config, args.dry_run, &guardian())?)
 }
 
 pub(crate) fn guardian() -> GuardianCommand {

@@ -19,7 +19,8 @@ use crate::failure::Failure;
 /// With the configuration of `serve`: says what would be served, where, and under which law. With that of `agent`, or
 /// without one: which sensors and throttles this kernel has, and what would give those that it lacks; throttles are tried, as
 /// root, in a network namespace of their own. A configuration that is wrong: everything that is, as FILE:line:column, with
-/// what to write instead, and exit status 2. The same with that of `broker`. Opens the files that the configuration names, and changes nothing.
+/// what to write instead, and exit status 2. One that is right and by which nobody could be held on this machine: what is lacking, and exit
+/// status 1. The same with that of `broker`. Opens the files that the configuration names, and changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/configuration.md, docs/agent.md and docs/transfers.md
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         writeln!(io::stderr(), "{warning}")?;
     }
     if args.json {
-        return Ok(());
+        return can_hold(&checked.comes_to);
     }
     let mut out = io::stdout();
     if let Some(path) = &args.config {
@@ -127,7 +128,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ComesTo::Machine(survey) => write!(out, "{survey}")?,
         ComesTo::Broker(summary) => writeln!(out, "{summary}")?,
     }
-    Ok(())
+    can_hold(&checked.comes_to)
+}
+
+/// A configuration that is right comes to nothing on a machine that lacks what it takes.
+fn can_hold(comes_to: &ComesTo) -> Result<(), Failure> {
+    let ComesTo::Machine(survey) = comes_to else { return Ok(()) };
+    match survey.cannot_be_held().join(", ") {
+        unheld if unheld.is_empty() => Ok(()),
+        unheld => Err(Failure::CannotHold(unheld)),
+    }
 }
 
 fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {

@@ -40,6 +40,11 @@ pub(crate) enum Failure {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// A configuration that is right, and a machine that lacks what it takes.
+    #[error(
+        "nobody can be held here for {0}: this machine lacks what the configuration's throttle takes, as was said"
+    )]
+    CannotHold(String),
     /// Gains were not found.
     #[error(transparent)]
     Identify(IdentifyError),

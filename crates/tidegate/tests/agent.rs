@@ -3,7 +3,11 @@
 mod service;
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
+
+use tidegate_host::throttle::Guardian;
 
 use service::{Service, until};
 
@@ -78,4 +82,75 @@ fn without_the_right_to_count_it_does_not_steer_by_a_percentile_and_says_what_it
         assert!(said.contains("tidegate: cannot count response times: "), "{said}");
         assert!(said.contains("a percentile as `statistic`, take Linux 5.12 or newer"), "{said}");
     }
+}
+
+/// In a network namespace of its own, as root. Whatever the kernel has: rules take a program.
+#[test]
+fn an_agent_that_could_hold_nobody_does_not_start_and_names_what_is_lacking() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("agent.toml");
+    fs::write(&path, "[resource.vg0]\ntarget = '15ms'\n").expect("a file can be written");
+    let output = Command::new("unshare")
+        .args(["--net", "env", "PATH=/nowhere", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+        .arg(&path)
+        .output()
+        .expect("unshare is here");
+    let said = String::from_utf8(output.stderr).expect("messages are text");
+    if said.starts_with("unshare:") {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the throttle `netem` can hold nobody here: "), "{said}");
+    assert!(said.contains("it takes the package nftables") && !said.contains("ready"), "{said}");
+}
+
+#[test]
+fn with_dry_run_on_the_command_line_nobody_is_held_after_a_reload_either() {
+    let acting = DRY.replace("dry_run = true", "");
+    let agent = Service::start_with("agent", &["--dry-run"], &acting);
+    let dry = "tidegate_resource_dry_run{resource=\"gone\"}";
+    assert_eq!(agent.metric(dry), Some(1.0));
+    agent.configure(&acting.replace("15ms", "30ms"));
+    agent.await_log("reloaded");
+    assert_eq!(agent.metric(dry), Some(1.0));
+    assert_eq!(agent.metric("tidegate_agent_guardian_starts_total"), Some(0.0), "nothing is to be undone");
+}
+
+const PANICS: &str = "TIDEGATE_TEST_AGENT_PANICS";
+
+/// Who has a guardian and panics, when [`after_a_panic_nothing_is_left`] says so; by itself it does nothing.
+#[test]
+fn an_agent_that_panics() {
+    if std::env::var_os(PANICS).is_none() {
+        return;
+    }
+    let presence = UnixDatagram::unbound().expect("a socket can be made");
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let _guardian = Guardian::start(program, &["guard"], presence.into()).expect("a guardian can be started");
+    panic!("as an agent may");
+}
+
+/// In a network namespace of its own, as root.
+#[test]
+fn after_a_panic_nothing_is_left() {
+    // What is left of the agent is what undoes it: a table stands for what is held. The guardian has two seconds; here a busy machine's.
+    let script = r#"
+        nft add table netdev tidegate || exit 77
+        "$0" --exact an_agent_that_panics && exit 2
+        for _ in $(seq 600); do
+            nft list table netdev tidegate 2>/dev/null || exit 0
+            sleep 0.1
+        done
+        exit 3"#;
+    let status = Command::new("unshare")
+        .args(["--net", "sh", "-c", script])
+        .arg(std::env::current_exe().expect("this test is a program"))
+        .env(PANICS, "1")
+        .output()
+        .expect("unshare is here");
+    let said = String::from_utf8_lossy(&status.stderr);
+    if said.starts_with("unshare:") || status.status.code() == Some(77) {
+        return;
+    }
+    assert_eq!(status.status.code(), Some(0), "2: it did not panic, 3: the table is still there; {said}");
 }

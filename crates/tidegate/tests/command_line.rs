@@ -94,15 +94,44 @@ fn check_says_what_this_machine_can_sense_and_throttle() {
 
     let output = tidegate(&["check", "-c", "t.toml", "--json"], folder.path());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((status(&output), &document["valid"]), (0, &true.into()));
     let machine = &document["machine"];
-    assert_eq!(machine["resources"][0]["here"], false);
+    assert_eq!((&document["valid"], &machine["resources"][0]["here"]), (&true.into(), &false.into()));
+    // The configuration is right, and whether it comes to anything depends on the machine.
+    let lacking = machine["resources"][0]["cannot_be_held"].as_array().unwrap();
+    assert_eq!(status(&output), i32::from(!lacking.is_empty()), "{lacking:?}");
     // Whatever there is here: each is said to work, or why not and what would help.
     for finding in machine["throttles"].as_array().unwrap() {
         assert!(
             finding["works"].is_boolean() && finding["detail"].as_str().is_some_and(|text| !text.is_empty())
         );
     }
+}
+
+#[test]
+fn check_says_that_nobody_can_be_held_here_and_why() {
+    let acting = "[resource.vg0]\ntarget = '15ms'\n";
+    let check = |configuration: &str| {
+        let folder = folder_with(configuration);
+        // Rules take a program, whatever the kernel has. Nothing else that is looked for is one.
+        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["check", "-c", "t.toml"])
+            .env("PATH", "/nowhere")
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    let output = check(acting);
+    let said = text(&output.stdout);
+    if said.contains("run this as root") {
+        assert_eq!(status(&output), 0, "what cannot be tried is not lacking: {said}");
+        return;
+    }
+    assert!(said.starts_with("t.toml: right\n"), "{said}");
+    assert!(said.contains("\nresource vg0: cannot be held here: nftables: "), "{said}");
+    assert!(said.contains("it takes the package nftables"), "{said}");
+    assert_eq!(status(&output), 1, "{said}");
+    assert!(text(&output.stderr).contains("nobody can be held here for vg0"), "{}", text(&output.stderr));
+    assert_eq!(status(&check(&format!("{acting}dry_run = true"))), 0, "nobody is to be held");
 }
 
 #[test]
@@ -139,6 +168,15 @@ fn identify_wants_to_know_which_resource_and_how() {
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn identify_says_at_once_that_there_is_no_such_storage() {
+    let folder = folder_with("[resource.vg-that-is-not-here]\ntarget = '15ms'\n");
+    let output = tidegate(&["identify", "-c", "t.toml", "--relay"], folder.path());
+    assert_eq!(status(&output), 1);
+    let said = text(&output.stderr);
+    assert!(said.contains("vg-that-is-not-here: there is no such storage on this machine"), "{said}");
 }
 
 #[test]

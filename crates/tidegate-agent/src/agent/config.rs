@@ -1,8 +1,10 @@
 //! The agent's configuration: which resources, what was promised for them, and who may be held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_config::{Finding, Given, Report, Section, law};
@@ -62,6 +64,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longer delays of packets come near the 200 ms after which TCP takes silence for loss.
 const GREATEST_DELAY: Latency = Latency::from_millis(100);
+
+/// Beyond this a delay of packets, and the path's own time, may be those 200 ms.
+const LONG_DELAY: Latency = Latency::from_millis(150);
 
 /// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own: writers who keep so many
 /// outstanding that these take 50 ms are left a twentieth by it, and those whose take half a second a third. More would be let go too
@@ -193,6 +198,13 @@ impl AgentConfig {
         })
     }
 
+    /// Makes every resource a dry run: nobody is held, and the kernel is not touched.
+    pub(super) fn hold_nobody(&mut self) {
+        let of_cgroups = self.cgroups.iter_mut().map(|cgroups| &mut cgroups.law);
+        let laws = self.resources.iter_mut().map(|resource| &mut resource.law).chain(of_cgroups);
+        laws.for_each(|law| law.dry_run = true);
+    }
+
     /// How each resource is regulated.
     pub fn laws(&self) -> impl Iterator<Item = &LoopConfig> {
         let of_cgroups = self.cgroups.iter().map(|cgroups| &cgroups.law);
@@ -217,10 +229,22 @@ pub fn is_agents(text: &str) -> bool {
 }
 
 fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
-    let Some(given) = root.list::<u16>("ports", "names no port: nobody could be held", report) else {
+    let Some(given) = root.list::<Port>("ports", "names no port: nobody could be held", report) else {
         return PORTS.into();
     };
-    given.into_iter().map(|given| given.value).collect()
+    given.into_iter().map(|given| given.value.0.get()).collect()
+}
+
+/// A port that a target listens on.
+struct Port(NonZeroU16);
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let no_port = |_| format!("`{}` is not a port: a number from 1 to 65535 is", text.escape_debug());
+        text.parse().map(Self).map_err(no_port)
+    }
 }
 
 /// Which packets are held has no meaning where none are.
@@ -260,15 +284,35 @@ fn resources(
         );
     }
     let mut resources = (Vec::new(), Vec::new());
+    let mut devices = BTreeMap::new();
     for (name, section) in tables {
         if throttle == Method::Cgroup {
             resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
         } else {
             without_cgroups(&section, report);
+            once(&name, &section, &mut devices, report);
             resources.0.extend(resource(&name, &section, throttle, report));
         }
     }
     resources
+}
+
+/// Two laws for one device would each see what the other does, and the longer of their delays would be in force.
+fn once(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    devices: &mut BTreeMap<String, String>,
+    report: &mut Report<'_>,
+) {
+    let Some(value) = section.value("device") else { return };
+    let Some(device) = value.get_ref().as_str() else { return };
+    if let Some(other) = devices.insert(device.to_owned(), name.value.to_owned()) {
+        report.warning(
+            &value.span(),
+            format!("{} and `{other}` are one device: two laws hold the same consumers, and the longer delay is in force", section.what()),
+            "leave one of them out, with the shorter target of the two",
+        );
+    }
 }
 
 /// Nobody is held by a cgroup of his own where another throttle does it.
@@ -327,6 +371,14 @@ fn resource(
             "a consumer that sends one request after the other gets 1/delay of them per second",
         );
         return None;
+    }
+    if throttle != Method::Rate && longest > LONG_DELAY {
+        let place = section.value("pid").map_or_else(|| section.span().clone(), toml::Spanned::span);
+        report.warning(
+            &place,
+            format!("packets may be held for {longest}: TCP takes a silence of 200 ms for loss, and sends again"),
+            "100 ms is the default; where that is too short, `throttle = \"rate\"` holds writes without holding packets",
+        );
     }
     Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
 }
@@ -522,6 +574,11 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
             ("throttle = 'rate'\npackets = 'all'\n[resource.vg0]\ntarget = '15ms'", "agent.toml:2:11"),
             ("throttle = 'rate'\nports = ['3260']\n[resource.vg0]\ntarget = '15ms'", "holds no packets"),
             ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
+            (
+                "ports = ['99999']\n[resource.vg0]\ntarget = '15ms'",
+                "agent.toml:1:10: `ports`: `99999` is not a port: a number from 1 to 65535 is",
+            ),
+            ("ports = ['0']\n[resource.vg0]\ntarget = '15ms'", "from 1 to 65535"),
             ("[resource.vg0]\ntarget = '15ms'\ncgroups = ['a']", "agent.toml:3:11"),
             ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ncgroups = ['a']", "needs `device`"),
             ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'", "needs `cgroups`"),
@@ -675,6 +732,38 @@ pid = { greatest = "40ms", proportional_gain = 0.3 }
         assert_eq!(greatest("rate", ""), Ok(GREATEST_OF_RATE));
         assert_eq!(greatest("rate", "pid = { greatest = '2s' }"), Ok(Latency::from_millis(2_000)));
         assert!(greatest("edt", "pid = { greatest = '2s' }").is_err());
+    }
+
+    #[test]
+    fn a_delay_that_tcp_takes_for_loss_is_a_warning() {
+        let warnings = |throttle, greatest| {
+            let text = format!(
+                "throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\npid = {{ greatest = '{greatest}' }}"
+            );
+            parse(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for throttle in ["netem", "edt"] {
+            let said = warnings(throttle, "400ms");
+            assert!(
+                said[0].starts_with("agent.toml:4:7: warning: packets may be held for 400ms"),
+                "{said:?}"
+            );
+        }
+        assert!(warnings("netem", "150ms").is_empty() && warnings("rate", "400ms").is_empty());
+    }
+
+    #[test]
+    fn two_resources_of_one_device_are_a_warning() {
+        let two = |one: &str, other: &str| {
+            let of = |name, device| format!("[resource.{name}]\ndevice = '{device}'\ntarget = '15ms'\n");
+            parse(&(of("a", one) + &of("b", other))).unwrap().warnings
+        };
+        let said = two("sda", "sda")[0].to_string();
+        assert!(
+            said.starts_with("agent.toml:5:10: warning: ") && said.contains("`a` are one device"),
+            "{said}"
+        );
+        assert!(two("sda", "sdb").is_empty());
     }
 
     #[test]

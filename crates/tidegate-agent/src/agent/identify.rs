@@ -49,6 +49,11 @@ pub enum IdentifyError {
     /// Nobody is held by a delay.
     #[error("gains are found for delays and for `rate`; the throttle `cgroup` has none to try")]
     Cgroups,
+    /// There is nothing to find gains for.
+    #[error(
+        "{0}: there is no such storage on this machine, so that nothing could be found; `tidegate check` says what there is"
+    )]
+    NotHere(ResourceName),
     /// The experiment found nothing.
     #[error(transparent)]
     Relay(#[from] RelayError),
@@ -80,6 +85,9 @@ pub fn identify(
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender, Event::Signal).map_err(AgentError::Signals)?;
     let mut trial = Trial::new(Root::default(), &config, limit)?;
+    if trial.regulator.status().iter().any(|resource| !resource.present) {
+        return Err(IdentifyError::NotHere(name));
+    }
     let mut throttle = Guarded::start(&config, guardian)?;
     let begin = Clock::now();
     let outcome = loop {

@@ -31,7 +31,7 @@ use axum::Router;
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{Target, Via};
-use tidegate_host::throttle::{Found, Guardian, Throttle, undo};
+use tidegate_host::throttle::{Found, Guardian, Method, Throttle, lacking, undo};
 use tidegate_host::{ReadError, Root};
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
@@ -48,7 +48,7 @@ use self::histograms::Histograms;
 use self::sensor::Sensors;
 use crate::config::ConfigError;
 use crate::journal::Journal;
-use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
+use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, ResourceStatus, Scrape};
 use crate::signals::{self, Signal};
 
 /// The same complaint is made this often.
@@ -103,9 +103,7 @@ pub enum AgentError {
     )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.
-    #[error(
-        "an agent holds in this network namespace already; end that first, or set `dry_run` for all resources"
-    )]
+    #[error("an agent holds in this network namespace already; end that first, or use `--dry-run`")]
     AnotherAgent,
     /// What says that this agent runs cannot be made.
     #[error("cannot make sure that no other agent runs: {0}")]
@@ -121,6 +119,17 @@ pub enum AgentError {
     /// What is to hold cannot be used.
     #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
+    /// Nobody could be held.
+    #[error(
+        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `--dry-run` \
+         nothing of it is needed"
+    )]
+    Lacks {
+        /// Which throttle.
+        method: Method,
+        /// What is lacking, why, and what gives it.
+        what: String,
+    },
 }
 
 /// How the guardian is started: this program, and what makes it call [`tidegate_host::throttle::guard`].
@@ -132,12 +141,13 @@ pub struct GuardianCommand {
     pub arguments: Vec<&'static str>,
 }
 
-/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again.
+/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With `dry_run` nobody is ever
+/// held, whatever that says.
 ///
 /// # Errors
 /// When it cannot start; nothing is held then.
-pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
-    let config = AgentConfig::load(path)?;
+pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(), AgentError> {
+    let config = load(path, dry_run)?;
     let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
     signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
     let regulator = Regulator::new(Root::default(), &config)?;
@@ -151,6 +161,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     }
     let mut agent = Agent {
         path: path.to_owned(),
+        dry_run,
         regulator,
         config,
         throttle,
@@ -162,6 +173,7 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
         sees: true,
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
+        unheld: BTreeSet::new(),
         begin: Clock::now(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
@@ -171,9 +183,19 @@ pub fn run(path: &Path, guardian: &GuardianCommand) -> Result<(), AgentError> {
     Ok(())
 }
 
+fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
+    let mut config = AgentConfig::load(path)?;
+    if dry_run {
+        config.hold_nobody();
+    }
+    Ok(config)
+}
+
 #[derive(Debug)]
 struct Agent {
     path: PathBuf,
+    /// Whatever the configuration says.
+    dry_run: bool,
     config: AgentConfig,
     regulator: Regulator,
     /// `None` on a dry run of everything: then the kernel is not touched.
@@ -189,6 +211,8 @@ struct Agent {
     beyond: BTreeSet<(ResourceName, Via)>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
+    /// Of whose members none is held, although some are to be: the throttle failed.
+    unheld: BTreeSet<ResourceName>,
     begin: Clock,
 }
 
@@ -266,9 +290,15 @@ impl Agent {
             self.complaints.make(&error);
         }
         let step = self.regulator.step(now);
+        self.see(&step);
+        self.carry_out(now);
         for decision in &step.decisions {
-            self.journal.note(decision);
+            self.journal.note(decision, !self.unheld.contains(&decision.resource));
         }
+    }
+
+    /// What the machine did not show, and whom the throttle cannot hold.
+    fn see(&mut self, step: &Step) {
         self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
             self.complaints.make(error);
@@ -288,12 +318,29 @@ impl Agent {
             );
         }
         self.unaccounted = unaccounted;
+    }
+
+    /// Has the throttle do what was decided. Fails open: what it cannot do is not done, and is said.
+    fn carry_out(&mut self, now: Instant) {
         let Some(throttle) = &mut self.throttle else { return };
         throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
+        self.unheld.clear();
         if let Err(error) = throttle.throttle.apply(now, self.regulator.holds()) {
             throttle.errors += 1;
             self.complaints.make(&error);
+            let unheld = self.regulator.holds().iter().filter(|hold| !throttle.throttle.holds(hold));
+            self.unheld.extend(unheld.map(|hold| hold.resource.clone()));
         }
+    }
+
+    /// How the resources stand: of those that the throttle does not hold what is true, not what was decided.
+    fn status(&self) -> Vec<ResourceStatus> {
+        let mut status = self.regulator.status();
+        status
+            .iter_mut()
+            .filter(|resource| self.unheld.contains(&resource.name))
+            .for_each(ResourceStatus::not_held);
+        status
     }
 
     fn answer(&mut self, scrape: Scrape) {
@@ -311,7 +358,7 @@ impl Agent {
             targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
             throttle_errors: self.throttle.as_ref().map_or(0, |throttle| throttle.errors),
             guardian_starts: self.throttle.as_ref().map_or(0, |throttle| throttle.guardians),
-            resources: self.regulator.status(),
+            resources: self.status(),
             decisions: self.journal.counts(),
             request_times: request_times.unwrap_or_default(),
         };
@@ -334,7 +381,7 @@ impl Agent {
     }
 
     fn try_reload(&mut self) -> Result<(), String> {
-        let config = AgentConfig::load(&self.path).map_err(|error| error.to_string())?;
+        let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
         let acts = config.laws().any(|law| !law.dry_run);
         let fixed = [
             ("throttle", config.throttle != self.config.throttle),
@@ -384,6 +431,13 @@ impl Guarded {
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
+        // What is lacking would be noticed when somebody is to be held for the first time: in the night of the first backup.
+        let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
+        if !lacks.is_empty() {
+            let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
+            let what = what.collect::<Vec<_>>().join("; ");
+            return Err(AgentError::Lacks { method: config.throttle, what });
+        }
         let throttle =
             Throttle::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 
 use serde::Serialize;
 use tidegate_host::sense::session::{Session, Target};
@@ -53,6 +54,8 @@ pub struct ResourceFinding {
     pub unaccounted: BTreeSet<String>,
     /// Why its cgroups cannot be seen.
     pub blind: Option<String>,
+    /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that could not be tried.
+    pub cannot_be_held: Vec<String>,
 }
 
 impl Survey {
@@ -60,7 +63,16 @@ impl Survey {
     #[must_use]
     pub fn take(config: Option<&AgentConfig>) -> Self {
         const DEVICES: &str = "block devices and LVM";
-        let throttles = throttles();
+        let tried = tried();
+        let lacking = |config: &AgentConfig| {
+            let needed = tried.iter().flatten().flatten();
+            let needed = needed.filter(|capability| capability.is_needed(config.throttle, config.packets));
+            needed
+                .filter_map(|capability| Some(format!("{}: {}", capability.what, capability.lacks()?)))
+                .collect()
+        };
+        let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
+        let throttles = throttles(&tried);
         let watch = match Watch::new(Root::default()) {
             Ok(watch) => watch,
             Err(error) => {
@@ -82,7 +94,7 @@ impl Survey {
                     let count = sessions.iter().filter(|session| session.via == *via).count();
                     (true, format!("{count} sessions"))
                 }
-                Target::Absent(why) => (false, why.to_string()),
+                Target::Absent(why) => (false, format!("{why}; it takes {}", why.remedy(*via))),
                 Target::Failed(error) => (false, error.to_string()),
             };
             sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
@@ -93,9 +105,23 @@ impl Survey {
         });
         let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
         let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &Root::default()));
-        let resources = resources.chain(of_cgroups).collect();
+        let mut resources: Vec<_> = resources.chain(of_cgroups).collect();
+        for (resource, law) in resources.iter_mut().zip(config.into_iter().flat_map(AgentConfig::laws)) {
+            if !law.dry_run {
+                resource.cannot_be_held.clone_from(&lacking);
+            }
+        }
         sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
         Self { sensors, throttles, resources }
+    }
+}
+
+impl Survey {
+    /// The resources for which nobody can be held, although somebody is to be.
+    #[must_use]
+    pub fn cannot_be_held(&self) -> Vec<&str> {
+        let unheld = self.resources.iter().filter(|resource| !resource.cannot_be_held.is_empty());
+        unheld.map(|resource| resource.resource.as_str()).collect()
     }
 }
 
@@ -109,24 +135,28 @@ fn request_times() -> Finding {
     Finding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
 }
 
-fn throttles() -> Vec<Finding> {
-    let finding = |capability: Capability| {
-        let detail = match &capability.works {
-            Ok(()) => capability.purpose.to_owned(),
-            Err(error) => format!("{}: {error}; it takes {}", capability.purpose, capability.remedy),
+/// What throttles need. Of packets' it cannot be tried without root.
+fn tried() -> [io::Result<Vec<Capability>>; 3] {
+    let root = Root::default();
+    [probe(), Ok(rate::probe(&root)), Ok(cgroups::probe(&root))]
+}
+
+fn throttles(tried: &[io::Result<Vec<Capability>>]) -> Vec<Finding> {
+    let finding = |capability: &Capability| {
+        let detail = match capability.lacks() {
+            None => capability.purpose.to_owned(),
+            Some(why) => format!("{}: {why}", capability.purpose),
         };
         Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
     };
-    let mut findings: Vec<_> = match probe() {
-        Ok(capabilities) => capabilities.into_iter().map(finding).collect(),
+    let findings = |tried: &io::Result<Vec<Capability>>| match tried {
+        Ok(capabilities) => capabilities.iter().map(finding).collect(),
         Err(error) => {
             let detail = format!("cannot be tried: {error}; run this as root");
             vec![Finding { what: "packet delay".to_owned(), works: false, detail }]
         }
     };
-    findings.extend(rate::probe(&Root::default()).into_iter().map(finding));
-    findings.extend(cgroups::probe(&Root::default()).into_iter().map(finding));
-    findings
+    tried.iter().flat_map(findings).collect()
 }
 
 fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) -> ResourceFinding {
@@ -149,6 +179,7 @@ fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) ->
             .collect(),
         unaccounted: BTreeSet::new(),
         blind: None,
+        cannot_be_held: Vec::new(),
     }
 }
 
@@ -179,6 +210,7 @@ fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> Resource
         beyond: BTreeSet::new(),
         unaccounted,
         blind,
+        cannot_be_held: Vec::new(),
     }
 }
 
@@ -188,8 +220,14 @@ impl fmt::Display for Survey {
             let mark = if finding.works { "has  " } else { "lacks" };
             writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
         }
+        for ResourceFinding { resource, cannot_be_held, .. } in &self.resources {
+            for why in cannot_be_held {
+                writeln!(f, "resource {resource}: cannot be held here: {why}")?;
+            }
+        }
         for resource in &self.resources {
-            let ResourceFinding { resource, here, consumers, doubts, beyond, unaccounted, blind } = resource;
+            let ResourceFinding { resource, here, consumers, doubts, beyond, unaccounted, blind, .. } =
+                resource;
             if !here {
                 writeln!(f, "resource {resource}: there is no such storage here, yet")?;
                 continue;

@@ -178,7 +178,7 @@ impl AgentMetric {
                 seconds(),
                 Gauge,
                 RESOURCE,
-                "How long packets to members of the set are held; always 0 on a dry run",
+                "How long packets to members of the set are held; 0 on a dry run, and while the throttle fails",
             ),
             Self::WriteLimit => (
                 "tidegate_resource_write_limit",
@@ -298,6 +298,17 @@ pub struct ResourceStatus {
     pub writes: Operations,
     /// Who may be held now.
     pub members: BTreeSet<ConsumerName>,
+}
+
+impl ResourceStatus {
+    /// Says that nobody is held, whatever was decided: the throttle does not do it.
+    pub(crate) fn not_held(&mut self) {
+        self.delay = Latency::ZERO;
+        self.limits.clear();
+        if let Some(decision) = &mut self.decision {
+            decision.held = 0;
+        }
+    }
 }
 
 /// Everything that an agent exposes, at one moment.

@@ -163,3 +163,19 @@ fn it_ends_when_nothing_oscillates() {
     };
     assert_eq!(error, RelayError::Limit { limit: config.limit, cycles: 0, wanted: config.cycles });
 }
+
+#[test]
+fn of_a_load_that_never_was_it_is_not_said_that_it_changes() {
+    let config = RelayConfig::new(SET_POINT, Latency::from_micros(500), Latency::from_millis(200));
+    let short = RelayConfig { limit: Duration::from_secs(2), ..config };
+    let end = |mut known: Option<Latency>| {
+        let mut relay = Relay::new(short);
+        loop {
+            if let Err(error) = relay.step(INTERVAL, known.take()) {
+                return error;
+            }
+        }
+    };
+    assert!(matches!(end(None), RelayError::Silence(silence) if silence <= Duration::from_millis(2_100)));
+    assert!(matches!(end(Some(Latency::from_millis(40))), RelayError::Limit { .. }), "there was some");
+}

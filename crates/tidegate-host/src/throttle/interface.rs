@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tidegate_units::Instant;
 
 use super::ThrottleError;
+use super::probe::{HTB, with_remedy};
 use super::tc::{Qdisc, Tc};
 
 /// What packets would go through leaves after this time without anybody held.
@@ -74,7 +75,7 @@ pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
             remedy: "remove it, or use throttle = \"netem\", which leaves it where it is",
         });
     }
-    tc.add_root(index).map_err(refused)
+    tc.add_root(index).map_err(|source| refused(with_remedy(source, HTB)))
 }
 
 /// What traffic control of an interface refused.

@@ -19,6 +19,7 @@ mod tc;
 mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ pub use cgroups::{CgroupDevice, Cgroups};
 pub use edt::Edt;
 pub use guardian::{Guardian, guard};
 pub use netem::Netem;
-pub use probe::{Capability, probe};
+pub use probe::{Capability, Need, lacking, probe};
 pub use rate::{Rate, WriteLimit};
 pub use undo::{Found, undo};
 
@@ -65,6 +66,17 @@ pub enum Method {
     Rate,
     /// What control groups do to a device waits in front of it, by their limits. Packets are not touched.
     Cgroup,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Netem => "netem",
+            Self::Edt => "edt",
+            Self::Rate => "rate",
+            Self::Cgroup => "cgroup",
+        })
+    }
 }
 
 /// A throttle.
@@ -104,6 +116,18 @@ impl Throttle {
             Self::Edt(edt) => edt.apply(now, wanted),
             Self::Rate(rate) => rate.apply(now, wanted),
             Self::Cgroup(cgroups) => cgroups.apply(now, wanted),
+        }
+    }
+
+    /// Whether anybody is held for a resource as is wanted, or nobody is to be. Asked after an [`apply`](Self::apply) that failed:
+    /// that may have been for another resource, or for one member of many.
+    #[must_use]
+    pub fn holds(&self, wanted: &Hold) -> bool {
+        match self {
+            Self::Netem(netem) => netem.holds(wanted),
+            Self::Edt(edt) => edt.holds(wanted),
+            Self::Rate(rate) => rate.holds(wanted),
+            Self::Cgroup(cgroups) => cgroups.holds(wanted),
         }
     }
 }

@@ -8,6 +8,7 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::interface::{LOOK_AGAIN, ROUTE_STAYS, Routes, STAYS, name_of, refused};
 use super::nft::{self, Part, Table};
+use super::probe::{HTB, IFB, NETEM, with_remedy};
 use super::resources::{Resource, Resources};
 use super::tc::{DEVICE, Tc};
 use super::{Hold, Packets, ThrottleError};
@@ -95,6 +96,21 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Whether a resource's delay is that of its class, and rules send packets there.
+    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+        let Some((name, resource)) = self.resources.iter().find(|(name, _)| **name == wanted.resource) else {
+            return wanted.delay == Latency::ZERO;
+        };
+        if resource.delay == Latency::ZERO {
+            return true;
+        }
+        let of_class = |device: &Holding| device.delays.get(&resource.class) == Some(&resource.delay);
+        let part = self.in_force.parts.get(&set_name(name, resource.class));
+        self.device.as_ref().is_some_and(of_class)
+            && part.is_some_and(|part| part.ruled)
+            && !self.in_force.interfaces.is_empty()
+    }
+
     /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this cannot wait until
     /// everything is looked at again.
     fn see_device(&mut self, _: Instant) -> Result<(), ThrottleError> {
@@ -148,7 +164,9 @@ impl Netem {
         };
         let index = device.index;
         let changed = match device.delays.insert(class, delay) {
-            None => tc.add_class(index, class, delay.to_duration()),
+            None => {
+                tc.add_class(index, class, delay.to_duration()).map_err(|source| with_remedy(source, NETEM))
+            }
             Some(_) => tc.set_delay(index, class, delay.to_duration()),
         };
         changed.map_err(|source| refused(index, source))
@@ -288,8 +306,8 @@ fn claim(tc: &mut Tc) -> Result<u32, ThrottleError> {
         Some(_) => return Err(ThrottleError::Taken(DEVICE)),
         None => {}
     }
-    let index = tc.add_device().map_err(refused)?;
-    tc.add_root(index).map_err(refused)?;
+    let index = tc.add_device().map_err(|source| refused(with_remedy(source, IFB)))?;
+    tc.add_root(index).map_err(|source| refused(with_remedy(source, HTB)))?;
     Ok(index)
 }
 
@@ -302,4 +320,54 @@ fn set_name(resource: &ResourceName, class: u16) -> String {
         .map(|character| if character.is_ascii_alphanumeric() { character } else { '_' })
         .collect();
     format!("held_{class}_{plain}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::*;
+
+    /// In a network namespace of its own, as root: something else has the device's name, which no kernel lets two have.
+    #[test]
+    fn what_could_not_be_put_there_is_not_said_to_be_in_force() {
+        let trial = std::thread::spawn(|| {
+            // SAFETY: only this thread changes its network namespace, before it opens anything.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+                assert_eq!(error, rustix::io::Errno::PERM);
+                return;
+            }
+            let bridge = ["link", "add", DEVICE, "type", "bridge"];
+            let added = Command::new("ip").args(bridge).status().is_ok_and(|status| status.success());
+            if !added {
+                return;
+            }
+            let mut netem = Netem::new(Packets::All, [3260].into()).unwrap();
+            let hold = Hold {
+                resource: ResourceName::new("vg0").unwrap(),
+                members: [[127, 0, 0, 2].into()].into(),
+                delay: Latency::from_millis(20),
+                limits: BTreeMap::new(),
+                cgroups: BTreeMap::new(),
+            };
+            let failed = netem.apply(Instant::ZERO, std::slice::from_ref(&hold)).unwrap_err();
+            assert!(matches!(failed, ThrottleError::Taken(DEVICE)), "{failed}");
+            assert!(!netem.holds(&hold));
+            let nobody = Hold { delay: Latency::ZERO, ..hold };
+            let _ = netem.apply(Instant::from_nanos(1), std::slice::from_ref(&nobody));
+            assert!(netem.holds(&nobody), "nobody is to be held");
+            let error = super::super::lacking(super::super::Method::Netem, Packets::All).unwrap_err();
+            assert!(error.to_string().contains("rename it"), "{error}");
+        });
+        trial.join().unwrap();
+    }
+
+    #[test]
+    fn who_lacks_a_module_is_told_which() {
+        let missing = |errno: rustix::io::Errno| with_remedy(errno.into(), NETEM).to_string();
+        assert!(missing(rustix::io::Errno::NOENT).contains("perhaps it takes the kernel module sch_netem"));
+        assert!(!missing(rustix::io::Errno::PERM).contains("sch_netem"), "it is not what is lacking");
+    }
 }

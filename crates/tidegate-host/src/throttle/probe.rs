@@ -4,12 +4,30 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use tidegate_units::Latency;
 
-use super::Packets;
 use super::edt::Edt;
 use super::nft::{self, Part, Table};
-use super::tc::Tc;
+use super::tc::{DEVICE, Tc};
+use super::{Method, Packets, cgroups, rate, undo};
+use crate::root::Root;
+
+/// What gives the device that packets wait in.
+pub(super) const IFB: &str = "the kernel module ifb (CONFIG_IFB)";
+/// What gives classes.
+pub(super) const HTB: &str = "the kernel module sch_htb (CONFIG_NET_SCH_HTB)";
+/// What gives delays by netem.
+pub(super) const NETEM: &str =
+    "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra";
+/// What gives delays by departure times.
+pub(super) const FQ: &str = "the kernel module sch_fq (CONFIG_NET_SCH_FQ)";
+/// What lets a program see packets.
+pub(super) const FILTER: &str = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf (CONFIG_NET_CLS_BPF), CAP_BPF and \
+     CAP_NET_ADMIN";
+const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and nft_fwd_netdev \
+     (CONFIG_NF_TABLES_NETDEV, CONFIG_NETFILTER_EGRESS, CONFIG_NFT_FWD_NETDEV)";
 
 /// Something that a throttle needs, and whether it works here.
 #[derive(Debug)]
@@ -18,112 +36,192 @@ pub struct Capability {
     pub what: &'static str,
     /// What it is for.
     pub purpose: &'static str,
+    /// Which throttles need it.
+    pub needed_by: Need,
     /// `Err`: why it does not work.
     pub works: io::Result<()>,
     /// What would give it.
     pub remedy: &'static str,
 }
 
-/// Tries everything that packet delay needs, of either kind (for the other throttle see [`rate::probe`](super::rate::probe)), in a network namespace of its own: nothing of this machine's is touched, and
-/// what was tried is gone with it. Kernel modules are loaded by it, as they would be by use.
+/// Who cannot do without something.
+#[derive(Debug, Clone, Copy)]
+pub enum Need {
+    /// These throttles.
+    Of(&'static [Method]),
+    /// netem, where it tells some packets from others by what is in them.
+    Payload,
+}
+
+impl Capability {
+    /// Whether nobody can be held by this throttle, and of these packets, where this does not work.
+    #[must_use]
+    pub fn is_needed(&self, method: Method, packets: Packets) -> bool {
+        match self.needed_by {
+            Need::Of(methods) => methods.contains(&method),
+            Need::Payload => method == Method::Netem && packets == Packets::Responses,
+        }
+    }
+
+    /// Why it does not work, and what would give it. `None`: it works.
+    #[must_use]
+    pub fn lacks(&self) -> Option<String> {
+        let error = self.works.as_ref().err()?;
+        Some(format!("{error}; it takes {}", self.remedy))
+    }
+}
+
+/// Tries everything that packet delay needs, of either kind (for the other throttles see [`rate::probe`] and [`cgroups::probe`]), in a
+/// network namespace of its own: nothing of this machine's is touched, and what was tried is gone with it. Kernel modules are loaded by
+/// it, as they would be by use.
 ///
 /// # Errors
 /// When no namespace can be made, mostly because it takes root.
 pub fn probe() -> io::Result<Vec<Capability>> {
+    /// Every namespace has it.
+    const LOOPBACK: u32 = 1;
     let trial = thread::Builder::new().name("tidegate-probe".to_owned()).spawn(|| {
         // SAFETY: only this thread changes its network namespace. It has opened nothing that would be of another one, and
         // ends before anything else is done with it.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-        Ok(try_all())
+        let mut tc = Tc::open()?;
+        let device = tc.add_device();
+        Ok(try_delays(&mut tc, None, device, Some(LOOPBACK)))
     })?;
     trial.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
 }
 
-fn try_all() -> Vec<Capability> {
-    /// Every namespace has it.
-    const LOOPBACK: u32 = 1;
+/// What a throttle needs and this machine lacks, found by trying it here, with the rights that its user has: in a device of our own
+/// that leads nowhere, by rules that mean nobody, and in cgroups that are empty. Whatever is there of Tidegate's goes with it, so
+/// nobody may be held meanwhile. Of `edt` what follows the program's loading is only tried where there can be such a device.
+///
+/// # Errors
+/// When it cannot be tried, or not be removed; or something else has the device's name.
+pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> {
+    let tried = match method {
+        Method::Netem | Method::Edt => {
+            let mut tc = Tc::open()?;
+            if tc.device()?.is_some() {
+                return Err(io::Error::other(super::ThrottleError::Taken(DEVICE)));
+            }
+            let device = tc.add_device();
+            if method == Method::Edt && device.is_err() {
+                return Ok(Vec::new());
+            }
+            let root = device.as_ref().ok().copied();
+            let tried = try_delays(&mut tc, Some(method), device, root);
+            undo()?;
+            tried
+        }
+        Method::Rate => rate::probe(&Root::default()),
+        Method::Cgroup => cgroups::probe(&Root::default()),
+    };
+    let lacks = |capability: &Capability| capability.works.is_err() && capability.is_needed(method, packets);
+    Ok(tried.into_iter().filter(lacks).collect())
+}
+
+/// The kernel says of a module that it does not have what it says of a thing that is not there: what it may take is said, too.
+pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
+    let unknown = [Errno::NOENT, Errno::OPNOTSUPP, Errno::NOSYS];
+    if unknown.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+        return io::Error::new(error.kind(), format!("{error}; perhaps it takes {remedy}"));
+    }
+    error
+}
+
+/// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to `device`: of `only` one throttle,
+/// because a service that does not use the other may be ended by the kernel for trying a program.
+fn try_delays(
+    tc: &mut Tc,
+    only: Option<Method>,
+    device: io::Result<u32>,
+    root: Option<u32>,
+) -> Vec<Capability> {
     const CLASS: u16 = 1;
-    let mut tc = Tc::open();
-    let mut with_tc = |step: &dyn Fn(&mut Tc) -> io::Result<()>| match &mut tc {
-        Ok(tc) => step(tc),
-        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-    };
-    let device = with_tc(&|tc| tc.add_device().map(drop));
-    let htb = with_tc(&|tc| tc.add_root(LOOPBACK));
+    let without = |what: &str| Err(io::Error::other(format!("not tried: it needs {what}")));
+    let (for_netem, for_edt) = (only != Some(Method::Edt), only != Some(Method::Netem));
+    let htb = root.map_or_else(|| without("the device ifb"), |root| tc.add_root(root));
     // Without htb there is nothing to put it under, and it is not tried.
-    let netem = match &htb {
-        Ok(()) => with_tc(&|tc| tc.add_class(LOOPBACK, CLASS, Duration::from_millis(1))),
-        Err(_) => Err(io::Error::other("not tried: it needs htb")),
+    let root = root.filter(|_| htb.is_ok());
+    let mut under = |wanted: bool, step: &dyn Fn(&mut Tc, u32) -> io::Result<()>| match root {
+        Some(root) if wanted => step(tc, root),
+        Some(_) => without("another throttle"),
+        None => without("htb"),
     };
-    let fair = match &htb {
-        Ok(()) => with_tc(&|tc| tc.add_fair_class(LOOPBACK, CLASS + 1)),
-        Err(_) => Err(io::Error::other("not tried: it needs htb")),
-    };
-    let program = match &htb {
-        Ok(()) => Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(LOOPBACK)),
-        Err(_) => Err(io::Error::other("not tried: it needs htb")),
-    };
+    let netem = under(for_netem, &|tc, root| tc.add_class(root, CLASS, Duration::from_millis(1)));
+    let fair = under(for_edt, &|tc, root| tc.add_fair_class(root, CLASS + 1));
+    let program = under(for_edt, &|_, root| {
+        Edt::new(Packets::All, &[3260].into()).and_then(|mut edt| edt.attach(root))
+    });
+    // Rules name the device that they send packets through.
+    let has_device = device.is_ok();
     let rules = |packets| {
+        if !has_device {
+            return without("the device ifb");
+        }
+        if !for_netem {
+            return without("another throttle");
+        }
         let part = Part {
             class: CLASS,
             members: [[192, 0, 2, 1].into()].into(),
             ruled: true,
-            delay: tidegate_units::Latency::from_millis(1),
+            delay: Latency::from_millis(1),
         };
         let parts = [("trial".to_owned(), part)].into();
-        let interfaces = [(LOOPBACK, "lo".to_owned())].into();
+        let interfaces = [(1, "lo".to_owned())].into();
         nft::replace(&Table { parts, packets, ports: [2049, 3260, 4420].into(), interfaces })
-    };
-    // Rules name the device that they send packets through.
-    let rules = |packets| match &device {
-        Ok(()) => rules(packets),
-        Err(_) => Err(io::Error::other("not tried: it needs the device ifb")),
     };
     let (rules_for_all, rules_for_responses) = (rules(Packets::All), rules(Packets::Responses));
     vec![
         Capability {
             what: "device ifb",
             purpose: "where packets wait that are held by netem",
-            works: device,
-            remedy: "the kernel module ifb (CONFIG_IFB)",
+            needed_by: Need::Of(&[Method::Netem]),
+            works: device.map(drop),
+            remedy: IFB,
         },
         Capability {
             what: "queueing discipline htb",
             purpose: "classes for what is held",
+            needed_by: Need::Of(&[Method::Netem, Method::Edt]),
             works: htb,
-            remedy: "the kernel module sch_htb (CONFIG_NET_SCH_HTB)",
+            remedy: HTB,
         },
         Capability {
             what: "queueing discipline netem",
             purpose: "packet delay by netem",
+            needed_by: Need::Of(&[Method::Netem]),
             works: netem,
-            remedy: "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra",
+            remedy: NETEM,
         },
         Capability {
             what: "nftables",
             purpose: "which packets are held by netem",
+            needed_by: Need::Of(&[Method::Netem]),
             works: rules_for_all,
-            remedy: "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and nft_fwd_netdev \
-                     (CONFIG_NF_TABLES_NETDEV, CONFIG_NETFILTER_EGRESS, CONFIG_NFT_FWD_NETDEV)",
+            remedy: NFTABLES,
         },
         Capability {
             what: "nftables, payload",
             purpose: "packets = \"responses\"",
+            needed_by: Need::Payload,
             works: rules_for_responses,
             remedy: "nftables 0.9 or newer",
         },
         Capability {
             what: "queueing discipline fq",
             purpose: "packet delay by departure times (throttle = \"edt\")",
+            needed_by: Need::Of(&[Method::Edt]),
             works: fair,
-            remedy: "the kernel module sch_fq (CONFIG_NET_SCH_FQ)",
+            remedy: FQ,
         },
         Capability {
             what: "eBPF filter",
             purpose: "departure times (throttle = \"edt\")",
+            needed_by: Need::Of(&[Method::Edt]),
             works: program,
-            remedy: "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf (CONFIG_NET_CLS_BPF), CAP_BPF and \
-                     CAP_NET_ADMIN",
+            remedy: FILTER,
         },
     ]
 }

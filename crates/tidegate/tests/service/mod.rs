@@ -35,6 +35,11 @@ pub(crate) struct Service {
 impl Service {
     /// Starts `tidegate COMMAND` and waits until its log says that it is ready.
     pub(crate) fn start(command: &str, configuration: &str) -> Self {
+        Self::start_with(command, &[], configuration)
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(command: &str, options: &[&str], configuration: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = fs::File::create(folder.path().join("disk.raw")).unwrap();
         disk.set_len(8 << 20).unwrap();
@@ -44,6 +49,7 @@ impl Service {
         let process = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args([command, "-c"])
             .arg(config)
+            .args(options)
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();

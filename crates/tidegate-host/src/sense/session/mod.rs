@@ -187,10 +187,43 @@ pub enum Absence {
     NotConfigured,
 }
 
+impl Absence {
+    /// What would give sessions of a kind of target.
+    #[must_use]
+    pub fn remedy(self, via: Via) -> &'static str {
+        match (via, self) {
+            (Via::Iscsi, Self::NoConfigfs) => {
+                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module iscsi_target_mod (CONFIG_ISCSI_TARGET)"
+            }
+            (Via::Iscsi, Self::NoModule(_)) => {
+                "the kernel modules target_core_mod and iscsi_target_mod (CONFIG_TARGET_CORE, CONFIG_ISCSI_TARGET)"
+            }
+            (Via::Iscsi, Self::NotConfigured) => {
+                "the kernel module iscsi_target_mod and a target, as targetcli sets them up"
+            }
+            (Via::Nvme, Self::NoConfigfs) => {
+                "configfs (mount -t configfs configfs /sys/kernel/config) and the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)"
+            }
+            (Via::Nvme, Self::NoModule(_)) => "the kernel module nvmet_tcp (CONFIG_NVME_TARGET_TCP)",
+            (Via::Nvme, Self::NotConfigured) => {
+                "a subsystem and a port, as nvmetcli sets them up, and the kernel module nvmet_tcp"
+            }
+            (Via::Nfs, Self::NotConfigured) => {
+                "a running NFS server: the package nfs-kernel-server, or nfs-utils"
+            }
+            (Via::Nfs, _) => {
+                "the kernel module nfsd (CONFIG_NFSD) and its files (mount -t nfsd nfsd /proc/fs/nfsd), as the NFS server's service sees to"
+            }
+        }
+    }
+}
+
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoConfigfs => f.write_str("configfs is not mounted at /sys/kernel/config"),
+            Self::NoConfigfs => {
+                f.write_str("configfs is not mounted at /sys/kernel/config, or nothing is in it")
+            }
             Self::NoModule(module) => write!(f, "the kernel module {module} is not loaded"),
             Self::NotConfigured => f.write_str("no target is set up"),
         }
@@ -358,8 +391,8 @@ mod tests {
         assert_eq!(
             said,
             [
-                "iSCSI: configfs is not mounted at /sys/kernel/config",
-                "NVMe: configfs is not mounted at /sys/kernel/config",
+                "iSCSI: configfs is not mounted at /sys/kernel/config, or nothing is in it",
+                "NVMe: configfs is not mounted at /sys/kernel/config, or nothing is in it",
                 "NFS: the kernel module nfsd is not loaded",
             ]
         );

@@ -18,8 +18,8 @@ use std::time::Duration;
 use tidegate_units::{ConsumerName, Instant};
 
 use self::mark::Mark;
-use super::probe::Capability;
-use super::{Hold, ThrottleError};
+use super::probe::{Capability, Need};
+use super::{Hold, Method, ThrottleError};
 use crate::cgroup::{IoLimit, Tree, Version};
 use crate::device::DeviceNumber;
 use crate::root::Root;
@@ -86,6 +86,13 @@ impl Cgroups {
             note(self.hold(&key, limit));
         }
         failed
+    }
+
+    /// Whether any cgroup that is to be held for a resource is.
+    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+        let to_be_held = || wanted.cgroups.iter().filter(|(_, limit)| **limit != IoLimit::NONE);
+        let is_held = |key| self.held.contains_key(key) && !self.unsure.contains(key);
+        to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
     }
 
     /// Has the kernel count what is done to devices, once for each: one that went and came again is another one.
@@ -295,12 +302,14 @@ pub fn probe(root: &Root) -> Vec<Capability> {
         Capability {
             what,
             purpose: "who does what to a device, by cgroup (throttle = \"cgroup\")",
+            needed_by: Need::Of(&[Method::Cgroup]),
             works: tree.map(drop),
             remedy: "cgroup v2 mounted with the controller io, or v1 with blkio (CONFIG_BLK_CGROUP)",
         },
         Capability {
             what: "limits of cgroups",
             purpose: "limits of what cgroups do to devices (throttle = \"cgroup\")",
+            needed_by: Need::Of(&[Method::Cgroup]),
             works: limits,
             remedy: REMEDY,
         },

@@ -20,6 +20,7 @@ pub(super) use program::release;
 
 use self::program::Program;
 use super::interface::{LOOK_AGAIN, Routes, STAYS, called, claim, refused};
+use super::probe::{FILTER, FQ, with_remedy};
 use super::resources::{RULE_STAYS, Resources};
 use super::tc::{Fair, Tc, class_id};
 use super::{Hold, Packets, ThrottleError};
@@ -105,6 +106,17 @@ impl Edt {
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Whether a resource's delay is in the program's map, somebody is told to have it, and the program is where packets pass.
+    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+        let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
+        let Some((_, resource)) = known else { return wanted.delay == Latency::ZERO };
+        let slot = u32::from(resource.class);
+        resource.delay == Latency::ZERO
+            || (self.delays.get(&slot) == Some(&resource.delay)
+                && self.members.values().any(|member| member.slot == slot)
+                && !self.interfaces.is_empty())
     }
 
     /// One entry of a map for each resource, however many members it has.
@@ -196,8 +208,8 @@ impl Edt {
     fn prepare(&mut self, index: u32) -> Result<(), ThrottleError> {
         let refused = |source| refused(index, source);
         claim(&mut self.tc, index)?;
-        self.tc.add_fair_class(index, CLASS).map_err(refused)?;
-        self.attach(index).map_err(refused)?;
+        self.tc.add_fair_class(index, CLASS).map_err(|source| refused(with_remedy(source, FQ)))?;
+        self.attach(index).map_err(|source| refused(with_remedy(source, FILTER)))?;
         let as_wanted = |fair: Fair| fair == Fair::WANTED;
         if !self.is_prepared(index, as_wanted).map_err(refused)? {
             return Err(ThrottleError::ReadBack { what: format!("the queue on {}", called(index)) });

@@ -22,9 +22,9 @@ pub(super) use cgroup::undo;
 pub use limit::WriteLimit;
 
 use self::cgroup::{Cgroup, Hierarchy};
-use super::probe::Capability;
+use super::probe::{Capability, Need};
 use super::resources::RULE_STAYS;
-use super::{Hold, ThrottleError};
+use super::{Hold, Method, ThrottleError};
 use crate::device::DeviceNumber;
 use crate::root::Root;
 use crate::sense::session::Via;
@@ -96,6 +96,13 @@ impl Rate {
         let done = self.put_in_force(now, &limits);
         self.doubtful = done.is_err();
         done
+    }
+
+    /// Whether any device has the limit that is wanted for a resource.
+    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+        let mut devices = wanted.limits.keys();
+        wanted.limits.is_empty()
+            || (!self.doubtful && devices.any(|device| self.in_force.contains_key(device)))
     }
 
     fn put_in_force(
@@ -187,6 +194,7 @@ pub fn probe(root: &Root) -> Vec<Capability> {
         Capability {
             what: "cgroup v2, io",
             purpose: "limits of what is written (throttle = \"rate\")",
+            needed_by: Need::Of(&[Method::Rate]),
             works: hierarchy.map(drop),
             remedy: "cgroup v2 mounted with the controller io, and no blkio of cgroup v1 \
                      (systemd.unified_cgroup_hierarchy=1 on the kernel's command line; CONFIG_BLK_CGROUP)",
@@ -194,6 +202,7 @@ pub fn probe(root: &Root) -> Vec<Capability> {
         Capability {
             what: "io.max",
             purpose: "limits of what is written (throttle = \"rate\")",
+            needed_by: Need::Of(&[Method::Rate]),
             works,
             remedy: "CONFIG_BLK_DEV_THROTTLING, Linux 6.1 or newer, and root, or CAP_DAC_OVERRIDE where cgroups are not mounted \
                      read-only",
