@@ -117,6 +117,16 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// The broker, after it had failed on a node: without that node it may be refused for a reason that would not be one otherwise.
+    #[error("{why}; before that it failed on node `{node}`: {failed}")]
+    Then {
+        /// What the broker says.
+        why: AskError,
+        /// Where it failed last.
+        node: ResourceName,
+        /// Why it failed there.
+        failed: String,
+    },
     /// It was written, and nobody knows whether the catalogue has it.
     #[error(
         "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
@@ -153,6 +163,16 @@ pub enum MoveError {
 fn names(nodes: &[ResourceName]) -> String {
     nodes.iter().map(ResourceName::as_str).collect::<Vec<_>>().join(", ")
 }
+
+impl MoveError {
+    /// Whether the broker said no for this reason.
+    fn is(&self, code: &str) -> bool {
+        matches!(self, Self::Ask(why) | Self::Then { why, .. } if why.is(code))
+    }
+}
+
+/// What the broker says when none of the nodes that are left will ever carry it.
+const NEVER: [&str; 4] = ["excluded", "too-large", "too-fast", "too-soon"];
 
 /// Why one attempt ended.
 enum Attempt {
@@ -366,7 +386,7 @@ impl Mover {
         let carried = loop {
             let granted = self.grant(&mut wish, &mut tries, &damaged, watch).await;
             let (reservation, granted) = match granted {
-                Err(MoveError::Ask(error)) if error.is("excluded") && !damaged.is_empty() => {
+                Err(error) if error.is("excluded") && !damaged.is_empty() => {
                     return Err(MoveError::Checksum { name: name.clone(), nodes: damaged });
                 }
                 granted => granted?,
@@ -399,6 +419,7 @@ impl Mover {
             let why = "what it holds is not what was stored: the checksum differs";
             watch(Event::Failed(&granted.node, why));
             tries.count += 1;
+            tries.last = Some((granted.node.clone(), why.to_owned()));
             // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
             let nodes = std::mem::take(&mut part.from);
             part.restart();
@@ -552,12 +573,18 @@ impl Mover {
                 watch(Event::Waits);
             };
             let reservation = match self.client.place_and_wait(wish, waits).await {
-                // Each was given a rest.
-                Err(error) if error.is("excluded") && !tries.failed_at.is_empty() => {
+                // Those where it failed were given a rest, and may be the only ones that can.
+                Err(error) if NEVER.iter().any(|code| error.is(code)) && !tries.failed_at.is_empty() => {
                     tries.failed_at.clear();
                     continue;
                 }
-                reservation => reservation?,
+                Err(why) => {
+                    return Err(match tries.last.take() {
+                        Some((node, failed)) => MoveError::Then { why, node, failed },
+                        None => MoveError::Ask(why),
+                    });
+                }
+                Ok(reservation) => reservation,
             };
             if let Some(granted) = reservation.granted.clone() {
                 tries.waited += since.get().map_or(0.0, |since| since.elapsed().as_secs_f64());
@@ -581,11 +608,13 @@ struct Tries {
     most: u32,
     waited: f64,
     failed_at: Vec<ResourceName>,
+    /// Where it failed last, and why.
+    last: Option<(ResourceName, String)>,
 }
 
 impl Tries {
     const fn new(most: u32) -> Self {
-        Self { count: 0, most, waited: 0.0, failed_at: Vec::new() }
+        Self { count: 0, most, waited: 0.0, failed_at: Vec::new(), last: None }
     }
 
     /// Gives up, or arranges that the next attempt is made elsewhere.
@@ -613,7 +642,8 @@ impl Tries {
             return Err(MoveError::Nodes { attempts: self.count, node, why });
         }
         if to_blame {
-            self.failed_at.push(node);
+            self.failed_at.push(node.clone());
+            self.last = Some((node, why));
         }
         Ok(())
     }

@@ -326,6 +326,9 @@ fn a_damaged_replica_is_told_from_a_good_one() {
         fs::write(&key, bytes).unwrap();
     };
     damage("a");
+    // The good one is too slow: why the other is not asked has to be said.
+    let words = ["transfer", "get", "data.bin", "--rate", "100MB/s", "--to", "other.bin"];
+    site.refused(&words, 1, "failed on node `a`: what it holds is not what was stored");
     let got = site.ask(&["transfer", "get", "data.bin", "--rate", "5MB/s", "--to", "back.bin", "--json"]);
     assert_eq!(got["transfers"][0]["nodes"], serde_json::json!(["b"]), "{got}");
     assert!(same(&file, &site.path("back.bin")));

@@ -362,6 +362,37 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
     });
 }
 
+#[test]
+fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let [fast, slow] = ["fast", "slow"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&slow).unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "data").unwrap();
+    let node = |name: &str, place: &FilePath, peak: &str| {
+        format!("[node.{name}]\nplace = \"file://{}\"\npeak = \"{peak}\"\n", place.display())
+    };
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\nstate = \"unused\"\n{}{}",
+        node("fast", &fast, "60MB/s"),
+        node("slow", &slow, "20MB/s")
+    );
+    runtime().block_on(async {
+        let (url, api) = start(&config, folder.path()).await;
+        tokio::spawn(look(api.clone(), Duration::from_millis(50), BTreeMap::new()));
+        let settings = Settings { attempts: 2, ..Settings::new(wire::Needs::Average(30e6)) };
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        // It is there again once it has failed, and nobody else moves as much.
+        let watch = |event: Event<'_>| {
+            if let Event::Failed(..) = event {
+                std::fs::create_dir(&fast).unwrap();
+            }
+        };
+        let outcome = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap();
+        assert_eq!((outcome.nodes[0].as_str(), outcome.failed), ("fast", 1));
+    });
+}
+
 /// Says how long it was asked for, and waits to be let on where there is something to wait for.
 #[derive(Debug)]
 struct Probe {

@@ -394,8 +394,10 @@ impl Said {
                 writeln!(io::stderr(), "tidegate: {name}: {error}")?;
                 if self.json {
                     let code = match &error {
-                        MoveError::Ask(AskError::Refused(problem)) => problem.code.as_str(),
-                        MoveError::Ask(_) => "no-broker",
+                        MoveError::Ask(why) | MoveError::Then { why, .. } => match why {
+                            AskError::Refused(problem) => problem.code.as_str(),
+                            _ => "no-broker",
+                        },
                         MoveError::File { .. } | MoveError::NotAFile(_) => "file",
                         MoveError::Changed(_) => "changed",
                         MoveError::Unsure { .. } => "unsure",
