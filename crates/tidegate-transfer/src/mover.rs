@@ -117,6 +117,29 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// More replicas than there are nodes for.
+    #[error(
+        "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a node"
+    )]
+    Copies {
+        /// What was asked for.
+        copies: u8,
+        /// How many nodes may be used.
+        usable: usize,
+    },
+    /// Some replicas were stored, and no more could be.
+    #[error(
+        "{} of {copies} replicas are stored, on {}, and stay: {why}; to have more of them, remove the object and store it anew",
+        .nodes.len(), names(.nodes)
+    )]
+    Partly {
+        /// What was asked for.
+        copies: u8,
+        /// Who holds one.
+        nodes: Vec<ResourceName>,
+        /// What came of the next.
+        why: Box<MoveError>,
+    },
     /// The broker, after it had failed on a node: without that node it may be refused for a reason that would not be one otherwise.
     #[error("{why}; before that it failed on node `{node}`: {failed}")]
     Then {
@@ -238,7 +261,7 @@ impl Mover {
     /// Stores a file as an object. When this returns the catalogue has it, and no crash makes it forget.
     ///
     /// # Errors
-    /// When it could not be stored. Replicas that were acknowledged before stay.
+    /// When it could not be stored. [Replicas](MoveError::Partly) that were acknowledged before stay.
     pub async fn put(
         &self,
         file: &Path,
@@ -251,8 +274,9 @@ impl Mover {
             return Err(MoveError::NotAFile(file.to_owned()));
         }
         let size = Bytes::new(about.len());
+        self.check_copies().await?;
         let mut known: Option<Digest> = None;
-        let mut carried = Vec::new();
+        let mut carried: Vec<Carried> = Vec::new();
         for copy in 0..self.settings.copies.max(1) {
             let wish = Wish {
                 name: Some(name.clone()),
@@ -260,12 +284,35 @@ impl Mover {
                 replica: copy > 0,
                 ..self.wish(Way::Write)
             };
-            let (one, digest) = self.put_one(file, wish, known, watch).await?;
+            let (one, digest) = match self.put_one(file, wish, known, watch).await {
+                Ok(one) => one,
+                Err(why) if carried.is_empty() => return Err(why),
+                Err(why) => {
+                    let nodes = carried.into_iter().map(|one| one.node).collect();
+                    let copies = self.settings.copies;
+                    return Err(MoveError::Partly { copies, nodes, why: Box::new(why) });
+                }
+            };
             known = Some(digest);
             carried.push(one);
         }
         let sha256 = known.unwrap_or_else(|| Hasher::default().finish());
         Ok(outcome(name, file, size, sha256, carried))
+    }
+
+    /// Whether there are nodes for all replicas: otherwise the first would be stored for nothing.
+    async fn check_copies(&self) -> Result<(), MoveError> {
+        let Settings { copies, availability, cost, .. } = self.settings;
+        if copies <= 1 {
+            return Ok(());
+        }
+        let nodes = self.client.nodes_patiently().await?.nodes;
+        let usable =
+            nodes.iter().filter(|node| node.availability >= availability && node.cost <= cost).count();
+        if usable < usize::from(copies) {
+            return Err(MoveError::Copies { copies, usable });
+        }
+        Ok(())
     }
 
     async fn put_one(
@@ -635,7 +682,8 @@ impl Tries {
             }
         };
         // The next attempt would be refused for this one. If it cannot be told, the lease ends it.
-        let _ = mover.client.end_patiently(id, End { failed: to_blame }).await;
+        let end = if to_blame { End::failed(&why) } else { End::default() };
+        let _ = mover.client.end_patiently(id, end).await;
         watch(Event::Failed(&node, &why));
         self.count += 1;
         if self.count >= self.most {

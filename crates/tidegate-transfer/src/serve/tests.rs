@@ -85,6 +85,7 @@ fn the_description_has_the_fields_that_there_are() {
         place: "file:///".to_owned(),
         key: Some("x.1".to_owned()),
         expected_bps: ByteRate::ZERO,
+        expected_first_byte_s: Some(0.1),
         size,
         sha256: Some(sha256),
     };
@@ -98,6 +99,7 @@ fn the_description_has_the_fields_that_there_are() {
         latency_s: None,
         active: 0,
         reserved_bps: ByteRate::ZERO,
+        lent_bps: ByteRate::ZERO,
     };
     let sensed = SensedLane {
         current_bps: Some(1.0),
@@ -127,6 +129,7 @@ fn the_description_has_the_fields_that_there_are() {
         read: lane,
         write: lane,
         sensor: Some(sensor.clone()),
+        waiting: 0,
     };
     let wish = wire::Wish {
         way: wire::Way::Write,
@@ -145,7 +148,7 @@ fn the_description_has_the_fields_that_there_are() {
         "Granted": granted,
         "Moved": wire::Moved { bytes: size, first_byte_s: Some(0.1) },
         "Stored": wire::Stored { name, size, sha256 },
-        "End": End { failed: true },
+        "End": End::failed("it is full"),
         "Objects": wire::Objects { objects: vec![object.clone()], more: false },
         "Object": object,
         "Replica": replica,
@@ -249,7 +252,7 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
             axum::serve(listener, router).await
         });
         let client = Client::new(&url, Duration::from_secs(60)).unwrap();
-        client.end_patiently("1", End { failed: true }).await.unwrap();
+        client.end_patiently("1", End::failed("it is\nfull")).await.unwrap();
         assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
     });
 }
