@@ -352,7 +352,7 @@ mod tests {
     use tidegate_place::transfer::Policy;
     use tidegate_units::{Latency, ResourceName};
 
-    use super::super::plan::External;
+    use super::super::plan::{External, Reads, Tapes};
     use super::*;
 
     const MB: f64 = 1e6;
@@ -428,6 +428,57 @@ mod tests {
     }
 
     #[test]
+    fn a_sensor_sees_what_others_move() {
+        // Others take half of 100 MB/s. What transfers move leaves room for one more at any time; what moves leaves none.
+        let mut plan = plan(Policy::SmR2 { overhead: 1.0 }, &[100.0], 15);
+        plan.nodes[0].external = Some(External { least: 0.5, greatest: 0.5, every: Duration::from_secs(20) });
+        let waited = |plan: &Plan| {
+            let transfers = simulate(plan, 1).unwrap().transfers;
+            transfers.iter().filter(|one| one.began_s > one.asked_s).count()
+        };
+        assert_eq!(waited(&plan), 0);
+        plan.senses = true;
+        assert!(waited(&plan) > 5);
+    }
+
+    /// A disk with every other object, and a store with all of them on tape, whose disk holds two.
+    fn reads(described: bool) -> Plan {
+        let mut plan = Plan {
+            reads: Some(Reads { objects: 12, soon: Latency::from_millis(1_000) }),
+            every: Duration::from_secs(5),
+            asks: ByteRate::new(MB),
+            ..plan(Policy::SM_R3, &[60.0, 300.0], 40)
+        };
+        plan.nodes[0].holds_one_in = 2;
+        plan.nodes[1].model.recall = Latency::from_millis(60_000);
+        plan.nodes[1].model.drives = Some(2);
+        plan.nodes[1].tapes = Some(Tapes { cache: Bytes::new(200_000_000), described });
+        plan
+    }
+
+    #[test]
+    fn a_grant_waits_for_no_drive_where_tapes_are_known() {
+        let longest = |findings: &Findings| {
+            let waits = findings.transfers.iter().map(|one| one.moved_s.unwrap() - one.began_s);
+            waits.fold(0.0, f64::max)
+        };
+        for seed in 1..4 {
+            let findings = simulate(&reads(true), seed).unwrap();
+            assert_eq!(findings.transfers.len(), 40);
+            assert!((longest(&findings) - 60.0).abs() < 1e-6, "a recall, and no more");
+            // Recalls are under way at once, and who reads from the disk in front of the tapes does not wait for them.
+            let recalls: Vec<_> =
+                findings.transfers.iter().filter(|one| one.moved_s.unwrap() > one.began_s).collect();
+            assert!(recalls.windows(2).any(|two| two[1].began_s < two[0].moved_s.unwrap()));
+            let late = findings.transfers.iter().filter(|one| {
+                one.soon.is_some_and(|soon| one.moved_s.unwrap() - one.began_s > soon.as_secs_f64())
+            });
+            assert_eq!(late.count(), 0);
+            assert_eq!(findings, simulate(&reads(true), seed).unwrap());
+        }
+    }
+
+    #[test]
     fn what_does_not_end_in_time_says_so() {
         let short = Plan { duration: Duration::from_secs(2), ..plan(R1, &[25.0], 1) };
         let findings = simulate(&short, 1).unwrap();
@@ -444,6 +495,14 @@ mod tests {
             Some(External { least: 0.5, greatest: 0.4, every: Duration::from_secs(1) });
         assert!(matches!(simulate(&external, 1), Err(InvalidPlan::External(_))));
         assert!(matches!(simulate(&Plan { nodes: vec![], ..good() }, 1), Err(InvalidPlan::Placement(_))));
+        let unheld = |change: fn(&mut Plan)| {
+            let mut plan = reads(true);
+            change(&mut plan);
+            simulate(&plan, 1)
+        };
+        assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 0), Err(InvalidPlan::Unheld));
+        assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 3), Err(InvalidPlan::Unheld), "1 is nowhere");
+        assert_eq!(unheld(|plan| plan.nodes[0].tapes = plan.nodes[1].tapes), Err(InvalidPlan::Unheld));
         let much = Plan { asks: ByteRate::new(26.0 * MB), ..good() };
         assert!(matches!(simulate(&much, 1), Err(InvalidPlan::Refused(_))));
     }

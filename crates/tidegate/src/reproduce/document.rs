@@ -133,7 +133,8 @@ Nikolow, Słota, Kitowski, *Storage QoS Aspects in Distributed Virtualized Envir
 
 The paper's figures are lost in its text: what is judged are its words, and each tolerance says what a word was taken for. What it leaves
 open (the size of a transfer, what concurrency costs, k1 to k4, the load from outside) was chosen before the first run and not
-changed after it; `nikolow.assumptions` runs some of it otherwise.
+changed after it; `nikolow.assumptions` runs some of it otherwise, and `nikolow.guesses` what we guess of the paper where we differ from it.
+`nikolow.sensor`, `nikolow.lend` and `nikolow.tape` are of what the paper describes and does not measure.
 
 What was changed after the first run had been seen, and why:
 
