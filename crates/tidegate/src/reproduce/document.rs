@@ -21,7 +21,7 @@ const PARTS: [Part; 5] = [
     Part { run: "bench/runs/2026-11-21-parda.json", head: PARDA },
     Part { run: "bench/runs/2026-11-21-bjorgeengen.json", head: BJORGEENGEN },
     Part { run: "bench/runs/2026-11-22-lee.json", head: LEE },
-    Part { run: "bench/runs/2026-11-22-nikolow.json", head: NIKOLOW },
+    Part { run: "bench/runs/2026-11-23-nikolow.json", head: NIKOLOW },
     Part { run: "bench/runs/2026-11-22-triage.json", head: TRIAGE },
 ];
 
@@ -48,7 +48,7 @@ judged. Arrays are fitted to a paper's unregulated figures and to nothing else.
 
 This page is made from the committed runs, [of PARDA](../bench/runs/2026-11-21-parda.json), [of
 Bjørgeengen](../bench/runs/2026-11-21-bjorgeengen.json), [of Lee](../bench/runs/2026-11-22-lee.json), [of
-Nikolow](../bench/runs/2026-11-22-nikolow.json) and [of Triage](../bench/runs/2026-11-22-triage.json); a test compares them.
+Nikolow](../bench/runs/2026-11-23-nikolow.json) and [of Triage](../bench/runs/2026-11-22-triage.json); a test compares them.
 
 - [PARDA](#parda): shares of an array among hosts
 - [Bjørgeengen](#bjørgeengen): reads kept quick by delaying writers' packets
