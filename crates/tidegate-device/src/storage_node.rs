@@ -19,6 +19,8 @@ pub struct StorageNodeConfig {
     pub peak: ByteRate,
     /// What each further transfer costs: n of them get `peak / (1 + cost·(n − 1))` together. Within [0, 1].
     pub concurrency_cost: f64,
+    /// What one transfer moves at most, whoever else is there: its client, or the link between them. `None`: as much as it gets.
+    pub client: Option<ByteRate>,
     /// How long a transfer waits before its data moves: a tape's mount and seek. It takes no bandwidth meanwhile.
     pub recall: Latency,
     /// How many recalls go on at once, at least 1; further ones wait for a drive, in their order. `None`: all of them.
@@ -62,6 +64,8 @@ pub struct StorageNode {
     redraw: Instant,
     /// What all transfers have moved, in [`PARTS`].
     moved: f64,
+    /// What others have moved, in bytes.
+    by_others: f64,
 }
 
 impl StorageNode {
@@ -72,6 +76,8 @@ impl StorageNode {
     pub fn new(config: StorageNodeConfig, seed: u64) -> Result<Self, ConfigError> {
         require(config.peak.per_second() >= 1.0, "peak", "at least one byte per second")?;
         require((0.0..=1.0).contains(&config.concurrency_cost), "concurrency_cost", "within 0 to 1")?;
+        let client = config.client.is_none_or(|client| client.per_second() >= 1.0);
+        require(client, "client", "at least one byte per second")?;
         require(config.drives != Some(0), "drives", "at least 1")?;
         require((0.0..=0.5).contains(&config.jitter), "jitter", "within 0 to 0.5")?;
         let mut node = Self {
@@ -86,6 +92,7 @@ impl StorageNode {
             factor: 1.0,
             redraw: Instant::ZERO,
             moved: 0.0,
+            by_others: 0.0,
         };
         node.draw();
         Ok(node)
@@ -128,6 +135,19 @@ impl StorageNode {
         Bytes::new((self.moved / PARTS) as u64)
     }
 
+    /// What others have moved until now: their part of what the node could do at each time.
+    #[must_use]
+    pub const fn moved_by_others(&self) -> Bytes {
+        Bytes::new(self.by_others as u64)
+    }
+
+    /// Whether a transfer waits for its recall, or for a drive.
+    #[must_use]
+    pub fn is_recalling(&self, id: u64) -> bool {
+        self.recalled.keys().any(|&(_, other)| other == id)
+            || self.queue.iter().any(|&(other, _)| other == id)
+    }
+
     /// When to come back. `None` as long as nothing is to be expected.
     #[must_use]
     pub fn next_event(&self) -> Option<Instant> {
@@ -163,6 +183,7 @@ impl StorageNode {
 
     fn go(&mut self, to: Instant) {
         let elapsed = to.latency_since(self.now).as_secs_f64();
+        self.by_others += self.bandwidth() * self.external * elapsed;
         let each = match self.next_done() {
             // Rounded up, its time may be later than its last part: nobody moves more than there is.
             Some(at) if at <= to => self.to_first(),
@@ -179,8 +200,16 @@ impl StorageNode {
         if count == 0.0 {
             return 0.0;
         }
-        let together = self.config.peak.per_second() / (1.0 + self.config.concurrency_cost * (count - 1.0));
-        together * self.factor * (1.0 - self.external) * PARTS / count
+        let share = self.bandwidth() * (1.0 - self.external) * PARTS / count;
+        self.config.client.map_or(share, |client| share.min(client.per_second() * PARTS))
+    }
+
+    /// What the node does now for all of its transfers and for others, in bytes per second. Whoever others are, they cost as one transfer
+    /// where there is none.
+    fn bandwidth(&self) -> f64 {
+        let further = self.moving.len().saturating_sub(1) as f64;
+        let together = self.config.peak.per_second() / (1.0 + self.config.concurrency_cost * further);
+        together * self.factor
     }
 
     /// How far the first is from its end; any distance when nobody moves.
@@ -229,6 +258,7 @@ mod tests {
         let config = StorageNodeConfig {
             peak: ByteRate::new(peak_mb * 1e6),
             concurrency_cost: cost,
+            client: None,
             recall: Latency::ZERO,
             drives: None,
             jitter: 0.0,
@@ -276,12 +306,25 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_client_leaves_the_rest_to_nobody() {
+        // 20 MB/s among two would be 10 for each.
+        let config = StorageNodeConfig { client: Some(ByteRate::new(4e6)), ..node(20.0, 0.0).config };
+        let mut node = StorageNode::new(config, 1).unwrap();
+        node.start(1, Bytes::new(40 * MB));
+        node.start(2, Bytes::new(80 * MB));
+        ends(&mut node, &[(1, 10.0), (2, 20.0)]);
+    }
+
+    #[test]
     fn others_take_their_part() {
         let mut node = node(20.0, 0.0);
         node.start(1, Bytes::new(40 * MB));
         node.advance(at(1.0), &mut Vec::new());
         node.set_external(0.5);
         ends(&mut node, &[(1, 3.0)]);
+        assert_eq!(node.moved_by_others(), Bytes::new(20 * MB), "half of two seconds");
+        node.advance(at(4.0), &mut Vec::new());
+        assert_eq!(node.moved_by_others(), Bytes::new(30 * MB), "and of one in which they were alone");
     }
 
     #[test]
@@ -313,6 +356,7 @@ mod tests {
         node.start(1, Bytes::new(20 * MB));
         node.start(2, Bytes::new(20 * MB));
         node.start_on_disk(3, Bytes::new(20 * MB));
+        assert_eq!([1, 2, 3].map(|id| node.is_recalling(id)), [true, true, false]);
         ends(&mut node, &[(3, 1.0), (1, 61.0), (2, 121.0)]);
     }
 
@@ -331,6 +375,7 @@ mod tests {
             (StorageNodeConfig { concurrency_cost: f64::NAN, ..good.clone() }, "concurrency_cost"),
             (StorageNodeConfig { jitter: 0.6, ..good.clone() }, "jitter"),
             (StorageNodeConfig { drives: Some(0), ..good.clone() }, "drives"),
+            (StorageNodeConfig { client: Some(ByteRate::ZERO), ..good.clone() }, "client"),
         ] {
             let error = StorageNode::new(wrong, 1).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");

@@ -15,7 +15,7 @@ use crate::config::{BrokerConfig, NodePlan};
 use crate::name::ObjectName;
 use crate::sensed::{FASTEST, Heard, ReportError, SLOWEST, Sensed};
 use crate::wire::{
-    AWAY, Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
+    AWAY, End, Granted, Lane, Moved, Needs, Node, NodeSensor, Nodes, Object, Objects, PeakNow, Peaks, Probed,
     Replica, Reservation, Stored, Way, Wish,
 };
 
@@ -222,7 +222,8 @@ impl Broker {
                 replica: begun.replica,
             };
             let ticket = Ticket(number);
-            let grant = Grant { ticket, node: begun.node.clone(), expected: ByteRate::ZERO };
+            let grant =
+                Grant { ticket, node: begun.node.clone(), expected: ByteRate::ZERO, first_byte: None };
             let on_tape = if begun.recalls { vec![begun.node.clone()] } else { Vec::new() };
             let asked = Ask { on_tape, ..ask(&wish, begun.size, Vec::new(), Vec::new()) };
             let resumed = self.placement.resume(now, &asked, &grant);
@@ -240,6 +241,7 @@ impl Broker {
                 place: plan.place.to_string(),
                 key: begun.key,
                 expected_bps: ByteRate::ZERO,
+                expected_first_byte_s: None,
                 size: begun.size,
                 sha256,
             };
@@ -457,15 +459,18 @@ impl Broker {
         Ok(())
     }
 
-    /// A transfer is over, or no longer wanted; `failed` when its node is to blame.
+    /// A transfer is over, or no longer wanted; or its node is to blame for its end.
     ///
     /// # Errors
     /// When it is not known.
-    pub fn end(&mut self, now: Instant, id: &str, failed: bool) -> Result<(), BrokerError> {
+    pub fn end(&mut self, now: Instant, id: &str, end: &End) -> Result<(), BrokerError> {
         let transfer = self.under_way.get(id).ok_or(BrokerError::Gone)?;
+        let failed = end.failed;
         if failed {
             if let Some(granted) = &transfer.granted {
-                tracing::warn!("a transfer failed at node `{}`, which is given a rest", granted.node);
+                let why = end.why.as_deref().map(|why| End::failed(why).why.unwrap_or_default());
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                tracing::warn!("a transfer failed at node `{}`, which is given a rest{why}", granted.node);
             }
             self.placement.failed(now, transfer.ticket);
         }
@@ -527,6 +532,7 @@ impl Broker {
             latency_s: report.latency.map(Latency::as_secs_f64),
             active: report.active,
             reserved_bps: report.reserved,
+            lent_bps: report.lent,
         };
         let nodes = self.placement.nodes().filter_map(|report| {
             let plan = self.plans.get(&report.name)?;
@@ -538,6 +544,7 @@ impl Broker {
                 free: report.free,
                 read: lane(read),
                 write: lane(write),
+                waiting: report.waiting,
                 sensor: self.sensed.get(&report.name).map(|heard| NodeSensor {
                     age_s: heard.age(now).as_secs_f64(),
                     recent: heard.is_recent(now),
@@ -726,6 +733,7 @@ impl Broker {
             place: plan.place.to_string(),
             key: key.clone(),
             expected_bps: grant.expected,
+            expected_first_byte_s: grant.first_byte.map(Latency::as_secs_f64),
             size: transfer.size,
             sha256,
         };

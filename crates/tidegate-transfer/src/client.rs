@@ -193,7 +193,7 @@ impl Client {
     /// # Errors
     /// When the broker is away for longer than our patience, or does not know it.
     pub async fn end_patiently(&self, id: &str, end: End) -> Result<(), AskError> {
-        self.patiently(|| self.end(id, end)).await
+        self.patiently(|| self.end(id, end.clone())).await
     }
 
     /// Tells that a transfer is over.
@@ -248,6 +248,14 @@ impl Client {
     /// When the broker is not there.
     pub async fn nodes(&self) -> Result<Nodes, AskError> {
         self.ask(Method::GET, "/v1/nodes", None::<&()>).await
+    }
+
+    /// The same, waiting for a broker that is away.
+    ///
+    /// # Errors
+    /// When the broker is away for longer than our patience.
+    pub async fn nodes_patiently(&self) -> Result<Nodes, AskError> {
+        self.patiently(|| self.nodes()).await
     }
 
     /// Tells what a node's own sensor sees.

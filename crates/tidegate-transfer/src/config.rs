@@ -165,11 +165,12 @@ impl BrokerConfig {
     }
 }
 
-/// Whether a text means to be a broker's configuration: it has storage nodes.
+/// Whether a text means to be a broker's configuration: it has storage nodes, or what no other configuration has at its top.
 #[must_use]
 pub fn is_brokers(text: &str) -> bool {
+    const OURS: [&str; 5] = ["node", "state", "catalogue", "policy", "lend"];
     tidegate_config::parse(text, &mut Report::new("", text))
-        .is_some_and(|document| document.get("node").is_some())
+        .is_some_and(|document| OURS.iter().any(|key| document.get(*key).is_some()))
 }
 
 /// Clients tell how far they have come four times a second, and a word of theirs may take a moment.
@@ -243,6 +244,16 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     }
     if let Some(lend) = lend {
         placement.lend = lend;
+        if lend
+            && !matches!(policy, Policy::SmR1 { .. })
+            && let Some(span) = root.key_span("lend")
+        {
+            report.warning(
+                &span,
+                "what is lent lets nobody in by this policy: it does not go by reservations",
+                "leave `lend` out, or write `policy = \"sm-r1\"`",
+            );
+        }
     }
     Some(BrokerConfig {
         listen: listen?.value,
@@ -495,6 +506,7 @@ sense = "disk"
         assert_eq!(array.config.read, Peak::pinned(ByteRate::new(200e6)));
         assert_eq!(array.config.write, Peak::pinned(ByteRate::new(300e6)));
         assert!(!disk.config.write.is_pinned());
+        assert!(is_brokers("listen = \"127.0.0.1:0\"\nstate = \"s\"") && is_brokers("[catalogue]"));
         assert!(is_brokers(RIGHT) && !is_brokers("[pool.a]\n[pool.a.node]") && !is_brokers("[node"));
         assert_eq!(disk.sense.as_deref(), Some(Path::new("/etc/disk")));
         assert!(config.warnings.is_empty());
@@ -591,6 +603,19 @@ sense = "disk"
         let text = text.replace("state = \"state\"", "state = \"state\"\ntoken_file = \"token\"");
         let config = BrokerConfig::parse("broker.toml", &text, folder.path()).unwrap();
         assert!(config.warnings.is_empty() && config.token.is_some());
+    }
+
+    #[test]
+    fn lending_was_taken_silently_where_it_changes_nothing() {
+        let warnings = |policy: &str, lend: &str| {
+            let text = RIGHT.replace("\"sm-r1\"\noverhead = 1.5", &format!("\"{policy}\"\n{lend}"));
+            BrokerConfig::parse("broker.toml", &text, Path::new("")).unwrap().warnings
+        };
+        let [warning] = &warnings("sm-r3", "lend = true")[..] else { panic!("one warning") };
+        assert!(warning.to_string().contains("lets nobody in by this policy"), "{warning}");
+        for (policy, lend) in [("sm-r1", "lend = true"), ("sm-r3", "lend = false"), ("sm-r3", "")] {
+            assert!(warnings(policy, lend).is_empty(), "{policy} {lend}");
+        }
     }
 
     #[test]

@@ -117,6 +117,39 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// More replicas than there are nodes for.
+    #[error(
+        "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a node"
+    )]
+    Copies {
+        /// What was asked for.
+        copies: u8,
+        /// How many nodes may be used.
+        usable: usize,
+    },
+    /// Some replicas were stored, and no more could be.
+    #[error(
+        "{} of {copies} replicas are stored, on {}, and stay: {why}; to have more of them, remove the object and store it anew",
+        .nodes.len(), names(.nodes)
+    )]
+    Partly {
+        /// What was asked for.
+        copies: u8,
+        /// Who holds one.
+        nodes: Vec<ResourceName>,
+        /// What came of the next.
+        why: Box<MoveError>,
+    },
+    /// The broker, after it had failed on a node: without that node it may be refused for a reason that would not be one otherwise.
+    #[error("{why}; before that it failed on node `{node}`: {failed}")]
+    Then {
+        /// What the broker says.
+        why: AskError,
+        /// Where it failed last.
+        node: ResourceName,
+        /// Why it failed there.
+        failed: String,
+    },
     /// It was written, and nobody knows whether the catalogue has it.
     #[error(
         "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
@@ -153,6 +186,16 @@ pub enum MoveError {
 fn names(nodes: &[ResourceName]) -> String {
     nodes.iter().map(ResourceName::as_str).collect::<Vec<_>>().join(", ")
 }
+
+impl MoveError {
+    /// Whether the broker said no for this reason.
+    fn is(&self, code: &str) -> bool {
+        matches!(self, Self::Ask(why) | Self::Then { why, .. } if why.is(code))
+    }
+}
+
+/// What the broker says when none of the nodes that are left will ever carry it.
+const NEVER: [&str; 4] = ["excluded", "too-large", "too-fast", "too-soon"];
 
 /// Why one attempt ended.
 enum Attempt {
@@ -218,7 +261,7 @@ impl Mover {
     /// Stores a file as an object. When this returns the catalogue has it, and no crash makes it forget.
     ///
     /// # Errors
-    /// When it could not be stored. Replicas that were acknowledged before stay.
+    /// When it could not be stored. [Replicas](MoveError::Partly) that were acknowledged before stay.
     pub async fn put(
         &self,
         file: &Path,
@@ -231,8 +274,9 @@ impl Mover {
             return Err(MoveError::NotAFile(file.to_owned()));
         }
         let size = Bytes::new(about.len());
+        self.check_copies().await?;
         let mut known: Option<Digest> = None;
-        let mut carried = Vec::new();
+        let mut carried: Vec<Carried> = Vec::new();
         for copy in 0..self.settings.copies.max(1) {
             let wish = Wish {
                 name: Some(name.clone()),
@@ -240,12 +284,35 @@ impl Mover {
                 replica: copy > 0,
                 ..self.wish(Way::Write)
             };
-            let (one, digest) = self.put_one(file, wish, known, watch).await?;
+            let (one, digest) = match self.put_one(file, wish, known, watch).await {
+                Ok(one) => one,
+                Err(why) if carried.is_empty() => return Err(why),
+                Err(why) => {
+                    let nodes = carried.into_iter().map(|one| one.node).collect();
+                    let copies = self.settings.copies;
+                    return Err(MoveError::Partly { copies, nodes, why: Box::new(why) });
+                }
+            };
             known = Some(digest);
             carried.push(one);
         }
         let sha256 = known.unwrap_or_else(|| Hasher::default().finish());
         Ok(outcome(name, file, size, sha256, carried))
+    }
+
+    /// Whether there are nodes for all replicas: otherwise the first would be stored for nothing.
+    async fn check_copies(&self) -> Result<(), MoveError> {
+        let Settings { copies, availability, cost, .. } = self.settings;
+        if copies <= 1 {
+            return Ok(());
+        }
+        let nodes = self.client.nodes_patiently().await?.nodes;
+        let usable =
+            nodes.iter().filter(|node| node.availability >= availability && node.cost <= cost).count();
+        if usable < usize::from(copies) {
+            return Err(MoveError::Copies { copies, usable });
+        }
+        Ok(())
     }
 
     async fn put_one(
@@ -366,7 +433,7 @@ impl Mover {
         let carried = loop {
             let granted = self.grant(&mut wish, &mut tries, &damaged, watch).await;
             let (reservation, granted) = match granted {
-                Err(MoveError::Ask(error)) if error.is("excluded") && !damaged.is_empty() => {
+                Err(error) if error.is("excluded") && !damaged.is_empty() => {
                     return Err(MoveError::Checksum { name: name.clone(), nodes: damaged });
                 }
                 granted => granted?,
@@ -399,6 +466,7 @@ impl Mover {
             let why = "what it holds is not what was stored: the checksum differs";
             watch(Event::Failed(&granted.node, why));
             tries.count += 1;
+            tries.last = Some((granted.node.clone(), why.to_owned()));
             // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
             let nodes = std::mem::take(&mut part.from);
             part.restart();
@@ -552,12 +620,18 @@ impl Mover {
                 watch(Event::Waits);
             };
             let reservation = match self.client.place_and_wait(wish, waits).await {
-                // Each was given a rest.
-                Err(error) if error.is("excluded") && !tries.failed_at.is_empty() => {
+                // Those where it failed were given a rest, and may be the only ones that can.
+                Err(error) if NEVER.iter().any(|code| error.is(code)) && !tries.failed_at.is_empty() => {
                     tries.failed_at.clear();
                     continue;
                 }
-                reservation => reservation?,
+                Err(why) => {
+                    return Err(match tries.last.take() {
+                        Some((node, failed)) => MoveError::Then { why, node, failed },
+                        None => MoveError::Ask(why),
+                    });
+                }
+                Ok(reservation) => reservation,
             };
             if let Some(granted) = reservation.granted.clone() {
                 tries.waited += since.get().map_or(0.0, |since| since.elapsed().as_secs_f64());
@@ -581,11 +655,13 @@ struct Tries {
     most: u32,
     waited: f64,
     failed_at: Vec<ResourceName>,
+    /// Where it failed last, and why.
+    last: Option<(ResourceName, String)>,
 }
 
 impl Tries {
     const fn new(most: u32) -> Self {
-        Self { count: 0, most, waited: 0.0, failed_at: Vec::new() }
+        Self { count: 0, most, waited: 0.0, failed_at: Vec::new(), last: None }
     }
 
     /// Gives up, or arranges that the next attempt is made elsewhere.
@@ -606,14 +682,16 @@ impl Tries {
             }
         };
         // The next attempt would be refused for this one. If it cannot be told, the lease ends it.
-        let _ = mover.client.end_patiently(id, End { failed: to_blame }).await;
+        let end = if to_blame { End::failed(&why) } else { End::default() };
+        let _ = mover.client.end_patiently(id, end).await;
         watch(Event::Failed(&node, &why));
         self.count += 1;
         if self.count >= self.most {
             return Err(MoveError::Nodes { attempts: self.count, node, why });
         }
         if to_blame {
-            self.failed_at.push(node);
+            self.failed_at.push(node.clone());
+            self.last = Some((node, why));
         }
         Ok(())
     }

@@ -460,7 +460,7 @@ async fn stored(State(api): State<Api>, Path(id): Path<String>, body: Body) -> A
 
 async fn end(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
     let end: End = if body.is_empty() { End::default() } else { read(&body)? };
-    api.with(move |broker, now| broker.end(now, &id, end.failed)).await??;
+    api.with(move |broker, now| broker.end(now, &id, &end)).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

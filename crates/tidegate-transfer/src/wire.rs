@@ -112,6 +112,9 @@ pub struct Granted {
     pub key: Option<String>,
     /// What it is expected to get.
     pub expected_bps: ByteRate,
+    /// How long after its request its first byte is expected, in seconds, a recall from tape included; nothing where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_first_byte_s: Option<f64>,
     /// How much there is.
     pub size: Bytes,
     /// Of a read: what it must come to.
@@ -143,12 +146,27 @@ pub struct Stored {
 }
 
 /// `POST /v1/transfers/{id}/end`: a transfer is over, or no longer wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct End {
     /// By what happened at its node, which is given a rest.
     #[serde(default)]
     pub failed: bool,
+    /// What happened, for the broker's log, which has the first [`WHY`](Self::WHY) characters of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl End {
+    /// So many characters of a reason are told and kept: a sentence.
+    pub const WHY: usize = 200;
+
+    /// By what happened at its node. A server may say anything: a line is what is left of it.
+    #[must_use]
+    pub fn failed(why: &str) -> Self {
+        let line = why.chars().map(|c| if c.is_control() { ' ' } else { c });
+        Self { failed: true, why: Some(line.take(Self::WHY).collect()) }
+    }
 }
 
 /// An object in the catalogue.
@@ -213,6 +231,9 @@ pub struct Node {
     pub write: Lane,
     /// What its own sensor said last; nothing before its first report.
     pub sensor: Option<NodeSensor>,
+    /// Transfers that wait and may use it. One that may use several nodes is counted at each.
+    #[serde(default)]
+    pub waiting: usize,
 }
 
 /// What an agent on a node's own machine says.
@@ -271,6 +292,9 @@ pub struct Lane {
     pub active: u32,
     /// What is reserved for them, less what was lent.
     pub reserved_bps: ByteRate,
+    /// What of their reservations they do not use, and others may have. By `sm-r1` alone that lets in more.
+    #[serde(default)]
+    pub lent_bps: ByteRate,
 }
 
 /// The code of a problem that may be over in a moment: the catalogue's server is away.

@@ -11,6 +11,7 @@ use tidegate_agent::config::{Config, ConfigError, Finding, Severity};
 use tidegate_agent::summary::Summary;
 use tidegate_transfer::BrokerConfig;
 use tidegate_transfer::config::is_brokers;
+use tidegate_transfer::store::Place;
 
 use crate::failure::Failure;
 
@@ -87,12 +88,22 @@ struct BrokerSummary {
     listen: String,
     /// The name of each node and where it is.
     nodes: Vec<(String, String)>,
+    /// Those whose folder is not on this machine.
+    absent: Vec<String>,
 }
 
 impl fmt::Display for BrokerSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a broker on http://{} for {} storage nodes", self.listen, self.nodes.len())?;
-        self.nodes.iter().try_for_each(|(name, place)| write!(f, "\n  {name} at {place}"))
+        self.nodes.iter().try_for_each(|(name, place)| {
+            let is_absent = self.absent.contains(name);
+            let note = if is_absent {
+                ", which is no folder on this machine: clients need it on theirs"
+            } else {
+                ""
+            };
+            write!(f, "\n  {name} at {place}{note}")
+        })
     }
 }
 
@@ -103,7 +114,13 @@ fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
         tidegate_transfer::ConfigError::Invalid(findings) => ConfigError::Invalid(findings),
     })?;
     let nodes = config.nodes.iter().map(|node| (node.config.name.to_string(), node.place.to_string()));
-    let summary = BrokerSummary { listen: config.listen.to_string(), nodes: nodes.collect() };
+    let is_absent = |place: &Place| matches!(place, Place::Folder(path) if !path.is_dir());
+    let absent = config.nodes.iter().filter(|node| is_absent(&node.place));
+    let summary = BrokerSummary {
+        listen: config.listen.to_string(),
+        nodes: nodes.collect(),
+        absent: absent.map(|node| node.config.name.to_string()).collect(),
+    };
     Ok(Checked { warnings: config.warnings, comes_to: ComesTo::Broker(summary) })
 }
 

@@ -256,6 +256,8 @@ fn what_cannot_be_is_said() {
     for (words, status, expected) in [
         (&["transfer", "put", "data.bin", "--rate", "1MB/s"][..], 1, "there is an object `data.bin` already"),
         (&["transfer", "put", "data.bin", "--rate", "0MB/s"], 2, "a rate of zero needs no reservation"),
+        (&["place", "--write", "1MB", "--rate", "0"], 2, "a rate of zero needs no reservation"),
+        (&["place", "--write", "1MB", "--rate", "5"], 2, "for example `256KiB/s`"),
         (&["transfer", "put", "data.bin"], 2, "--rate"),
         (&["transfer", "put", "absent", "--rate", "1MB/s"], 1, "No such file"),
         (&["transfer", "put", "a", "--rate", "1MB/s"], 1, "only regular files"),
@@ -294,8 +296,46 @@ fn what_cannot_be_is_said() {
     }
     let checked = site.ask(&["check", "--json", "-c", "broker.toml"]);
     assert_eq!(checked["places_on"]["nodes"].as_array().unwrap().len(), 3, "{checked}");
+    assert_eq!(checked["places_on"]["absent"], serde_json::json!([]));
+    let text = fs::read_to_string(site.path("broker.toml")).unwrap();
+    fs::write(site.path("absent.toml"), text.replace("/a\"", "/absent\"")).unwrap();
+    let absent = site.ask(&["check", "--json", "-c", "absent.toml"]);
+    assert_eq!(absent["places_on"]["absent"], serde_json::json!(["a"]));
+    fs::write(site.path("no-nodes.toml"), "listen = \"127.0.0.1:0\"\nstate = \"s\"\n").unwrap();
+    site.refused(&["check", "-c", "no-nodes.toml"], 2, "the configuration has no storage nodes");
     fs::copy(site.path("broker.toml"), site.path("other.toml")).unwrap();
     site.refused(&["broker", "-c", "other.toml"], 1, "another broker keeps its catalogue there");
+}
+
+#[test]
+fn replicas_that_were_stored_before_one_failed_were_not_told_of() {
+    let site = Site::of_folders();
+    // The third is not there.
+    site.file("data.bin", 3_000_000);
+    fs::remove_dir(site.path("c")).unwrap();
+    let words = ["transfer", "put", "data.bin", "--rate", "1MB/s", "--attempts", "1"];
+    let put = |more: &[&str]| site.run(&[&words, more].concat());
+    let more = put(&["--copies", "4"]);
+    let said = String::from_utf8_lossy(&more.stderr).into_owned();
+    assert!(said.contains("4 replicas need as many nodes, and 3 are of these classes"), "{said}");
+    let dear = put(&["--copies", "2", "--availability", "2"]);
+    assert!(String::from_utf8_lossy(&dear.stderr).contains("2 replicas need as many nodes, and 1 are"));
+    assert_eq!(
+        site.ask(&["transfer", "list", "--json"])["objects"],
+        Value::Array(Vec::new()),
+        "nothing is begun"
+    );
+
+    let partly = put(&["--copies", "3", "--json"]);
+    let said = String::from_utf8_lossy(&partly.stderr).into_owned();
+    assert!(said.contains("2 of 3 replicas are stored, on a, b, and stay: "), "{said}");
+    let document: Value = serde_json::from_slice(&partly.stdout).unwrap();
+    let outcome = &document["transfers"][0];
+    assert_eq!((&outcome["code"], &outcome["nodes"]), (&"partly".into(), &serde_json::json!(["a", "b"])));
+    assert_eq!(
+        site.ask(&["transfer", "list", "--json"])["objects"][0]["replicas"].as_array().unwrap().len(),
+        2
+    );
 }
 
 #[test]
@@ -334,6 +374,9 @@ fn a_damaged_replica_is_told_from_a_good_one() {
         fs::write(&key, bytes).unwrap();
     };
     damage("a");
+    // The good one is too slow: why the other is not asked has to be said.
+    let words = ["transfer", "get", "data.bin", "--rate", "100MB/s", "--to", "other.bin"];
+    site.refused(&words, 1, "failed on node `a`: what it holds is not what was stored");
     let got = site.ask(&["transfer", "get", "data.bin", "--rate", "5MB/s", "--to", "back.bin", "--json"]);
     assert_eq!(got["transfers"][0]["nodes"], serde_json::json!(["b"]), "{got}");
     assert!(same(&file, &site.path("back.bin")));
@@ -399,6 +442,9 @@ fn a_node_that_dies_is_left_for_another_from_where_it_stopped() {
     assert_eq!(got["transfers"][0]["nodes"], serde_json::json!(["a", "b"]), "{got}");
     assert_eq!(got["transfers"][0]["failed"], 1);
     assert!(same(&file, &site.path("back.bin")));
+
+    let log = fs::read_to_string(site.path("log")).unwrap();
+    assert!(log.contains("a transfer failed at node `a`, which is given a rest: "), "{log}");
 
     // And what is written goes where somebody is.
     site.file("more.bin", 1_000_000);

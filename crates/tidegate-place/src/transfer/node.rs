@@ -88,6 +88,8 @@ pub struct NodeReport {
     pub directions: [DirectionReport; 2],
     /// What is free, less what was promised to transfers that are under way.
     pub free: Option<Bytes>,
+    /// Transfers that wait and may use it. One that may use several nodes is counted at each.
+    pub waiting: usize,
 }
 
 /// What is known of one direction.
@@ -105,6 +107,8 @@ pub struct DirectionReport {
     pub active: u32,
     /// What is reserved for them, less what was lent.
     pub reserved: ByteRate,
+    /// What of their reservations they do not use, and others may have.
+    pub lent: ByteRate,
 }
 
 /// Transfers of which it is known for long enough what they get: how many, and how many get less than they reserved.
@@ -137,9 +141,12 @@ pub(super) struct Lane {
     pub(super) first_byte: FirstByte,
     capacity: Capacity,
     pub(super) active: u32,
+    /// Those of them whose data is being recalled: each has a drive.
+    pub(super) recalling: u32,
     pub(super) reserved: ByteRate,
+    pub(super) lent: ByteRate,
     pub(super) known: Known,
-    /// Active transfers times seconds, since the last sample.
+    /// Transfers whose data moves times seconds, since the last sample.
     busy: f64,
     counted: Instant,
 }
@@ -153,7 +160,9 @@ impl Lane {
             first_byte: FirstByte::new(latency),
             capacity: Capacity::default(),
             active: 0,
+            recalling: 0,
             reserved: ByteRate::ZERO,
+            lent: ByteRate::ZERO,
             known: Known::default(),
             busy: 0.0,
             counted: now,
@@ -162,22 +171,42 @@ impl Lane {
 
     /// How many were active counts until now; call before it changes.
     fn count(&mut self, now: Instant) {
-        self.busy += f64::from(self.active) * now.saturating_since(self.counted).as_secs_f64();
+        let moving = self.active.saturating_sub(self.recalling);
+        self.busy += f64::from(moving) * now.saturating_since(self.counted).as_secs_f64();
         self.counted = now;
     }
 
-    pub(super) fn began(&mut self, now: Instant, rate: ByteRate) {
+    pub(super) fn began(&mut self, now: Instant, rate: ByteRate, recalls: bool) {
         self.count(now);
         self.active += 1;
+        self.recalling += u32::from(recalls);
         self.reserved = ByteRate::new(self.reserved.per_second() + rate.per_second());
     }
 
-    pub(super) fn ended(&mut self, now: Instant, rate: ByteRate) {
+    /// The data of one of them is there: its drive is free for the next.
+    pub(super) fn recalled(&mut self, now: Instant) {
+        self.count(now);
+        self.recalling = self.recalling.saturating_sub(1);
+    }
+
+    /// One is over that had reserved so much, and lent so much of it.
+    pub(super) fn ended(&mut self, now: Instant, reserved: ByteRate, lent: ByteRate) {
         self.count(now);
         self.active = self.active.saturating_sub(1);
-        let left = self.reserved.per_second() - rate.per_second();
-        // Sums of parts do not cancel to the last bit.
-        self.reserved = if self.active == 0 { ByteRate::ZERO } else { ByteRate::new(left) };
+        let kept = ByteRate::new(reserved.per_second() - lent.per_second());
+        self.reserved = ByteRate::new(self.reserved.per_second() - kept.per_second());
+        self.lent = ByteRate::new(self.lent.per_second() - lent.per_second());
+        if self.active == 0 {
+            // Sums of parts do not cancel to the last bit.
+            (self.reserved, self.lent) = (ByteRate::ZERO, ByteRate::ZERO);
+        }
+    }
+
+    /// One of them that lent so much lends so much now.
+    pub(super) fn lends(&mut self, before: ByteRate, now: ByteRate) {
+        let (before, now) = (before.per_second(), now.per_second());
+        self.reserved = ByteRate::new(self.reserved.per_second() + before - now);
+        self.lent = ByteRate::new(self.lent.per_second() - before + now);
     }
 
     fn observe(&mut self, now: Instant, elapsed: Duration, rate: ByteRate, device: Option<ByteRate>) {
@@ -203,6 +232,7 @@ impl Lane {
             moving_average: self.average.get().unwrap_or_default(),
             moving: self.moving.get().unwrap_or_default(),
             active: self.active,
+            recalling: self.recalling,
             capacity: &self.capacity,
         }
     }
@@ -215,6 +245,7 @@ impl Lane {
             latency: self.first_byte.get(now),
             active: self.active,
             reserved: self.reserved,
+            lent: self.lent,
         }
     }
 }
@@ -227,8 +258,6 @@ pub(super) struct Node {
     write: Lane,
     /// What transfers under way have been promised room for.
     pub(super) promised: u64,
-    /// Transfers whose data is being recalled: each has a drive.
-    pub(super) recalling: u32,
     /// Until then nobody new is placed here.
     pub(super) rests_until: Instant,
     sampled: Instant,
@@ -238,7 +267,7 @@ impl Node {
     pub(super) fn new(config: NodeConfig, now: Instant) -> Self {
         let lane = |peak| Lane::new(peak, config.latency, now);
         let (read, write) = (lane(config.read), lane(config.write));
-        Self { config, read, write, promised: 0, recalling: 0, rests_until: now, sampled: now }
+        Self { config, read, write, promised: 0, rests_until: now, sampled: now }
     }
 
     pub(super) const fn lane(&self, direction: Direction) -> &Lane {
@@ -295,11 +324,12 @@ impl Node {
         }
     }
 
-    pub(super) fn report(&self) -> NodeReport {
+    pub(super) fn report(&self, waiting: usize) -> NodeReport {
         NodeReport {
             name: self.config.name.clone(),
             directions: [self.read.report(self.sampled), self.write.report(self.sampled)],
             free: self.free(),
+            waiting,
         }
     }
 }

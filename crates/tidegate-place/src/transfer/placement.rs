@@ -89,6 +89,8 @@ pub struct Grant {
     pub node: ResourceName,
     /// What the policy expects it to get.
     pub expected: ByteRate,
+    /// How long after its request its first byte is expected, a recall included; `None` where nothing is known of it.
+    pub first_byte: Option<Latency>,
 }
 
 /// What came of asking.
@@ -364,12 +366,13 @@ impl Placement {
 
     fn over(&mut self, now: Instant, ticket: Ticket, settle: fn(&mut Node, Bytes)) -> bool {
         if let Some(active) = self.active.remove(&ticket) {
-            let kept = ByteRate::new(active.reserved.per_second() - active.lent.per_second());
             if let Some(node) = self.nodes.get_mut(&active.node) {
                 let lane = node.lane_mut(active.direction);
-                lane.ended(now, kept);
+                if active.recalls {
+                    lane.recalled(now);
+                }
+                lane.ended(now, active.reserved, active.lent);
                 lane.known.changes(active.falls_short(), None);
-                node.recalling = node.recalling.saturating_sub(u32::from(active.recalls));
                 if active.direction == Direction::Write {
                     settle(node, active.size);
                 }
@@ -411,8 +414,8 @@ impl Placement {
         } else {
             lent
         };
-        lane.reserved = ByteRate::new(lane.reserved.per_second() + lent - lends);
-        active.lent = ByteRate::new(lends);
+        let lends = ByteRate::new(lends);
+        lane.lends(std::mem::replace(&mut active.lent, lends), lends);
         lane.known.changes(None, active.falls_short());
         true
     }
@@ -422,11 +425,12 @@ impl Placement {
         if let Some(active) = self.active.get_mut(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
         {
+            let lane = node.lane_mut(active.direction);
             if std::mem::take(&mut active.recalls) {
-                // The drive is free for the next. What it took says nothing of what is on the disk.
-                node.recalling = node.recalling.saturating_sub(1);
+                // What it took says nothing of what is on the disk.
+                lane.recalled(now);
             } else {
-                node.lane_mut(active.direction).first_byte.add(now, latency);
+                lane.first_byte.add(now, latency);
             }
         }
     }
@@ -468,7 +472,10 @@ impl Placement {
 
     /// What is known of every node.
     pub fn nodes(&self) -> impl Iterator<Item = NodeReport> {
-        self.nodes.values().map(Node::report)
+        self.nodes.values().map(|node| {
+            let waiting = self.waiting.iter().filter(|(_, ask)| may_use(ask, node));
+            node.report(waiting.count())
+        })
     }
 
     /// How many wait.
@@ -497,9 +504,8 @@ impl Placement {
         let reserved = ask.requirement.rate();
         let mut recalls = false;
         if let Some(node) = self.nodes.get_mut(&grant.node) {
-            node.lane_mut(ask.direction).began(now, reserved);
             recalls = recall(node, ask).is_some();
-            node.recalling += u32::from(recalls);
+            node.lane_mut(ask.direction).began(now, reserved, recalls);
             if ask.direction == Direction::Write {
                 node.promised = node.promised.saturating_add(ask.size.get());
             }
@@ -540,7 +546,8 @@ impl Placement {
             // Of equals the first in turn.
             _ => nodes.reduce(|best, node| if expected(node) > expected(best) { node } else { best }),
         }?;
-        Some(Grant { ticket, node: best.config.name.clone(), expected: expected(best) })
+        let node = best.config.name.clone();
+        Some(Grant { ticket, node, expected: expected(best), first_byte: first_byte(now, best, ask) })
     }
 
     /// The nodes that a transfer may be waiting for.
@@ -576,6 +583,7 @@ impl Placement {
             moving_average: ByteRate::ZERO,
             moving: ByteRate::ZERO,
             active: 0,
+            recalling: 0,
             capacity: &Capacity::default(),
         };
         let policy = self.config.policy;
@@ -654,8 +662,15 @@ impl Awaited {
 /// tried nothing would ever be.
 fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
     let Requirement::Latency(asked) = ask.requirement else { return true };
-    let first_byte = node.lane(ask.direction).first_byte.get(now);
-    first_byte.unwrap_or_default().saturating_add(recall(node, ask).unwrap_or_default()) <= asked
+    first_byte(now, node, ask).is_none_or(|first_byte| first_byte <= asked)
+}
+
+/// What is to be expected from a request to its first byte; `None` where nothing is known.
+fn first_byte(now: Instant, node: &Node, ask: &Ask) -> Option<Latency> {
+    match (node.lane(ask.direction).first_byte.get(now), recall(node, ask)) {
+        (None, None) => None,
+        (known, recall) => Some(known.unwrap_or_default().saturating_add(recall.unwrap_or_default())),
+    }
 }
 
 /// How long a node recalls what is asked for, if it has to.
@@ -667,7 +682,8 @@ fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
 
 /// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one has nothing reserved meanwhile.
 fn has_drive(node: &Node, ask: &Ask) -> bool {
-    recall(node, ask).is_none() || node.config.tape.is_some_and(|tape| node.recalling < tape.drives)
+    recall(node, ask).is_none()
+        || node.config.tape.is_some_and(|tape| node.lane(ask.direction).recalling < tape.drives)
 }
 
 /// What a node will take to the first byte at the least, as was said beforehand; `None` where nothing was.

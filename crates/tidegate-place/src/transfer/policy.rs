@@ -47,8 +47,10 @@ pub struct View<'a> {
     /// The same of all that moved, whoever did it, where a sensor knows; else of its transfers. What is left of a node is what nobody
     /// uses; what a transfer gets is told by those that it has, so that the rules that ask for it have no use for this.
     pub moving: ByteRate,
-    /// np: transfers that were placed on it and have not ended.
+    /// Transfers that were placed on it and have not ended.
     pub active: u32,
+    /// Those of them whose data is being recalled from a tape: they move nothing yet.
+    pub recalling: u32,
     /// What was learnt of it.
     pub capacity: &'a Capacity,
 }
@@ -58,6 +60,14 @@ pub struct View<'a> {
 #[error("the overhead k of a policy is above 0 and at most {greatest}, it is {is}", greatest = Policy::GREATEST_OVERHEAD)]
 pub struct PolicyError {
     is: f64,
+}
+
+impl View<'_> {
+    /// np: the transfers that ma10 is of. One whose data is being recalled has no part in it, for minutes, and would make a node look full
+    /// that does nothing.
+    fn moving_now(&self) -> u32 {
+        self.active.saturating_sub(self.recalling)
+    }
 }
 
 impl Policy {
@@ -99,10 +109,10 @@ impl Policy {
             Self::SmR1 { overhead } => peak - node.reserved.per_second() * overhead > rate,
             Self::SmR2 { overhead } => peak - node.moving.per_second() * overhead > rate,
             Self::SmR3 { overhead } => {
-                node.active == 0
-                    || node.moving_average.per_second() / (f64::from(node.active) + 1.0) > rate * overhead
+                let moving = node.moving_now();
+                moving == 0 || node.moving_average.per_second() / (f64::from(moving) + 1.0) > rate * overhead
             }
-            Self::Learnt => node.active == 0 || self.expected(node) > asked,
+            Self::Learnt => node.moving_now() == 0 || self.expected(node) > asked,
         }
     }
 
@@ -116,9 +126,11 @@ impl Policy {
             Self::RoundRobin | Self::StaticQos { .. } => ByteRate::new(peak / one_more),
             Self::SmR1 { overhead } => ByteRate::new(peak - node.reserved.per_second() * overhead),
             Self::SmR2 { overhead } => ByteRate::new(peak - node.moving.per_second() * overhead),
-            Self::SmR3 { .. } if node.active == 0 => node.peak,
-            Self::SmR3 { .. } => ByteRate::new(node.moving_average.per_second() / one_more),
-            Self::Learnt => node.capacity.of_each(one_more, node.peak),
+            Self::SmR3 { .. } if node.moving_now() == 0 => node.peak,
+            Self::SmR3 { .. } => {
+                ByteRate::new(node.moving_average.per_second() / (f64::from(node.moving_now()) + 1.0))
+            }
+            Self::Learnt => node.capacity.of_each(f64::from(node.moving_now()) + 1.0, node.peak),
         }
     }
 }
@@ -137,6 +149,7 @@ mod tests {
             moving_average: ByteRate::new(average * MB),
             moving: ByteRate::new(average * MB),
             active,
+            recalling: 0,
             capacity: &capacity,
         };
         policy.carries(&node, ByteRate::new(asked * MB))
@@ -175,6 +188,26 @@ mod tests {
         assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 26.0));
         assert!(!carries(Policy::Learnt, (60.0, 0.0, 0.0, 1), 27.0));
         assert!(carries(Policy::Learnt, (60.0, 0.0, 0.0, 0), 100.0), "one transfer is begun in any case");
+    }
+
+    #[test]
+    fn a_node_that_only_recalled_from_its_tapes_looked_full() {
+        let capacity = Capacity::default();
+        let rate = |mb: f64| ByteRate::new(mb * MB);
+        let node = View {
+            peak: rate(60.0),
+            reserved: rate(20.0),
+            moving_average: ByteRate::ZERO,
+            moving: ByteRate::ZERO,
+            active: 2,
+            recalling: 2,
+            capacity: &capacity,
+        };
+        for policy in [Policy::SM_R3, Policy::Learnt] {
+            assert!(policy.carries(&node, rate(10.0)), "{policy:?}");
+            assert!(!policy.carries(&View { recalling: 1, ..node }, rate(60.0)), "{policy:?}");
+        }
+        assert_eq!(Policy::SM_R3.expected(&node), rate(60.0));
     }
 
     #[test]

@@ -47,7 +47,9 @@ fn made_up(subject: &Subject, sample: Sample) -> RunResult {
                 size: plan.size,
                 asked_s: 0.0,
                 began_s: 0.0,
+                moved_s: Some(0.0),
                 ended_s: Some(1.0),
+                soon: None,
             };
             result.transfers = vec![one; plan.transfers as usize];
         }

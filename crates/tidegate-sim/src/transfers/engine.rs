@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tidegate_device::{Completion, StorageNode};
 use tidegate_place::transfer::{
-    Answer, Ask, Direction, Grant, NodeConfig, NodeSample, Peak, Placement, PlacementConfig, Progress,
-    Requirement, Room, Ticket,
+    Answer, Ask, DeviceLane, Direction, DiskCache, Grant, NodeConfig, NodeSample, Peak, Placement,
+    PlacementConfig, Progress, Requirement, Room, Tape, Ticket,
 };
-use tidegate_units::{ByteRate, Bytes, Instant};
+use tidegate_units::{ByteRate, Bytes, Instant, Latency, ResourceName};
 
 use super::plan::{InvalidPlan, NodePlan, Plan};
 use super::{Findings, TransferFindings};
@@ -34,19 +34,36 @@ struct Node {
     changes: Option<Instant>,
     /// What it had moved at the last sample.
     sampled: Bytes,
+    /// What others had.
+    sampled_of_others: Bytes,
     /// Who is carried.
     carries: Vec<Ticket>,
+    /// Who of them has not moved anything, since when it is there, and what it reads.
+    begins: Vec<(Ticket, Instant, Option<u32>)>,
+    /// What is on its disk, and what the placement takes for being there: of a disk in front of tapes. The placement was not there when what
+    /// is on the disk at first was put there.
+    on_disk: Option<[DiskCache; 2]>,
+}
+
+/// A transfer that was asked for.
+struct Wanted {
+    asked: Instant,
+    /// What it reads.
+    object: Option<u32>,
+    /// How soon its first byte is needed.
+    soon: Option<Latency>,
 }
 
 struct Engine<'a> {
     plan: &'a Plan,
     placement: Placement,
     nodes: Vec<Node>,
-    /// When the next transfer is asked for; `None` while one waits, and after the last.
+    /// When the next transfer is asked for; `None` while one waits that writes, and after the last.
     asks: Option<Instant>,
-    /// When the transfer that waits was asked for.
-    waits_since: Option<Instant>,
+    waiting: BTreeMap<Ticket, Wanted>,
     asked: u32,
+    /// Which objects are read.
+    random: Random,
     samples: Instant,
     end: Instant,
     /// Where in the findings a transfer is.
@@ -57,28 +74,35 @@ struct Engine<'a> {
 impl<'a> Engine<'a> {
     fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
         plan.validate()?;
-        let nodes = plan.nodes.iter().map(|node| Node::new(node, seed)).collect::<Result<Vec<_>, _>>()?;
-        let known = plan.nodes.iter().map(|node| NodeConfig {
-            name: node.name.clone(),
-            read: Peak::pinned(node.model.peak),
-            write: Peak::pinned(node.model.peak),
-            availability: 0,
-            cost: 0,
-            latency: Some(node.model.recall),
-            tape: None,
-            free: None,
+        let nodes = plan.nodes.iter().map(|node| Node::new(node, plan, seed));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let known = plan.nodes.iter().map(|node| {
+            let drives = node.model.drives.unwrap_or(u32::MAX);
+            let is_described = node.tapes.is_none_or(|tapes| tapes.described);
+            NodeConfig {
+                name: node.name.clone(),
+                read: Peak::pinned(node.model.peak),
+                write: Peak::pinned(node.model.peak),
+                availability: 0,
+                cost: 0,
+                // The recall is told of apart, or has to be learnt.
+                latency: is_described.then_some(Latency::ZERO),
+                tape: node.tapes.filter(|_| is_described).map(|_| Tape { recall: node.model.recall, drives }),
+                free: None,
+            }
         });
         // What a sensor tells of a transfer is a sign of life: between two samples nobody is dead.
         let lease = plan.sample.saturating_mul(10);
-        let config = PlacementConfig { lease, ..PlacementConfig::new(plan.policy) };
+        let config = PlacementConfig { lease, lend: plan.lend, ..PlacementConfig::new(plan.policy) };
         let placement = Placement::new(config, known.collect(), Instant::ZERO)?;
         Ok(Self {
             plan,
             placement,
             nodes,
             asks: (plan.transfers > 0).then_some(Instant::ZERO),
-            waits_since: None,
+            waiting: BTreeMap::new(),
             asked: 0,
+            random: Random::of(seed, &["reads"]),
             samples: Instant::ZERO + plan.sample,
             end: Instant::ZERO + plan.duration,
             places: BTreeMap::new(),
@@ -88,7 +112,7 @@ impl<'a> Engine<'a> {
 
     /// When something happens next; `None` when it is over.
     fn next(&self) -> Option<Instant> {
-        if self.asks.is_none() && self.waits_since.is_none() && self.placement.active() == 0 {
+        if self.asks.is_none() && self.waiting.is_empty() && self.placement.active() == 0 {
             return None;
         }
         let nodes = self.nodes.iter().flat_map(|node| [node.model.next_event(), node.changes]);
@@ -102,6 +126,17 @@ impl<'a> Engine<'a> {
         for node in &mut self.nodes {
             let first = done.len();
             node.model.advance(now, &mut done);
+            node.begins.retain(|&(ticket, since, object)| {
+                let moves = !node.model.is_recalling(ticket.0);
+                if moves {
+                    touch(&mut node.on_disk, object, self.plan.size);
+                    self.placement.first_byte(now, ticket, now.latency_since(since));
+                    if let Some(place) = self.places.get(&ticket) {
+                        self.findings.transfers[*place].moved_s = Some(now.as_secs_f64());
+                    }
+                }
+                !moves
+            });
             node.carries.retain(|ticket| done[first..].iter().all(|one| one.id != ticket.0));
         }
         for Completion { id, at } in &done {
@@ -124,7 +159,9 @@ impl<'a> Engine<'a> {
             self.ask(now)?;
         }
         for grant in self.placement.step(now) {
-            self.begin(now, &grant);
+            if let Some(wanted) = self.waiting.remove(&grant.ticket) {
+                self.begin(now, &grant, wanted);
+            }
         }
         self.findings.ended_s = now.as_secs_f64();
         Ok(())
@@ -136,20 +173,31 @@ impl<'a> Engine<'a> {
         self.samples = now + self.plan.sample;
         for node in &mut self.nodes {
             let moved = node.model.moved();
-            let write = (moved.get() - node.sampled.get()) as f64 / seconds;
-            node.sampled = moved;
-            let sample = NodeSample {
-                read: ByteRate::ZERO,
-                write: ByteRate::new(write),
-                free: Room::NotAsked,
-                device: Default::default(),
+            let others = node.model.moved_by_others();
+            let since = |now: Bytes, before: &mut Bytes| {
+                let more = now.get() - std::mem::replace(before, now).get();
+                more as f64 / seconds
             };
+            let own = since(moved, &mut node.sampled);
+            let all = own + since(others, &mut node.sampled_of_others);
+            // The model has one bandwidth for both directions, and others use it as those do who are simulated.
+            let lane = usize::from(self.plan.reads.is_none());
+            let (mut lanes, mut device) = ([ByteRate::ZERO; 2], [DeviceLane::default(); 2]);
+            lanes[lane] = ByteRate::new(own);
+            if self.plan.senses {
+                device[lane].rate = Some(ByteRate::new(all));
+            }
+            let [read, write] = lanes;
+            let sample = NodeSample { read, write, free: Room::NotAsked, device };
             // Its name is known: the placement was made of these nodes.
             let known = self.placement.observe(now, &node.plan.name, &sample);
             debug_assert_eq!(known, Ok(()));
-            let each = ByteRate::new(write / node.carries.len().max(1) as f64);
+            let moving = node.carries.len() - node.begins.len();
+            let each = ByteRate::new(own / moving.max(1) as f64);
             for ticket in &node.carries {
-                self.placement.progress(now, *ticket, Progress { rate: each });
+                let waits = node.begins.iter().any(|(other, ..)| other == ticket);
+                let rate = if waits { ByteRate::ZERO } else { each };
+                self.placement.progress(now, *ticket, Progress { rate });
             }
         }
     }
@@ -158,7 +206,8 @@ impl<'a> Engine<'a> {
         self.findings.events += 1;
         self.asked += 1;
         self.asks = None;
-        let ask = Ask {
+        let mut wanted = Wanted { asked: now, object: None, soon: None };
+        let mut ask = Ask {
             direction: Direction::Write,
             requirement: Requirement::Average(self.plan.asks),
             size: self.plan.size,
@@ -168,36 +217,80 @@ impl<'a> Engine<'a> {
             on_tape: Vec::new(),
             except: Vec::new(),
         };
-        self.waits_since = Some(now);
+        if let Some(reads) = self.plan.reads {
+            self.asks_next(now);
+            wanted.soon = (self.asked % 2 == 1).then_some(reads.soon);
+            let object = self.draw(reads.objects, wanted.soon.is_some());
+            wanted.object = Some(object);
+            ask.direction = Direction::Read;
+            ask.requirement = wanted.soon.map_or(ask.requirement, Requirement::Latency);
+            ask.replicas = self.plan.holders(object).map(|node| node.name.clone()).collect();
+            ask.on_tape = self.on_tape(object, &ask.replicas);
+        }
         match self.placement.ask(now, ask)? {
-            Answer::Granted(grant) => self.begin(now, &grant),
-            Answer::Waiting(_) => {}
+            Answer::Granted(grant) => self.begin(now, &grant, wanted),
+            Answer::Waiting(ticket) => drop(self.waiting.insert(ticket, wanted)),
         }
         Ok(())
     }
 
+    fn asks_next(&mut self, now: Instant) {
+        self.asks = (self.asked < self.plan.transfers).then(|| now + self.plan.every);
+    }
+
+    /// An object, each as likely; where it is to come soon, each that a node without tapes holds. There is one: so the plan was checked.
+    fn draw(&mut self, objects: u32, soon: bool) -> u32 {
+        loop {
+            let object = (self.random.fraction() * f64::from(objects)) as u32 % objects;
+            if !soon || self.plan.is_on_a_disk(object) {
+                return object;
+            }
+        }
+    }
+
+    /// Which replicas have to be recalled, as far as the placement can know.
+    fn on_tape(&self, object: u32, replicas: &[ResourceName]) -> Vec<ResourceName> {
+        let has_not = |node: &&Node| {
+            let described = node.plan.tapes.is_some_and(|tapes| tapes.described);
+            let known = node.on_disk.as_ref().is_some_and(|[_, known]| known.has(&object.to_string()));
+            described && !known && replicas.contains(&node.plan.name)
+        };
+        self.nodes.iter().filter(has_not).map(|node| node.plan.name.clone()).collect()
+    }
+
     /// It begins, and after a pause the next is asked for.
-    fn begin(&mut self, now: Instant, grant: &Grant) {
+    fn begin(&mut self, now: Instant, grant: &Grant, wanted: Wanted) {
         self.findings.events += 1;
-        let asked = self.waits_since.take().unwrap_or(now);
+        let mut moved_s = None;
         if let Some(node) = self.nodes.iter_mut().find(|node| node.plan.name == grant.node) {
-            node.model.start(grant.ticket.0, self.plan.size);
+            node.start(grant.ticket, self.plan.size, wanted.object);
             node.carries.push(grant.ticket);
+            if node.model.is_recalling(grant.ticket.0) {
+                node.begins.push((grant.ticket, now, wanted.object));
+            } else {
+                touch(&mut node.on_disk, wanted.object, self.plan.size);
+                moved_s = Some(now.as_secs_f64());
+                self.placement.first_byte(now, grant.ticket, Latency::ZERO);
+            }
         }
         self.places.insert(grant.ticket, self.findings.transfers.len());
         self.findings.transfers.push(TransferFindings {
             node: grant.node.clone(),
             size: self.plan.size,
-            asked_s: asked.as_secs_f64(),
+            asked_s: wanted.asked.as_secs_f64(),
             began_s: now.as_secs_f64(),
+            moved_s,
             ended_s: None,
+            soon: wanted.soon,
         });
-        self.asks = (self.asked < self.plan.transfers).then(|| now + self.plan.every);
+        if self.plan.reads.is_none() {
+            self.asks_next(now);
+        }
     }
 }
 
 impl Node {
-    fn new(plan: &NodePlan, seed: u64) -> Result<Self, InvalidPlan> {
+    fn new(plan: &NodePlan, all: &Plan, seed: u64) -> Result<Self, InvalidPlan> {
         let mut random = Random::of(seed, &["node", plan.name.as_str()]);
         let model = StorageNode::new(plan.model.clone(), random.seed())?;
         let mut node = Self {
@@ -206,10 +299,32 @@ impl Node {
             random: Random::of(seed, &["external", plan.name.as_str()]),
             changes: None,
             sampled: Bytes::ZERO,
+            sampled_of_others: Bytes::ZERO,
             carries: Vec::new(),
+            begins: Vec::new(),
+            on_disk: plan.tapes.map(|tapes| {
+                let (mut is, known) = (DiskCache::new(tapes.cache), DiskCache::new(tapes.cache));
+                let objects = 0..all.reads.map_or(0, |reads| reads.objects);
+                for object in objects.filter(|object| plan.holds(*object)) {
+                    is.touch(&object.to_string(), all.size);
+                }
+                [is, known]
+            }),
         };
         node.change(Instant::ZERO);
         Ok(node)
+    }
+
+    fn start(&mut self, ticket: Ticket, size: Bytes, object: Option<u32>) {
+        let is_on_disk = match (&self.on_disk, object) {
+            (Some([is, _]), Some(object)) => is.has(&object.to_string()),
+            _ => false,
+        };
+        if is_on_disk {
+            self.model.start_on_disk(ticket.0, size);
+        } else {
+            self.model.start(ticket.0, size);
+        }
     }
 
     fn change(&mut self, now: Instant) {
@@ -217,6 +332,15 @@ impl Node {
         let part = external.least + (external.greatest - external.least) * self.random.fraction();
         self.model.set_external(part);
         self.changes = Some(now + external.every);
+    }
+}
+
+/// What moves is on the disk in front of the tapes from now on.
+fn touch(on_disk: &mut Option<[DiskCache; 2]>, object: Option<u32>, size: Bytes) {
+    if let (Some(caches), Some(object)) = (on_disk, object) {
+        for cache in caches {
+            cache.touch(&object.to_string(), size);
+        }
     }
 }
 
@@ -228,7 +352,7 @@ mod tests {
     use tidegate_place::transfer::Policy;
     use tidegate_units::{Latency, ResourceName};
 
-    use super::super::plan::External;
+    use super::super::plan::{External, Reads, Tapes};
     use super::*;
 
     const MB: f64 = 1e6;
@@ -239,22 +363,28 @@ mod tests {
             model: StorageNodeConfig {
                 peak: ByteRate::new(peak * MB),
                 concurrency_cost: 0.0,
+                client: None,
                 recall: Latency::ZERO,
                 drives: None,
                 jitter: 0.0,
             },
             external: None,
+            holds_one_in: 1,
+            tapes: None,
         };
         Plan {
             name: "test".to_owned(),
             duration: Duration::from_secs(3600),
             policy,
+            lend: true,
+            senses: false,
             nodes: peaks.iter().enumerate().map(node).collect(),
             transfers,
             size: Bytes::new(100_000_000),
             asks: ByteRate::new(10.0 * MB),
             every: Duration::from_secs(1),
             sample: Duration::from_secs(1),
+            reads: None,
         }
     }
 
@@ -298,6 +428,57 @@ mod tests {
     }
 
     #[test]
+    fn a_sensor_sees_what_others_move() {
+        // Others take half of 100 MB/s. What transfers move leaves room for one more at any time; what moves leaves none.
+        let mut plan = plan(Policy::SmR2 { overhead: 1.0 }, &[100.0], 15);
+        plan.nodes[0].external = Some(External { least: 0.5, greatest: 0.5, every: Duration::from_secs(20) });
+        let waited = |plan: &Plan| {
+            let transfers = simulate(plan, 1).unwrap().transfers;
+            transfers.iter().filter(|one| one.began_s > one.asked_s).count()
+        };
+        assert_eq!(waited(&plan), 0);
+        plan.senses = true;
+        assert!(waited(&plan) > 5);
+    }
+
+    /// A disk with every other object, and a store with all of them on tape, whose disk holds two.
+    fn reads(described: bool) -> Plan {
+        let mut plan = Plan {
+            reads: Some(Reads { objects: 12, soon: Latency::from_millis(1_000) }),
+            every: Duration::from_secs(5),
+            asks: ByteRate::new(MB),
+            ..plan(Policy::SM_R3, &[60.0, 300.0], 40)
+        };
+        plan.nodes[0].holds_one_in = 2;
+        plan.nodes[1].model.recall = Latency::from_millis(60_000);
+        plan.nodes[1].model.drives = Some(2);
+        plan.nodes[1].tapes = Some(Tapes { cache: Bytes::new(200_000_000), described });
+        plan
+    }
+
+    #[test]
+    fn a_grant_waits_for_no_drive_where_tapes_are_known() {
+        let longest = |findings: &Findings| {
+            let waits = findings.transfers.iter().map(|one| one.moved_s.unwrap() - one.began_s);
+            waits.fold(0.0, f64::max)
+        };
+        for seed in 1..4 {
+            let findings = simulate(&reads(true), seed).unwrap();
+            assert_eq!(findings.transfers.len(), 40);
+            assert!((longest(&findings) - 60.0).abs() < 1e-6, "a recall, and no more");
+            // Recalls are under way at once, and who reads from the disk in front of the tapes does not wait for them.
+            let recalls: Vec<_> =
+                findings.transfers.iter().filter(|one| one.moved_s.unwrap() > one.began_s).collect();
+            assert!(recalls.windows(2).any(|two| two[1].began_s < two[0].moved_s.unwrap()));
+            let late = findings.transfers.iter().filter(|one| {
+                one.soon.is_some_and(|soon| one.moved_s.unwrap() - one.began_s > soon.as_secs_f64())
+            });
+            assert_eq!(late.count(), 0);
+            assert_eq!(findings, simulate(&reads(true), seed).unwrap());
+        }
+    }
+
+    #[test]
     fn what_does_not_end_in_time_says_so() {
         let short = Plan { duration: Duration::from_secs(2), ..plan(R1, &[25.0], 1) };
         let findings = simulate(&short, 1).unwrap();
@@ -314,6 +495,14 @@ mod tests {
             Some(External { least: 0.5, greatest: 0.4, every: Duration::from_secs(1) });
         assert!(matches!(simulate(&external, 1), Err(InvalidPlan::External(_))));
         assert!(matches!(simulate(&Plan { nodes: vec![], ..good() }, 1), Err(InvalidPlan::Placement(_))));
+        let unheld = |change: fn(&mut Plan)| {
+            let mut plan = reads(true);
+            change(&mut plan);
+            simulate(&plan, 1)
+        };
+        assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 0), Err(InvalidPlan::Unheld));
+        assert_eq!(unheld(|plan| plan.nodes[1].holds_one_in = 3), Err(InvalidPlan::Unheld), "1 is nowhere");
+        assert_eq!(unheld(|plan| plan.nodes[0].tapes = plan.nodes[1].tapes), Err(InvalidPlan::Unheld));
         let much = Plan { asks: ByteRate::new(26.0 * MB), ..good() };
         assert!(matches!(simulate(&much, 1), Err(InvalidPlan::Refused(_))));
     }

@@ -2,15 +2,15 @@
 //!
 //! As in D. Nikolow et al., *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING 2010, §IV: a node is
 //! chosen for a transfer, or the transfer waits until there is one; it begins; after a pause the next is asked for. A sensor
-//! samples every node meanwhile.
+//! samples every node meanwhile. Transfers that read come at fixed times instead, and those that wait do so beside each other.
 
 mod engine;
 mod plan;
 
 pub use engine::simulate;
-pub use plan::{External, InvalidPlan, NodePlan, Plan};
+pub use plan::{External, InvalidPlan, NodePlan, Plan, Reads, Tapes};
 
-use tidegate_units::{Bytes, ResourceName};
+use tidegate_units::{Bytes, Latency, ResourceName};
 
 /// What came of a plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +34,12 @@ pub struct TransferFindings {
     pub asked_s: f64,
     /// When it began.
     pub began_s: f64,
+    /// When its data began to move; `None` when it did not.
+    pub moved_s: Option<f64>,
     /// When all was moved; `None` when it was not, at the end of the plan.
     pub ended_s: Option<f64>,
+    /// How soon it needed its first byte; `None` of one that needed a rate.
+    pub soon: Option<Latency>,
 }
 
 impl TransferFindings {

@@ -242,7 +242,7 @@ fn one_grant_that_could_not_be_kept_left_the_others_waiting_for_ever() {
     assert!(broker.place(at(0.0), "other", other).unwrap().granted.is_none());
     broker.fill_disk();
     for id in ["1", "2", "3"] {
-        refused(broker.end(at(1.0), id, false), "catalogue");
+        refused(broker.end(at(1.0), id, &End::default()), "catalogue");
     }
     // They are told, and ask anew.
     refused(broker.reservation(at(1.0), "large"), "gone");
@@ -257,10 +257,10 @@ fn what_a_failed_write_did_not_write_was_missing_when_it_was_tried_again() {
     let b = ResourceName::new("b").unwrap();
     let wish = Wish { size: Some(Bytes::new(600_000_000)), except: vec![b], ..write("x") };
     assert_eq!(node(&broker.place(at(0.0), "1", wish.clone()).unwrap()), Some("a"));
-    broker.end(at(0.1), "1", true).unwrap();
+    broker.end(at(0.1), "1", &End::failed("it is full")).unwrap();
     // It rests, and has the room.
     assert!(broker.place(at(0.2), "2", wish.clone()).unwrap().granted.is_none());
-    broker.end(at(0.3), "2", false).unwrap();
+    broker.end(at(0.3), "2", &End::default()).unwrap();
     assert_eq!(broker.nodes(broker.looked).nodes[0].free, Some(Bytes::new(1_000_000_000)));
     // What was stored has taken its room, before anything is measured.
     look(&mut broker, 0, 6);
@@ -307,7 +307,7 @@ fn two_replicas_that_waited_were_given_one_node() {
         let copy = Wish { replica: true, needs: Needs::Average(5e6), ..write("x") };
         assert!(broker.place(at(0.0), id, copy).unwrap().granted.is_none());
     }
-    broker.end(at(1.0), "1", false).unwrap();
+    broker.end(at(1.0), "1", &End::default()).unwrap();
     assert_eq!(node(&broker.reservation(at(1.0), "2").unwrap()), Some("b"));
     refused(broker.reservation(at(1.0), "3"), "gone");
 }
@@ -341,7 +341,7 @@ fn after_a_restart_everybody_goes_on() {
         broker.place(at(0.0), "1", write("x")).unwrap();
         broker.place(at(0.0), "2", read("before")).unwrap();
         broker.place(at(0.0), "3", Wish { name: None, ..write("y") }).unwrap();
-        broker.end(at(0.0), "3", false).unwrap();
+        broker.end(at(0.0), "3", &End::default()).unwrap();
     }
     let mut broker = broker(folder.path(), 0.0);
     let report = &broker.nodes(broker.looked).nodes[0];
@@ -454,7 +454,7 @@ proptest! {
                     }
                 },
                 Step::End(which, failed) => if let Some((id, _)) = pick(which) {
-                    let _ = broker.end(at(now), &id, failed);
+                    let _ = broker.end(at(now), &id, &End { failed, why: None });
                 },
                 Step::Remove(object) => {
                     let object = name(&format!("o{object}"));
@@ -606,7 +606,7 @@ fn an_object_is_recalled_once_it_is_not_on_the_disk_in_front_of_the_tapes() {
     broker.place(at(2.0), "3", read("x")).unwrap();
     let first = Moved { bytes: Bytes::new(500_000), first_byte_s: Some(88.0) };
     broker.progress(at(3.0), "3", first).unwrap();
-    broker.end(at(4.0), "3", false).unwrap();
+    broker.end(at(4.0), "3", &End::default()).unwrap();
     assert_eq!(node(&broker.place(at(5.0), "4", soon("x")).unwrap()), Some("hsm"));
     refused(broker.place(at(5.0), "5", soon("y")), "too-soon");
 }

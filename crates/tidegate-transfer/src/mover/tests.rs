@@ -51,6 +51,7 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
         place: url,
         key: Some("x.1".to_owned()),
         expected_bps: ByteRate::ZERO,
+        expected_first_byte_s: None,
         size: Bytes::new(10_000_000),
         sha256: None,
     };

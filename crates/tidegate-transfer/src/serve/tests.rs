@@ -86,6 +86,7 @@ fn the_description_has_the_fields_that_there_are() {
         place: "file:///".to_owned(),
         key: Some("x.1".to_owned()),
         expected_bps: ByteRate::ZERO,
+        expected_first_byte_s: Some(0.1),
         size,
         sha256: Some(sha256),
     };
@@ -99,6 +100,7 @@ fn the_description_has_the_fields_that_there_are() {
         latency_s: None,
         active: 0,
         reserved_bps: ByteRate::ZERO,
+        lent_bps: ByteRate::ZERO,
     };
     let sensed = SensedLane {
         current_bps: Some(1.0),
@@ -128,6 +130,7 @@ fn the_description_has_the_fields_that_there_are() {
         read: lane,
         write: lane,
         sensor: Some(sensor.clone()),
+        waiting: 0,
     };
     let wish = wire::Wish {
         way: wire::Way::Write,
@@ -146,7 +149,7 @@ fn the_description_has_the_fields_that_there_are() {
         "Granted": granted,
         "Moved": wire::Moved { bytes: size, first_byte_s: Some(0.1) },
         "Stored": wire::Stored { name, size, sha256 },
-        "End": End { failed: true },
+        "End": End::failed("it is full"),
         "Objects": wire::Objects { objects: vec![object.clone()], more: false },
         "Object": object,
         "Replica": replica,
@@ -250,7 +253,7 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
             axum::serve(listener, router).await
         });
         let client = Client::new(&url, Duration::from_secs(60)).unwrap();
-        client.end_patiently("1", End { failed: true }).await.unwrap();
+        client.end_patiently("1", End::failed("it is\nfull")).await.unwrap();
         assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
     });
 }
@@ -360,6 +363,37 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
         let failed = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap_err();
         let MoveError::Unsure { key, .. } = failed else { panic!("{failed}") };
         assert_eq!(std::fs::read(node.join(key)).unwrap(), b"data");
+    });
+}
+
+#[test]
+fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let [fast, slow] = ["fast", "slow"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&slow).unwrap();
+    let file = folder.path().join("x");
+    std::fs::write(&file, "data").unwrap();
+    let node = |name: &str, place: &FilePath, peak: &str| {
+        format!("[node.{name}]\nplace = \"file://{}\"\npeak = \"{peak}\"\n", place.display())
+    };
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\nstate = \"unused\"\n{}{}",
+        node("fast", &fast, "60MB/s"),
+        node("slow", &slow, "20MB/s")
+    );
+    runtime().block_on(async {
+        let (url, api) = start(&config, folder.path()).await;
+        tokio::spawn(look(api.clone(), Duration::from_millis(50), BTreeMap::new()));
+        let settings = Settings { attempts: 2, ..Settings::new(wire::Needs::Average(30e6)) };
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        // It is there again once it has failed, and nobody else moves as much.
+        let watch = |event: Event<'_>| {
+            if let Event::Failed(..) = event {
+                std::fs::create_dir(&fast).unwrap();
+            }
+        };
+        let outcome = mover.put(&file, &ObjectName::new("x").unwrap(), &watch).await.unwrap();
+        assert_eq!((outcome.nodes[0].as_str(), outcome.failed), ("fast", 1));
     });
 }
 

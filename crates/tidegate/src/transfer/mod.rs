@@ -21,7 +21,7 @@ use tidegate_transfer::sensed;
 use tidegate_transfer::store::{self, Place, Store};
 use tidegate_transfer::wire::{Needs, Node};
 use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings, Token};
-use tidegate_units::{ByteRate, Latency};
+use tidegate_units::{ByteRate, Latency, ParseUnitError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
@@ -94,7 +94,7 @@ enum Kind {
 #[command(group = ArgGroup::new("needed").required(true).args(["rate", "latency"]))]
 pub(crate) struct Need {
     /// The rate that each transfer needs, such as 10MB/s
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<ByteRate>,
 
     /// Which rate that is
@@ -104,6 +104,12 @@ pub(crate) struct Need {
     /// Instead of a rate: how soon the first byte must come
     #[arg(long, value_name = "TIME")]
     latency: Option<Latency>,
+}
+
+/// Nothing is nothing in any unit, and what is wrong with it is not that it has none.
+fn rate(text: &str) -> Result<ByteRate, ParseUnitError> {
+    let is_nothing = text.trim().parse::<f64>().is_ok_and(|number| number == 0.0);
+    if is_nothing { Ok(ByteRate::ZERO) } else { text.parse() }
 }
 
 impl Need {
@@ -406,16 +412,23 @@ impl Said {
                 writeln!(io::stderr(), "tidegate: {name}: {error}")?;
                 if self.json {
                     let code = match &error {
-                        MoveError::Ask(AskError::Refused(problem)) => problem.code.as_str(),
-                        MoveError::Ask(_) => "no-broker",
+                        MoveError::Copies { .. } => "copies",
+                        MoveError::Partly { .. } => "partly",
+                        MoveError::Ask(why) | MoveError::Then { why, .. } => match why {
+                            AskError::Refused(problem) => problem.code.as_str(),
+                            _ => "no-broker",
+                        },
                         MoveError::File { .. } | MoveError::NotAFile(_) => "file",
                         MoveError::Changed(_) => "changed",
                         MoveError::Unsure { .. } => "unsure",
                         MoveError::Nodes { .. } => "nodes",
                         MoveError::Checksum { .. } => "checksum",
                     };
-                    self.documents[number] =
-                        json!({ "name": name, "error": error.to_string(), "code": code });
+                    let mut document = json!({ "name": name, "error": error.to_string(), "code": code });
+                    if let MoveError::Partly { nodes, .. } = &error {
+                        document["nodes"] = json!(nodes);
+                    }
+                    self.documents[number] = document;
                 }
                 Ok(())
             }
@@ -489,19 +502,22 @@ async fn nodes(args: &Args) -> Result<(), Failure> {
     let rows = nodes.nodes.iter().map(|node| {
         let lane = |lane: &tidegate_transfer::wire::Lane| {
             let now = lane.moving_average_bps.map_or("?".to_owned(), |rate| rate.to_string());
-            format!("{now} of {}, {} active", lane.peak_bps, lane.active)
+            let lent = lane.lent_bps;
+            let lent = if lent > ByteRate::ZERO { format!(", {lent} lent") } else { String::new() };
+            format!("{now} of {}, {} active{lent}", lane.peak_bps, lane.active)
         };
         let free = node.free.map_or("?".to_owned(), |free| free.to_string());
         vec![
             node.name.to_string(),
             lane(&node.read),
             lane(&node.write),
+            node.waiting.to_string(),
             free,
             sensor(node),
             node.place.clone(),
         ]
     });
-    show(&["node", "reads", "writes", "free", "sensor", "place"], rows)?;
+    show(&["node", "reads", "writes", "waiting", "free", "sensor", "place"], rows)?;
     if nodes.waiting > 0 {
         writeln!(io::stdout(), "{} waiting", nodes.waiting)?;
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tidegate_transfer::ObjectName;
 use tidegate_transfer::wire::{Reservation, Way, Wish};
-use tidegate_units::{Bytes, ResourceName};
+use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::{Need, Whom, block_on, print};
 use crate::failure::Failure;
@@ -78,7 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         print(&reservation)?;
     } else if let Some(granted) = &reservation.granted {
         let mut out = io::stdout();
-        writeln!(out, "{} at {}, expected {}", granted.node, granted.place, granted.expected_bps)?;
+        let first = granted.expected_first_byte_s.map(Latency::from_secs_f64);
+        let first = first.map_or_else(String::new, |first| format!(", its first byte after {first}"));
+        writeln!(out, "{} at {}, expected {}{first}", granted.node, granted.place, granted.expected_bps)?;
         if let Some(key) = &granted.key {
             writeln!(out, "under the key {key}")?;
         }

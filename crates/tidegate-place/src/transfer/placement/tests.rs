@@ -257,10 +257,14 @@ fn what_is_reserved_and_not_used_is_lent_and_taken_back() {
     assert_eq!(reserved(&placement), mb(50.0), "nine samples are not ten");
     tell(&mut placement, slow.ticket, 10..11, 8.0);
     assert_eq!(reserved(&placement), mb(10.0), "what it uses, and a quarter to grow");
+    let report = placement.nodes().next().unwrap();
+    assert_eq!((report.directions[1].lent, report.waiting), (mb(40.0), 1));
     assert_eq!(placement.step(at(10.0))[0].ticket, other);
 
     tell(&mut placement, slow.ticket, 11..12, 12.0);
     assert_eq!(reserved(&placement), mb(70.0), "it uses more than it kept: all of it is its own again");
+    let report = placement.nodes().next().unwrap();
+    assert_eq!((report.directions[1].lent, report.waiting), (ByteRate::ZERO, 0));
     tell(&mut placement, slow.ticket, 12..13, 9.0);
     assert_eq!(reserved(&placement), mb(70.0), "one sample is not ten");
     placement.ended(at(12.0), slow.ticket);
@@ -481,7 +485,7 @@ fn who_is_excluded_carries_nothing() {
 #[test]
 fn a_transfer_that_goes_on_keeps_its_number_and_what_it_reserved() {
     let mut placement = one(R1, 25.0);
-    let grant = Grant { ticket: Ticket(7), node: name("disk"), expected: mb(25.0) };
+    let grant = Grant { ticket: Ticket(7), node: name("disk"), expected: mb(25.0), first_byte: None };
     placement.resume(at(0.0), &write(20.0), &grant).unwrap();
     assert_eq!(placement.nodes().next().unwrap().directions[1].reserved, mb(20.0));
     let next = waits(placement.ask(at(1.0), write(10.0)));
@@ -560,6 +564,7 @@ fn what_lies_on_tape_takes_a_drive_until_its_first_byte_and_what_is_on_the_disk_
     let on_disk = Ask { direction: Direction::Read, replicas: vec![name("hsm")], ..write(10.0) };
     let on_tape = Ask { on_tape: vec![name("hsm")], ..on_disk.clone() };
     let first = granted(placement.ask(at(0.0), on_tape.clone()));
+    assert_eq!(first.first_byte, Some(Latency::from_millis(90_010)), "which is told");
     let second = granted(placement.ask(at(0.0), on_tape.clone()));
     let third = waits(placement.ask(at(0.0), on_tape.clone()));
     placement.first_byte(at(91.0), first.ticket, Latency::from_millis(91_000));

@@ -16,6 +16,7 @@
 //! - Under external load others take 20 to 60 % of each node, another part every 20 s. The paper names "the disk", and all its nodes
 //!   are on one machine.
 
+mod further;
 mod learnt;
 mod papers;
 
@@ -36,6 +37,10 @@ pub(super) fn experiments() -> Vec<Experiment> {
         papers::fig4(),
         papers::fig5(),
         papers::assumptions(),
+        further::guesses(),
+        further::sensor(),
+        further::lend(),
+        further::tape(),
         learnt::learnt(),
         learnt::default(),
     ]
@@ -72,11 +77,14 @@ fn node(text: &str, peak: f64, cost: f64) -> NodePlan {
         model: StorageNodeConfig {
             peak: ByteRate::new(peak * MB),
             concurrency_cost: cost,
+            client: None,
             recall: Latency::ZERO,
             drives: None,
             jitter: 0.05,
         },
         external: None,
+        holds_one_in: 1,
+        tapes: None,
     }
 }
 
@@ -92,11 +100,14 @@ fn plan(what: &str, policy: Policy, nodes: Vec<NodePlan>) -> Plan {
         duration: Duration::from_secs(4 * 3600),
         policy,
         nodes,
+        lend: true,
+        senses: false,
         transfers: TRANSFERS,
         size: Bytes::new(1_000_000_000),
         asks: ByteRate::new(ASKED),
         every: Duration::from_secs(1),
         sample: Duration::from_secs(1),
+        reads: None,
     }
 }
 

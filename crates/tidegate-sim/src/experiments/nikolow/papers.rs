@@ -24,7 +24,7 @@ fn under_load(policy: Policy) -> Run {
 }
 
 /// Missed and throughput of some policies.
-fn figures(runs: &[Run]) -> Vec<Figure> {
+pub(super) fn figures(runs: &[Run]) -> Vec<Figure> {
     let each = |run: &Run| {
         let name = run.name.clone();
         [

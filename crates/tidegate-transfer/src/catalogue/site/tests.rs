@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::catalogue::Catalogue;
 use crate::config::BrokerConfig;
 use crate::digest::Hasher;
-use crate::wire::{Needs, Stored, Wish};
+use crate::wire::{End, Needs, Stored, Wish};
 
 /// Long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -476,7 +476,7 @@ fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
         assert!(broker.place(at(0), id, write(id)).unwrap().granted.is_none());
     }
     // The node rests for five seconds. Then the first grant notices that the line is dead, and is put back.
-    broker.end(at(1), "1", true).unwrap();
+    broker.end(at(1), "1", &End::failed("it is full")).unwrap();
     between.silent.store(true, Ordering::SeqCst);
     look(&mut broker, 2..=9);
     for id in ["2", "3"] {
@@ -488,7 +488,7 @@ fn an_outage_of_the_catalogue_threw_everybody_who_waited_out_of_the_queue() {
         broker.reservation(at(10), "2").unwrap().granted.is_some()
     });
     assert!(broker.reservation(at(10), "3").unwrap().granted.is_none(), "it came later");
-    broker.end(at(11), "2", false).unwrap();
+    broker.end(at(11), "2", &End::default()).unwrap();
     until("the second", || {
         look(&mut broker, 11..=11);
         broker.reservation(at(11), "3").unwrap().granted.is_some()
