@@ -46,6 +46,7 @@ struct Node {
 }
 
 /// A transfer that was asked for.
+#[derive(Clone, Copy)]
 struct Wanted {
     asked: Instant,
     /// What it reads.
