@@ -4,6 +4,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
@@ -11,6 +13,7 @@ use s3s::service::S3ServiceBuilder;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 pub const ID: &str = "tidegate-test";
 pub const SECRET: &str = "what-nobody-else-knows";
@@ -19,15 +22,17 @@ pub const SECRET: &str = "what-nobody-else-knows";
 pub struct Server {
     folder: TempDir,
     address: SocketAddr,
-    /// A thread of its own: it is somebody else.
-    runtime: Option<Runtime>,
+    /// A thread of its own, for it is somebody else, and what waits there for connections.
+    running: Option<(Runtime, JoinHandle<()>)>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Server {
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
-        let mut server = Self { folder, address: (Ipv4Addr::LOCALHOST, 0).into(), runtime: None };
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let mut server = Self { folder, address, running: None, connections: Arc::default() };
         server.run();
         server
     }
@@ -42,26 +47,32 @@ impl Server {
         let listener = std::net::TcpListener::bind(self.address).unwrap();
         self.address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
-        runtime.spawn(async move {
+        let connections = Arc::clone(&self.connections);
+        let accepting = runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).unwrap();
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let service = service.clone();
-                tokio::spawn(async move {
+                let connection = tokio::spawn(async move {
                     let http = hyper::server::conn::http1::Builder::new();
                     // Whoever goes away in the middle is nothing to it.
                     let _ = http.serve_connection(TokioIo::new(socket), service).await;
                 });
+                let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                connections.retain(|connection| !connection.is_finished());
+                connections.push(connection);
             }
         });
-        self.runtime = Some(runtime);
+        self.running = Some((runtime, accepting));
     }
 
-    /// Its connections are closed where they are.
+    /// Its connections are closed where they are, before anything else ends: what reads and writes its files for them would otherwise
+    /// be seen to fail, and the client be told so, which no server does that is killed.
     pub fn kill(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        let Some((runtime, accepting)) = self.running.take() else { return };
+        end(&[accepting]);
+        end(&self.connections.lock().unwrap_or_else(PoisonError::into_inner).split_off(0));
+        runtime.shutdown_background();
     }
 
     pub fn url(&self) -> String {
@@ -79,6 +90,13 @@ impl Server {
             "[default]\naws_access_key_id = {ID}\naws_secret_access_key = wrong\n\n[lab]\naws_access_key_id = {ID}\naws_secret_access_key = {SECRET}\n"
         );
         std::fs::write(at, text).unwrap();
+    }
+}
+
+fn end(tasks: &[JoinHandle<()>]) {
+    tasks.iter().for_each(JoinHandle::abort);
+    while !tasks.iter().all(JoinHandle::is_finished) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
