@@ -49,10 +49,14 @@ impl Server {
         let mut command = Command::new("nats-server");
         command.args(["--jetstream", "--addr", "127.0.0.1", "--port", &self.address.port().to_string()]);
         command.arg("--store_dir").arg(self.store.path()).stderr(Stdio::null());
-        let process = command.spawn().expect("`nats-server`: lab/packages names it");
-        self.process = Some(process);
+        let mut start = || command.spawn().expect("`nats-server`: lab/packages names it");
+        let mut process = start();
         let address = self.address;
         until("nats-server", || {
+            // While it was not there, the kernel may have given its port to a connection, which does not have it for long.
+            if process.try_wait().unwrap().is_some() {
+                process = start();
+            }
             let mut greeting = [0; 4];
             let heard = TcpStream::connect(address).and_then(|mut stream| {
                 stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -60,6 +64,7 @@ impl Server {
             });
             heard.is_ok() && &greeting == b"INFO"
         });
+        self.process = Some(process);
     }
 
     fn kill(&mut self) {
