@@ -31,6 +31,9 @@ const NEW: f64 = 0.1;
 /// A prediction that is wrong by this part of the greater one is wrong however noisy the storage is.
 const MOST_NOISE: f64 = 0.6;
 
+/// A storage that became a hundred times faster or slower is none that changed, but was held up, or stood still: nothing of it is known.
+const ANOTHER: f64 = 0.99;
+
 /// The least p: of a volume that is held to a twentieth of what it could do, and serves quickly up to there.
 const LEAST_PARALLELISM: f64 = 0.05;
 
@@ -86,6 +89,9 @@ impl Hyperbola {
         let first = || Self::first(ms, iops, requests, goal_ms);
         let Some(old) = old else { return (Learnt::First, first()) };
         let error = old.error(ms, iops);
+        if error > ANOTHER {
+            return (Learnt::Reset, first());
+        }
         let deviation = old.variance.sqrt().max(by_chance(requests));
         if old.age >= YOUNG && error > (CHANCE * deviation).min(MOST_NOISE).max(reset_change) {
             // The storage became faster or slower as a whole: p, and how well it is known, stay, but for a p of less than a server's.

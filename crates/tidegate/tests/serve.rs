@@ -424,7 +424,11 @@ fn the_model_of_a_queue_holds_all_to_a_window_and_bands_divide_it_until_a_reload
     });
     let rate = |export| metric("rate_requests_per_second", export);
     until("what bands make of it", || (rate("business")? > 1.5 * rate("mining")?).then_some(()));
-    let state = || exports.map(|export| metric("requests_total", export).unwrap_or(0.0));
+    let done = |export: &str| {
+        let reads = format!("tidegate_requests_total{{pool=\"p\",consumer=\"{export}\",op=\"read\"}}");
+        service.metric(&reads).unwrap_or(0.0)
+    };
+    let state = || exports.map(done);
     let before = state();
     let after =
         until("some requests of the business", || Some(state()).filter(|now| now[0] >= before[0] + 300.0));

@@ -325,7 +325,7 @@ const TRIAGE: &[Difference] = &[
     },
     Difference {
         experiment: "triage.fig8",
-        because: "Figure 6 read literally goes on resetting, as in fig. 7. The improved law takes 3.7 s on average, 0 to 6: the new goal, at the moment of the change, meets a measurement of the disk, which cannot keep it, and for one second the rate is the least, six requests; what these say of the cache is uncertain by two fifths. The next decision goes to half of the capacity or more, and the one after it to the goal or a tenth below, from where a mean of five seconds within 20 % takes a second or two. The throughput does not collapse.",
+        because: "Figure 6 read literally goes on resetting, as in fig. 7. The improved law takes 3.6 s on average, 0 to 6: the new goal, at the moment of the change, meets a measurement of the disk, which cannot keep it, and for one second the rate is the least, six requests; what these say of the cache is uncertain by two fifths. The next decision goes to half of the capacity or more, and the one after it to the goal or a tenth below, from where a mean of five seconds within 20 % takes a second or two. The throughput does not collapse.",
         lies: &[
             ("adaptive: until the new goal is met", 50.0, 50.0),
             ("adaptive: mean response time : goal, from 5 s after the change on", 1.7, 2.0),
