@@ -1,8 +1,9 @@
 //! The response time of a queue over its throughput, learnt while it runs: what the self-tuning law goes by where no line fits.
 //!
 //! Near its capacity C a storage's response time grows beyond all bounds, `w = p/(C − u)`: of a single server with random arrivals
-//! and service p is 1, with evenly released requests it comes down to a half, and with many servers it is about their number. No line through the origin describes that: the one that fits an
-//! overload is far too flat at the goal, and the other way round. But its reciprocal is a line in u,
+//! and service p is 1, with evenly released requests it comes down to a half, and with many servers it is about their number. No
+//! line through the origin describes that: the one that fits an overload is far too flat at the goal, and the other way round. But
+//! its reciprocal is a line in u,
 //!
 //! `1/w = (C − u)/p`,
 //!

@@ -21,7 +21,7 @@ fn latency(outcome: &Outcome) -> f64 {
 }
 
 /// What bands give the business of so much: half of the first 100 IO/s, and all up to 400.
-fn businesss(together: f64) -> f64 {
+fn due_to_business(together: f64) -> f64 {
     0.5 * together.min(100.0) + (together - 100.0).clamp(0.0, 300.0)
 }
 
@@ -35,7 +35,7 @@ fn what_the_goal_leaves_goes_by_bands_before_and_after_the_capacity_has_grown() 
     for seed in 1..=5 {
         let by_bands = |outcome: &Outcome| {
             let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
-            let (due, by_shares) = (businesss(business + mining), 0.5 * (business + mining));
+            let (due, by_shares) = (due_to_business(business + mining), 0.5 * (business + mining));
             // How near depends on how much the law swings, and is not tested here.
             assert!(
                 (business - due).abs() < (business - by_shares).abs(),
