@@ -41,6 +41,13 @@ const LEAST_PARALLELISM: f64 = 0.05;
 /// p of a single server to which requests come evenly, near its capacity: what a storage is taken for that has become another one.
 const ONE_SERVER: f64 = 0.5;
 
+/// How uncertain p is at least once a storage has become another one, as a variance relative to it: a cache need not have as many servers
+/// as the disk that it stands before.
+const UNCERTAIN_ANEW: f64 = 0.25;
+
+/// By how much the throughput may grow in an interval while response times are far below the goal.
+const GROWTH: f64 = 2.0;
+
 /// Beyond this many servers, a storage is as good as flat.
 const MOST_PARALLELISM: f64 = 1e6;
 
@@ -95,9 +102,9 @@ impl Hyperbola {
         }
         let deviation = old.variance.sqrt().max(by_chance(requests));
         if old.age >= YOUNG && error > (CHANCE * deviation).min(MOST_NOISE).max(reset_change) {
-            // The storage became faster or slower as a whole: p, and how well it is known, stay, but for a p of less than a server's.
+            // The storage became faster or slower as a whole: p stays, but for one of less than a server's, and is less certain.
             let [_, slope] = old.rls.estimate();
-            let uncertain = old.rls.variance(1) / (slope * slope);
+            let uncertain = (old.rls.variance(1) / (slope * slope)).max(UNCERTAIN_ANEW);
             let parallelism = old.model().parallelism.max(ONE_SERVER);
             let anew = Self::begin(ms, iops, requests, parallelism, uncertain, old.variance);
             return (Learnt::Reset, if anew.is_sound() { anew } else { first() });
@@ -139,10 +146,13 @@ impl Hyperbola {
     pub(crate) fn control(&self, goal_ms: f64, (ms, iops, requests): (f64, f64, u64)) -> f64 {
         let [level, slope] = self.rls.estimate();
         let wanted = self.iops * (1.0 + (self.ms / goal_ms - level) / slope);
-        // What nobody has measured yet is believed as far as either shape bears: in proportion, or a single server's, of which a mean of few
-        // requests is taken for one standard error longer, lest somebody be let go by chance.
+        if ms >= goal_ms {
+            return wanted.min(iops);
+        }
+        // What nobody has measured yet is believed as far as the room that there is, or a single server, bears. For the latter a mean of few requests is
+        // taken for one standard error longer, lest somebody be let go by chance.
         let alone = 1e3 / (ms * (1.0 + by_chance(requests))) - 1e3 / goal_ms;
-        wanted.min(iops.max(iops * goal_ms / ms).max(iops + alone))
+        wanted.min(iops * growth(goal_ms, ms)).max(wanted.min(iops + alone))
     }
 
     pub(crate) fn model(&self) -> QueueModel {
@@ -152,6 +162,13 @@ impl Hyperbola {
             parallelism: -self.iops * self.ms / 1e3 / slope,
         }
     }
+}
+
+/// How many times the throughput may be, in an interval after one whose response time is below the goal, beyond what either shape bears: how many
+/// servers a storage has, nothing but more requests will tell. Near the goal it is next to once, whatever a model says.
+pub(crate) fn growth(goal_ms: f64, ms: f64) -> f64 {
+    let room = goal_ms / ms;
+    (room * room).min(room.max(GROWTH))
 }
 
 /// By how much two differ, as a part of the greater.

@@ -8,7 +8,7 @@ use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
-use crate::hyperbola::{Hyperbola, apart};
+use crate::hyperbola::{Hyperbola, apart, growth};
 use crate::queueing::{AtStorage, Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
@@ -32,6 +32,12 @@ const JUDGED: f64 = 0.1;
 
 /// A model that is wrong by no more than a hundredth is right: the square of it.
 const RIGHT: f64 = 1e-4;
+
+/// What is left at least of what was done, where the operating point falls in steps.
+const STEP_DOWN: f64 = 0.5;
+
+/// A line that was wrong by no more than this part, when it was asked last, is believed all the way down.
+const BELIEVED: f64 = 0.1;
 
 /// The least response time that a measurement says, one nanosecond: a storage that takes no time has no model.
 const LEAST_MS: f64 = 1e-6;
@@ -99,6 +105,10 @@ pub struct SelfTuningVariant {
     /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts better decides. Otherwise
     /// the line does, also near the capacity, where none fits: each step up or down then is a new model.
     pub two_shapes: bool,
+    /// The operating point falls to no less than half of what was done in the interval, unless the line has just predicted well and says so. A queue
+    /// that is full needs no more than that; and a goal that a storage cannot keep, at the moment when it becomes another one, would lead to u_min
+    /// at once, where so few requests say next to nothing of the storage that is there now.
+    pub in_steps: bool,
 }
 
 impl SelfTuningVariant {
@@ -110,6 +120,7 @@ impl SelfTuningVariant {
         compare_predictions: false,
         burst: true,
         two_shapes: false,
+        in_steps: false,
     };
     /// Everything. The default.
     pub const IMPROVED: Self = Self {
@@ -119,6 +130,7 @@ impl SelfTuningVariant {
         compare_predictions: true,
         burst: false,
         two_shapes: true,
+        in_steps: true,
     };
 }
 
@@ -310,6 +322,8 @@ struct Rivals {
     line: f64,
     curve: f64,
     count: u32,
+    /// What the line was wrong by the last time, if it decides.
+    line_last: Option<f64>,
 }
 
 impl Rivals {
@@ -317,7 +331,13 @@ impl Rivals {
         let count = self.count.saturating_add(1);
         let part = JUDGED.max(1.0 / f64::from(count));
         let new = |old: f64, error: f64| old + part * (error * error - old);
-        Self { line: new(self.line, line), curve: new(self.curve, curve), count }
+        let rivals =
+            Self { line: new(self.line, line), curve: new(self.curve, curve), count, line_last: None };
+        Self { line_last: (!rivals.is_curve()).then_some(line), ..rivals }
+    }
+
+    fn line_was_right(self) -> bool {
+        self.line_last.is_some_and(|wrong| wrong <= BELIEVED)
     }
 
     /// As long as nothing was predicted it is the line, and then, of two that are right, the curve.
@@ -422,10 +442,16 @@ impl SelfTuning {
             Regulation::Fixed(gain) => (Learnt::Fixed, u + gain.iops_per_ms() * (goal_ms - w)),
             Regulation::Adaptive(adaptive) => {
                 let (learnt, fitted) = self.learn(adaptive, w, u, requests);
+                let line = fitted.control(goal_ms, w, u);
                 let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
-                    Some((learnt, wanted)) if self.rivals.is_curve() => (learnt, wanted),
-                    _ => (learnt, fitted.control(goal_ms, w, u)),
+                    Some((learnt, curve)) if self.rivals.is_curve() => (learnt, curve),
+                    // A line through the origin takes a storage with many servers for nearly full as soon as one of them is busy.
+                    Some((_, curve)) if w < goal_ms => (learnt, line.max(curve.min(u * growth(goal_ms, w)))),
+                    _ => (learnt, line),
                 };
+                let falls =
+                    if adaptive.variant.in_steps && !self.rivals.line_was_right() { STEP_DOWN } else { 0.0 };
+                let wanted = wanted.max(u * falls);
                 self.fitted = Some(fitted);
                 let burst = learnt == Learnt::Reset && adaptive.variant.burst;
                 (learnt, if burst { f64::INFINITY } else { wanted })
@@ -877,10 +903,15 @@ mod tests {
         for _ in 0..10 {
             assert!(step(&mut regulator, 50, Latency::ZERO).wish > Some(Iops::new(1e6)));
         }
+        // By half in every interval, to the least.
+        let mut u = Iops::new(100.0);
         for _ in 0..10 {
-            assert_eq!(step(&mut regulator, 50, Latency::from_secs_f64(300.0)).bound, Some(Bound::Least));
+            let (held, before) = (of(50, Latency::from_secs_f64(300.0)), u);
+            u = regulator.step(&config, GOAL, held, u, bounds(), true).wish.unwrap();
+            assert_eq!(u, Iops::new(before.per_second() * 0.5).max(config.least));
         }
-        assert_eq!(step(&mut regulator, 6, Latency::MAX).bound, Some(Bound::Least));
+        let longest = regulator.step(&config, GOAL, of(6, Latency::MAX), u, bounds(), true);
+        assert_eq!((longest.wish, longest.bound), (Some(config.least), Some(Bound::Least)));
         // And it is as good as new.
         let response = run(&mut regulator, &config, &mut cache(), GOAL, config.least, 20);
         assert!(response[8..].iter().all(|y| (y / 5.0 - 1.0).abs() < 0.05), "{response:?}");
@@ -926,8 +957,8 @@ mod tests {
     }
 
     fn any_variant() -> impl Strategy<Value = SelfTuningVariant> {
-        any::<[bool; 6]>().prop_map(
-            |[applied_input, lend_unused, gather, compare_predictions, burst, two_shapes]| {
+        any::<[bool; 7]>().prop_map(
+            |[applied_input, lend_unused, gather, compare_predictions, burst, two_shapes, in_steps]| {
                 SelfTuningVariant {
                     applied_input,
                     lend_unused,
@@ -935,6 +966,7 @@ mod tests {
                     compare_predictions,
                     burst,
                     two_shapes,
+                    in_steps,
                 }
             },
         )
@@ -975,7 +1007,7 @@ mod tests {
             }
         }
 
-        /// Any storage of figure 3's kind: within five intervals, and for good.
+        /// Any storage of figure 3's kind: within five intervals, one more for each time that the overload is to be halved, and for good.
         #[test]
         fn any_first_order_storage_is_settled(a in 0.0..0.3, b in 0.001..1.0, goal_ms in 1.0..50.0) {
             let config = SelfTuningConfig::default();
@@ -983,7 +1015,8 @@ mod tests {
             prop_assume!(goal_ms * (1.0 - a) / b > 20.0 && goal_ms * (1.0 - a) / b < 1_500.0);
             let goal = Latency::from_millis_f64(goal_ms);
             let response = run(&mut SelfTuning::default(), &config, &mut storage, goal, Iops::new(2_000.0), 60);
-            for (at, y) in response.iter().enumerate().skip(6) {
+            let halved = (2_000.0 * b / (goal_ms * (1.0 - a))).log2().max(0.0).ceil();
+            for (at, y) in response.iter().enumerate().skip(6 + halved as usize) {
                 prop_assert!((y / goal_ms - 1.0).abs() < 0.1, "{} {:?}", at, response);
             }
         }

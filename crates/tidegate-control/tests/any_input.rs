@@ -136,8 +136,9 @@ fn law() -> impl Strategy<Value = Law> {
         },
     );
     let adaptive =
-        (0.1..=1.0, 0.01..2.0, any::<[bool; 6]>()).prop_map(|(forgetting, reset_change, switches)| {
-            let [applied_input, lend_unused, gather, compare_predictions, burst, two_shapes] = switches;
+        (0.1..=1.0, 0.01..2.0, any::<[bool; 7]>()).prop_map(|(forgetting, reset_change, switches)| {
+            let [applied_input, lend_unused, gather, compare_predictions, burst, two_shapes, in_steps] =
+                switches;
             let variant = SelfTuningVariant {
                 applied_input,
                 lend_unused,
@@ -145,6 +146,7 @@ fn law() -> impl Strategy<Value = Law> {
                 compare_predictions,
                 burst,
                 two_shapes,
+                in_steps,
             };
             Regulation::Adaptive(Adaptive { forgetting, reset_change, variant })
         });

@@ -187,10 +187,13 @@ pub(super) fn fig5() -> Experiment {
         ],
         quantities: vec![
             Quantity::new(
-                "213 on disk: deviation of 1 s means from the goal",
-                Accepts::AtLeast(0.7),
-                "unstable: from nothing to beyond twice the goal, which is about one",
-                of("213 on disk", |run| deviation(run, ON_DISK.goal, Span::new(20.0, END))),
+                "213 on disk: least throughput of a second : mean",
+                Accepts::AtMost(0.1),
+                "unstable, with seconds without any request, says the paper; nobody is held to less than six here: a tenth",
+                of("213 on disk", |run| {
+                    let late = Span::new(20.0, END);
+                    ratio(least(run, late), run.total_iops(late))
+                }),
             ),
             Quantity::new(
                 "7.2 on cache: settling time",
@@ -214,12 +217,20 @@ pub(super) fn fig5() -> Experiment {
             )
             .unit("s"),
         ],
-        figures: vec![Figure::new(
-            "7.2 on cache, from its capacity: settling time",
-            "s",
-            None,
-            settled("7.2 on cache, from its capacity", ON_CACHE),
-        )],
+        figures: vec![
+            Figure::new(
+                "213 on disk: deviation of 1 s means from the goal",
+                "",
+                None,
+                of("213 on disk", |run| deviation(run, ON_DISK.goal, Span::new(20.0, END))),
+            ),
+            Figure::new(
+                "7.2 on cache, from its capacity: settling time",
+                "s",
+                None,
+                settled("7.2 on cache, from its capacity", ON_CACHE),
+            ),
+        ],
         plots: vec![
             response_times(
                 "213 on disk: response time",
