@@ -300,7 +300,6 @@ fn together(mut hosts: Vec<Host>) -> (Vec<f64>, Vec<f64>) {
 fn keeps(responses: &[f64], goal: f64) {
     let mean = responses.iter().sum::<f64>() / responses.len() as f64;
     let above = responses.iter().filter(|response| **response > goal * 1.25).count();
-    eprintln!("KEEPS {mean} for {goal} above {above}");
     assert!((mean / goal - 1.0).abs() < 0.1 && above <= responses.len() / 20, "{mean} for {goal}, {above}");
 }
 
