@@ -42,13 +42,15 @@ struct Known {
     regulator: SelfTuning,
     /// What its silence has left of what it asked for: 1 while there is anything to hear.
     left: f64,
+    /// What the interval before said, where that is what others' numbers of requests belong to.
+    before: Option<Measured>,
     /// The step in which it was last observed.
     seen: u64,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { regulator: SelfTuning::default(), left: 1.0, seen: 0 }
+        Self { regulator: SelfTuning::default(), left: 1.0, before: None, seen: 0 }
     }
 }
 
@@ -186,6 +188,8 @@ impl Regulators {
         let done = done(&reports, stretch.elapsed);
         let applied = self.applied(done, peers, stretch.elapsed);
         let (own_held, held) = at_storage(&reports, done, peers, stretch.elapsed);
+        // Whether all who are held are other hosts'.
+        let alone = windowed && own_held <= 0.0 && held.outstanding > 0.0;
         let bounds = (self.least(those, stretch.interval), self.config.greatest);
         let say = Say::of(&reports, peers, bands, self.point);
         let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
@@ -197,7 +201,7 @@ impl Regulators {
             .zip(&may)
             .enumerate()
             .map(|(at, (report, &may))| {
-                self.one(report, may, (applied, held), bounds, exempt == Some(at), stretch.remaining)
+                self.one(report, may, (applied, held, alone), bounds, exempt == Some(at), stretch.remaining)
             })
             .collect();
         let lowest = regulators
@@ -319,7 +323,7 @@ impl Regulators {
         &mut self,
         report: &Report<'_>,
         may_trigger: bool,
-        (applied, held): (Iops, AtStorage),
+        (applied, held, alone): (Iops, AtStorage, bool),
         bounds: (Iops, Iops),
         exempt: bool,
         remaining: f64,
@@ -333,6 +337,7 @@ impl Regulators {
             Input::Samples { .. } | Input::Overload { .. } | Input::Unknown => 1.0,
         };
         let is_gone = known.left <= GONE;
+        let before = known.before.take();
         let regulator = &mut known.regulator;
         let step = match input {
             // A single silent interval is no pause: who reads once in two seconds has many.
@@ -349,7 +354,13 @@ impl Regulators {
                 None
             }
             Input::Samples { .. } => {
-                Some(regulator.step(&self.config, goal, report.measured(held), applied, bounds, exempt))
+                let now = report.measured(held);
+                // Where all who are held are other hosts', how many requests they had is told of the interval before: so is what it is
+                // compared with. As of one interval, each step up or down would be an effect of the one before it.
+                known.before = (consumer.protected && alone).then_some(now);
+                let before = before.filter(|_| known.before.is_some());
+                let measured = before.map_or(now, |before| Measured { held, ..before });
+                Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
             Input::Overload { .. } | Input::Unknown => {
                 let nothing = Measured { requests: 0, total: Latency::ZERO, held };

@@ -104,12 +104,17 @@ impl<const N: usize> Rls<N> {
     /// Holds a parameter to a value, and takes the others to where they are most likely with that: least squares with a constraint. What
     /// is uncertain stays so, for the next measurement may lead away from the constraint.
     pub(crate) fn hold(&mut self, at: usize, value: f64) {
+        self.hold_sum(std::array::from_fn(|i| f64::from(u8::from(i == at))), value);
+    }
+
+    /// The same of a sum of them, each by its factor.
+    pub(crate) fn hold_sum(&mut self, factors: [f64; N], value: f64) {
         let mut held = *self;
-        let step = (value - self.estimate[at]) / self.covariance[at][at];
-        for i in 0..N {
-            held.estimate[i] += self.covariance[i][at] * step;
+        let direction = product(&self.covariance, factors);
+        let step = (value - dot(factors, self.estimate)) / dot(factors, direction);
+        for (parameter, direction) in held.estimate.iter_mut().zip(direction) {
+            *parameter += direction * step;
         }
-        held.estimate[at] = value;
         if held.estimate.iter().all(|parameter| parameter.is_finite()) {
             *self = held;
         }
@@ -247,6 +252,32 @@ mod tests {
             let left = (1.3 - dot(regressor, rls.estimate())) / 0.3;
             assert!(left < forgetting + 1e-3 && left > forgetting - 0.25, "{left} {forgetting}");
         }
+    }
+
+    /// Where one is not to be more than the other, it is the line of both being equal that is most likely, and no more than that is held.
+    #[test]
+    fn a_sum_that_is_held_is_met_where_the_measurements_fit_best() {
+        let mut rls = Rls::new([1.0, 1.0], [1.0, 10.0]);
+        for (regressor, observed) in [([1.0, 0.0], 1.0), ([1.0, -0.8], 0.1), ([1.0, -0.8], 0.1)] {
+            rls.learn(regressor, observed, 1.0);
+        }
+        let free = rls;
+        rls.hold_sum([-1.0, 1.0], 0.0);
+        let [level, slope] = rls.estimate();
+        assert!((level - slope).abs() < 1e-9 && rls.covariance == free.covariance, "{rls:?}");
+        // Of all pairs that are equal none is nearer, by the measurements.
+        let far = |both: f64| {
+            let [[a, b], [_, c]] = free.covariance;
+            let off = [both - free.estimate[0], both - free.estimate[1]];
+            (c * off[0] * off[0] - 2.0 * b * off[0] * off[1] + a * off[1] * off[1]) / (a * c - b * b)
+        };
+        assert!(
+            (-100..=100).all(|step| far(level) <= far(level + f64::from(step) / 100.0) + 1e-9),
+            "{rls:?}"
+        );
+        let held = rls;
+        rls.hold_sum([f64::NAN, 1.0], 0.0);
+        assert_eq!(rls, held);
     }
 
     /// Eleven days of seconds at the set point: one direction, again and again. Then the storage changes.

@@ -179,7 +179,7 @@ const TOURNAMENT_HEAD: &str = "
 
 Every law on scenarios of all papers, under one arrangement: the simulator's control loop on each host. Each law has one set of parameters for all
 scenarios, its defaults; nobody is tuned to a scenario. All have the same target and steer to 0.8 of it, the set point. Nothing is judged
-here. [`bench/runs/2026-11-22-tournament.json`](../bench/runs/2026-11-22-tournament.json) has every figure under each seed, with the least
+here. [`bench/runs/2026-11-23-tournament.json`](../bench/runs/2026-11-23-tournament.json) has every figure under each seed, with the least
 and the greatest; the tables have means over seeds 1 to 10. What each figure means, and what each law is told of a scenario, was written down before anything
 ran ([`crates/tidegate-sim/src/tournament`](../crates/tidegate-sim/src/tournament)):
 
@@ -201,16 +201,22 @@ What the tables say of `queueing-model`:
 
 - It is the only law that keeps the target in 93 % of the seconds or more on every scenario under every seed. Where the storage moves from disk to cache, or
   doubles, it settles within 2 to 5 s (Triage says 2 to 3); its throughput there is the oracle's, or 4 % less by bands.
-- **Of several consumers or hosts the least window wins**, so that the noise of many holds all: on `parda.fig8`, four hosts on an array of many disks, it
-  has 92 % of the oracle's throughput and settles under 6 of 10 seeds (before consumers with several goals were told apart, 99 % and under all), and on `triage.fig10` it
-  takes up to 16 s until a second is within the band.
+- **Of several consumers or hosts the least window wins**, so that who is served last holds all: on `parda.fig8`, four hosts on an array of many disks, it
+  has 91 % of the oracle's throughput, and under 7 of 10 seeds the mean of all four never settles at the set point. That is not chance. Each of the four has the target as its goal, the oracle
+  is held to the mean of all: the first, whose blocks the disks serve last, has response times of 20 ms, its set point, where the others have 10 to 15 (seeds
+  1001 to 1012). The best window that keeps each of them at its set point has 95 % of the oracle's throughput there, and the law 96 to 98 % of that from 15 s on. What is missing besides is
+  lost before, while hosts learn from numbers of requests that the others tell an interval late.
+- **It learns from errors as parts of response times.** A first version took a millisecond for a millisecond at any load. Then a model that had begun in an overload believed that for minutes,
+  and where a storage became faster by less than what resets the model (`triage.fig10`), it followed by a per cent in a second: up to 16 s until a second
+  was within the band, now up to 3. That was found and mended on seeds 1001 to 1020, after seeds 1 to 10 of the first version had been seen. Since then it overshoots on `parda.fig2` by 37 % instead of 36, settles under 3 of 10 seeds instead of 6
+  on `parda.fig8`, with 0.6 % less throughput, and lets writers beside a protected reader have 1 % less of it.
 - **It is no better than PARDA's window law where that applies**: on one storage with one target, both have the oracle's throughput, and the window law, which
-  decides four times a second, is back earlier on Lee's disk (4.2 s against 2.1) and on that array of many disks (1 s). What it adds are goals that change, bands, and hosts without
+  decides four times a second, is back earlier on Lee's disk (4.5 s against 2) and on that array of many disks (1 s). What it adds are goals that change, bands, and hosts without
   PARDA's offset Σβ/C, by which the window law is above its target in 44 % of the seconds of `parda.fig2`.
-- **It loses beside a protected reader**: at 15 ms it lets the writers have 47 % of what the oracle does, the window law 98 % and the PID 80 %. The reader's
-  response time over the number of writes there (a cache that fills, a head that seeks) is no line, and a law that holds one for it is too careful; it is above the target in 3 % of
+- **It loses beside a protected reader**: at 15 ms it lets the writers have 46 % of what the oracle does, the window law 98 % and the PID 80 %. The reader's
+  response time over the number of writes there (a cache that fills, a head that seeks) is no line, and a law that holds one for it is too careful; it is above the target in 2 % of
   the seconds, they in 6 and 14. At 10 ms, a target that the reader hardly meets alone, the oracle is next to nothing, and so is what its ratios say.
-- **It overshoots where the capacity falls to a quarter** (`parda.fig2`): by 36 % for three seconds, the window law by 20 %.
+- **It overshoots where the capacity falls to a quarter** (`parda.fig2`): by 37 % for three seconds, the window law by 20 %.
 - **Its shares are worse than the self-tuning laws' where the array prefers some hosts** (`parda.fig8`, 9 % against 0 to 1): a window divides slots, a
   rate divides requests. By bands, where both divide rates, it errs by 1 % where they do by 0 to 1, and by 4 where
   capacity doubles (`self-tuning` by 0).
@@ -226,7 +232,7 @@ scenarios do not show what they do when somebody measures the gain.
 ";
 
 /// The committed run of the tournament.
-const TOURNAMENT: &str = "bench/runs/2026-11-22-tournament.json";
+const TOURNAMENT: &str = "bench/runs/2026-11-23-tournament.json";
 
 fn tournament(out: &mut String) {
     let json = std::fs::read_to_string(root().join(TOURNAMENT)).expect("the committed run");
