@@ -48,6 +48,10 @@ const UNCERTAIN_ANEW: f64 = 0.25;
 /// By how much the throughput may grow in an interval while response times are far below the goal.
 const GROWTH: f64 = 2.0;
 
+/// The same in so many intervals after the storage has become a faster one, as from a disk to a cache: what it bore before says that it bears more.
+const GROWTH_OF_A_FASTER: f64 = 3.0;
+const CLIMB: u32 = 4;
+
 /// Beyond this many servers, a storage is as good as flat.
 const MOST_PARALLELISM: f64 = 1e6;
 
@@ -68,6 +72,8 @@ pub(crate) struct Hyperbola {
     variance: f64,
     /// For how many intervals there has been this model.
     age: u32,
+    /// It was begun because the storage had become faster.
+    faster: bool,
 }
 
 impl Hyperbola {
@@ -84,7 +90,7 @@ impl Hyperbola {
         let initial = [variance.max(by_chance(requests).powi(2)), UNCERTAIN * slope * slope];
         let rls =
             Rls::known([1.0, -slope], [initial[0], (uncertain * slope * slope).min(initial[1])], initial);
-        Self { rls, ms, iops, variance, age: 0 }
+        Self { rls, ms, iops, variance, age: 0, faster: false }
     }
 
     /// The model after an interval with a mean response time, positive, and a throughput, positive.
@@ -106,7 +112,9 @@ impl Hyperbola {
             let [_, slope] = old.rls.estimate();
             let uncertain = (old.rls.variance(1) / (slope * slope)).max(UNCERTAIN_ANEW);
             let parallelism = old.model().parallelism.max(ONE_SERVER);
+            let faster = ms < old.ms_at(iops);
             let anew = Self::begin(ms, iops, requests, parallelism, uncertain, old.variance);
+            let anew = Self { faster, ..anew };
             return (Learnt::Reset, if anew.is_sound() { anew } else { first() });
         }
         let mut new = Self { age: old.age.saturating_add(1), ..old };
@@ -152,7 +160,15 @@ impl Hyperbola {
         // What nobody has measured yet is believed as far as the room that there is, or a single server, bears. For the latter a mean of few requests is
         // taken for one standard error longer, lest somebody be let go by chance.
         let alone = 1e3 / (ms * (1.0 + by_chance(requests))) - 1e3 / goal_ms;
-        wanted.min(iops * growth(goal_ms, ms)).max(wanted.min(iops + alone))
+        wanted.min(iops * self.growth(goal_ms, ms)).max(wanted.min(iops + alone))
+    }
+
+    /// How many times the throughput may be, in an interval after one whose response time is below the goal: how many servers a storage has, nothing but
+    /// more requests will tell. Near the goal it is next to once, whatever a model says.
+    pub(crate) fn growth(&self, goal_ms: f64, ms: f64) -> f64 {
+        let room = goal_ms / ms;
+        let most = if self.faster && self.age <= CLIMB { GROWTH_OF_A_FASTER } else { GROWTH };
+        room.powf(most).min(room.max(most))
     }
 
     pub(crate) fn model(&self) -> QueueModel {
@@ -162,13 +178,6 @@ impl Hyperbola {
             parallelism: -self.iops * self.ms / 1e3 / slope,
         }
     }
-}
-
-/// How many times the throughput may be, in an interval after one whose response time is below the goal, beyond what either shape bears: how many
-/// servers a storage has, nothing but more requests will tell. Near the goal it is next to once, whatever a model says.
-pub(crate) fn growth(goal_ms: f64, ms: f64) -> f64 {
-    let room = goal_ms / ms;
-    (room * room).min(room.max(GROWTH))
 }
 
 /// By how much two differ, as a part of the greater.

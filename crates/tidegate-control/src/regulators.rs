@@ -101,6 +101,8 @@ struct Report<'a> {
     all: Heard,
     input: Input,
     goal: Latency,
+    /// How long the interval was.
+    over: Latency,
     /// Something keeps its requests waiting that is ours.
     held: bool,
 }
@@ -122,16 +124,17 @@ impl<'a> Report<'a> {
         let own = consumer.goal.map(|goal| goal.scale(stretch.set_point_ratio));
         let goal = own.unwrap_or(stretch.set_point).max(Latency::from_nanos(1));
         let input = if stretch.elapsed.is_zero() { Input::NoTime } else { heard.input(goal) };
-        Self { consumer, heard, all, input, goal, held }
+        Self { consumer, heard, all, input, goal, over: Latency::from(stretch.elapsed), held }
     }
 
     fn measured(&self, held: AtStorage) -> Measured {
         match self.input {
             // The request will be one of its own when it completes; until then its age says that it is late.
-            Input::Overload { oldest } => Measured { requests: 1, total: oldest, held },
+            Input::Overload { oldest } => Measured { requests: 1, total: oldest, over: self.over, held },
             _ => Measured {
                 requests: self.heard.count,
                 total: Latency::from_nanos(u64::try_from(self.heard.total_nanos).unwrap_or(u64::MAX)),
+                over: self.over,
                 held,
             },
         }
@@ -363,7 +366,7 @@ impl Regulators {
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }
             Input::Overload { .. } | Input::Unknown => {
-                let nothing = Measured { requests: 0, total: Latency::ZERO, held };
+                let nothing = Measured { requests: 0, total: Latency::ZERO, over: report.over, held };
                 let measured = if exempt { report.measured(held) } else { nothing };
                 Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
             }

@@ -8,7 +8,7 @@ use tidegate_units::{Iops, Latency};
 
 use crate::decision::Bound;
 use crate::gain::ControllerGain;
-use crate::hyperbola::{Hyperbola, apart, growth};
+use crate::hyperbola::{Hyperbola, apart};
 use crate::queueing::{AtStorage, Point, QueueModel, Queueing, Station};
 use crate::rls::Rls;
 
@@ -35,6 +35,9 @@ const RIGHT: f64 = 1e-4;
 
 /// What is left at least of what was done, where the operating point falls in steps.
 const STEP_DOWN: f64 = 0.5;
+
+/// What is less than this part of a goal is no reason to be held further.
+const FAR_BELOW: f64 = 0.8;
 
 /// A line that was wrong by no more than this part, when it was asked last, is believed all the way down.
 const BELIEVED: f64 = 0.1;
@@ -105,9 +108,10 @@ pub struct SelfTuningVariant {
     /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts better decides. Otherwise
     /// the line does, also near the capacity, where none fits: each step up or down then is a new model.
     pub two_shapes: bool,
-    /// The operating point falls to no less than half of what was done in the interval, unless the line has just predicted well and says so. A queue
-    /// that is full needs no more than that; and a goal that a storage cannot keep, at the moment when it becomes another one, would lead to u_min
-    /// at once, where so few requests say next to nothing of the storage that is there now.
+    /// The operating point falls to no less than half of what was done in the interval, but to drain within an interval what has piled up, or because the
+    /// line, which has just predicted well, says so; and while response times are far below the goal, not at all. Otherwise a goal that a storage cannot
+    /// keep, at the moment when it becomes another one, leads to u_min at once, where so few requests say next to nothing of the storage that is there
+    /// now.
     pub in_steps: bool,
 }
 
@@ -274,6 +278,8 @@ pub struct Measured {
     pub requests: u64,
     /// The sum of their response times.
     pub total: Latency,
+    /// How long the interval was.
+    pub over: Latency,
     /// Whose throughput is held for it; of the model of a queue only.
     pub held: AtStorage,
 }
@@ -444,14 +450,19 @@ impl SelfTuning {
                 let (learnt, fitted) = self.learn(adaptive, w, u, requests);
                 let line = fitted.control(goal_ms, w, u);
                 let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
-                    Some((learnt, curve)) if self.rivals.is_curve() => (learnt, curve),
+                    Some((learnt, _, wanted)) if self.rivals.is_curve() => (learnt, wanted),
                     // A line through the origin takes a storage with many servers for nearly full as soon as one of them is busy.
-                    Some((_, curve)) if w < goal_ms => (learnt, line.max(curve.min(u * growth(goal_ms, w)))),
+                    Some((_, curve, wanted)) if w < goal_ms => {
+                        (learnt, line.max(wanted.min(u * curve.growth(goal_ms, w))))
+                    }
                     _ => (learnt, line),
                 };
-                let falls =
-                    if adaptive.variant.in_steps && !self.rivals.line_was_right() { STEP_DOWN } else { 0.0 };
-                let wanted = wanted.max(u * falls);
+                let over_ms = measured.over.as_millis_f64();
+                let wanted = if adaptive.variant.in_steps {
+                    wanted.max(u * self.falls_to((w, goal_ms, over_ms)))
+                } else {
+                    wanted
+                };
                 self.fitted = Some(fitted);
                 let burst = learnt == Learnt::Reset && adaptive.variant.burst;
                 (learnt, if burst { f64::INFINITY } else { wanted })
@@ -569,7 +580,12 @@ impl SelfTuning {
     }
 
     /// The curve after an interval, where there is to be one, and what it asks for. Both models are judged by what they said of it beforehand.
-    fn curve(&mut self, adaptive: &Adaptive, point: (f64, f64, u64), goal_ms: f64) -> Option<(Learnt, f64)> {
+    fn curve(
+        &mut self,
+        adaptive: &Adaptive,
+        point: (f64, f64, u64),
+        goal_ms: f64,
+    ) -> Option<(Learnt, Hyperbola, f64)> {
         if !adaptive.variant.two_shapes {
             self.hyperbola = None;
             return None;
@@ -583,7 +599,20 @@ impl SelfTuning {
         let how = (adaptive.forgetting, adaptive.reset_change);
         let (learnt, curve) = Hyperbola::after(self.hyperbola, how, point, goal_ms);
         self.hyperbola = Some(curve);
-        Some((learnt, curve.control(goal_ms, point)))
+        Some((learnt, curve, curve.control(goal_ms, point)))
+    }
+
+    /// To which part of what was done the operating point may fall, after an interval of this length with such a response time.
+    fn falls_to(&self, (w, goal_ms, over_ms): (f64, f64, f64)) -> f64 {
+        if w < FAR_BELOW * goal_ms {
+            return 1.0;
+        }
+        if self.rivals.line_was_right() {
+            return 0.0;
+        }
+        // By Little's law u·(w − goal) requests are too many. That they go within an interval may take more than half.
+        let drained = 1.0 - (w - goal_ms) / over_ms;
+        STEP_DOWN.min(drained).max(0.0)
     }
 
     fn said(&self, learnt: Learnt, measured: Option<Latency>, bound: Option<Bound>) -> SelfTuningStep {
@@ -620,6 +649,7 @@ mod tests {
         Measured {
             requests,
             total: Latency::from_nanos(mean.as_nanos().saturating_mul(requests)),
+            over: Latency::from_millis(1_000),
             held: AtStorage::default(),
         }
     }
@@ -903,15 +933,10 @@ mod tests {
         for _ in 0..10 {
             assert!(step(&mut regulator, 50, Latency::ZERO).wish > Some(Iops::new(1e6)));
         }
-        // By half in every interval, to the least.
-        let mut u = Iops::new(100.0);
         for _ in 0..10 {
-            let (held, before) = (of(50, Latency::from_secs_f64(300.0)), u);
-            u = regulator.step(&config, GOAL, held, u, bounds(), true).wish.unwrap();
-            assert_eq!(u, Iops::new(before.per_second() * 0.5).max(config.least));
+            assert_eq!(step(&mut regulator, 50, Latency::from_secs_f64(300.0)).bound, Some(Bound::Least));
         }
-        let longest = regulator.step(&config, GOAL, of(6, Latency::MAX), u, bounds(), true);
-        assert_eq!((longest.wish, longest.bound), (Some(config.least), Some(Bound::Least)));
+        assert_eq!(step(&mut regulator, 6, Latency::MAX).bound, Some(Bound::Least));
         // And it is as good as new.
         let response = run(&mut regulator, &config, &mut cache(), GOAL, config.least, 20);
         assert!(response[8..].iter().all(|y| (y / 5.0 - 1.0).abs() < 0.05), "{response:?}");
@@ -996,7 +1021,7 @@ mod tests {
             let config = SelfTuningConfig { regulation, greatest: Iops::new(1e5), ..SelfTuningConfig::default() };
             let mut regulator = SelfTuning::default();
             for (goal, requests, total, in_force, exempt) in steps {
-                let measured = Measured { requests, total: Latency::from_nanos(total), held: AtStorage::default() };
+                let measured = Measured { requests, total: Latency::from_nanos(total), over: Latency::from_millis(1_000), held: AtStorage::default() };
                 let goal = Latency::from_nanos(goal.max(1));
                 let step = regulator.step(&config, goal, measured, Iops::new(in_force), (config.least, config.greatest), exempt);
                 prop_assert!(step.wish.is_none_or(|wish| config.least <= wish && wish <= config.greatest));
