@@ -48,7 +48,8 @@ const UNCERTAIN_ANEW: f64 = 0.25;
 /// By how much the throughput may grow in an interval while response times are far below the goal.
 const GROWTH: f64 = 2.0;
 
-/// The same in so many intervals after the storage has become a faster one, as from a disk to a cache: what it bore before says that it bears more.
+/// The same in so many intervals after a storage that had been one for as many has become a faster one, as from a disk to a cache: what it bore before
+/// says that it bears more. Not where overloads and pauses, one after the other, make new storages of it.
 const GROWTH_OF_A_FASTER: f64 = 3.0;
 const CLIMB: u32 = 4;
 
@@ -112,7 +113,7 @@ impl Hyperbola {
             let [_, slope] = old.rls.estimate();
             let uncertain = (old.rls.variance(1) / (slope * slope)).max(UNCERTAIN_ANEW);
             let parallelism = old.model().parallelism.max(ONE_SERVER);
-            let faster = ms < old.ms_at(iops);
+            let faster = ms < old.ms_at(iops) && old.age >= CLIMB;
             let anew = Self::begin(ms, iops, requests, parallelism, uncertain, old.variance);
             let anew = Self { faster, ..anew };
             return (Learnt::Reset, if anew.is_sound() { anew } else { first() });
