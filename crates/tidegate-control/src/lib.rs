@@ -50,6 +50,7 @@ mod hosts;
 mod hyperbola;
 mod integral;
 mod knee;
+mod line;
 mod normalise;
 mod observation;
 mod pid;
@@ -86,6 +87,7 @@ pub use integral::{
     Statistic,
 };
 pub use knee::{KneeConfig, KneeConfigError};
+pub use line::Model;
 pub use normalise::SizeModel;
 pub use observation::{ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile};
 pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
@@ -96,7 +98,7 @@ pub use rate_decision::{GaveWay, RateDecision};
 pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
 pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
 pub use self_tuning::{
-    Adaptive, Learnt, Measured, Model, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
+    Adaptive, Learnt, Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
     SelfTuningStep, SelfTuningVariant,
 };
 pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};

@@ -7,8 +7,9 @@ use tidegate_units::{ConsumerName, HostName, Iops, Latency, Window};
 
 use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
+use crate::line::Model;
 use crate::queueing::QueueModel;
-use crate::self_tuning::{Learnt, Model};
+use crate::self_tuning::Learnt;
 
 /// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
