@@ -22,7 +22,7 @@ const PARTS: [Part; 5] = [
     Part { run: "bench/runs/2026-11-21-bjorgeengen.json", head: BJORGEENGEN },
     Part { run: "bench/runs/2026-11-22-lee.json", head: LEE },
     Part { run: "bench/runs/2026-11-23-nikolow.json", head: NIKOLOW },
-    Part { run: "bench/runs/2026-11-22-triage.json", head: TRIAGE },
+    Part { run: "bench/runs/2026-11-23-triage.json", head: TRIAGE },
 ];
 
 const HEAD: &str = "# The papers' experiments, repeated
@@ -48,7 +48,7 @@ judged. Arrays are fitted to a paper's unregulated figures and to nothing else.
 
 This page is made from the committed runs, [of PARDA](../bench/runs/2026-11-21-parda.json), [of
 Bjørgeengen](../bench/runs/2026-11-21-bjorgeengen.json), [of Lee](../bench/runs/2026-11-22-lee.json), [of
-Nikolow](../bench/runs/2026-11-23-nikolow.json) and [of Triage](../bench/runs/2026-11-22-triage.json); a test compares them.
+Nikolow](../bench/runs/2026-11-23-nikolow.json) and [of Triage](../bench/runs/2026-11-23-triage.json); a test compares them.
 
 - [PARDA](#parda): shares of an array among hosts
 - [Bjørgeengen](#bjørgeengen): reads kept quick by delaying writers' packets
@@ -153,25 +153,29 @@ const TRIAGE: &str = "
 # Triage
 
 Karlsson, Karamanolis, Zhu, *Triage: Performance Isolation and Differentiation for Storage Systems*, IWQoS 2004. Storages are servers with
-exponential service times. Two are fitted to the gains of the models that the paper prints (a cache of 960 requests per second and a
-disk of 164), two to what its figure 10 says of one server and of two (500 and 700 IO/s at 4 ms: 647 and 826). All of it was fitted
-without a law, before any ran; a disk of 15 000 rpm, which the paper has, does 170.
+exponential service times. A cache of 1140 requests per second and a disk of 195, of three servers each, are fitted to what the paper prints of its unregulated
+storages: the gains of both models, that next to nothing of them is α, and the R² of table 2. Two single servers are fitted to what figure 10
+says of one server and of two (500 and 700 IO/s at 4 ms: 647 and 826 requests per second). All of it was fitted without a law, before any ran.
 
-The paper's figures are lost in its text, and with them goals and operating points, λ and u_max. Goals are two and a half times what a
-storage takes without load. A goal is met at the first second whose mean is within 30 % of it when the mean of the five seconds from there is
+The paper's figures are lost in its text, and with them goals and operating points, λ and u_max. The goal on the cache is that of figure 10, and on the disk
+as many times what it takes without load. A goal is met at the first second whose mean is within 30 % of it when the mean of the five seconds from there is
 within 20 %.
 
-*Adaptive* is the paper's figure 6 to the letter, *improved* what Tidegate does by default ([bands.md](bands.md) lists the differences),
-*fixed* the integral controller with the gain that the paper calls good for the storage.
+*Improved* is what Tidegate does by default ([bands.md](bands.md) lists where it is not the paper's), *fixed* the integral controller with the gain that
+the paper calls good for the storage. The paper's figure 6 to the letter has an experiment of its own, `triage.literal`.
 
-What was added after the first run had been seen: a static throttle in `triage.fig7`, reported and not judged, which shows how much of a
-deviation is the storage's noise; and in the improved law, because it took 7 to 10 s, the curve of a queue beside the line ([bands.md](bands.md#where-it-is-not-the-papers)).
-That was designed on another, simpler simulation of the same storages and goals, with other random numbers, where its memory, the least
-number of servers that a storage may seem to have and the number that it begins with were compared. Four things were changed after ten seeds had been seen
-here, for storages that are limited below what they could do or stand still for minutes, of which there is none here: that least number is 0.05 instead
-of 0.5, after a reset it begins at 0.5 at least, of two models that are right within 1 % neither is said to predict better, and one that is wrong by a
-hundred times is forgotten as a whole. The last moved eleven of the 94 quantities, by a thirtieth at most, and no verdict. No tolerance, storage or goal was changed, nor the literal law.
-Of 29 judged quantities of the improved law 27 agree; before, 21 did.
+**Cache and disk were other ones at first**: single servers of 960 and 164 requests per second, fitted to the gains only, with goals of 2.5 and 15 ms. On them
+table 2 and figure 3 differed, since a single server has too much α, and so did all that needs storages like the paper's: figures 5, 7 and 8. When that had been seen, the
+number of servers was fitted, too. What the laws do on the first ones is still here, as `triage.single`. No law had run on the new ones when they, their goals and
+this arrangement were committed. Changed since: in figure 5 the swing of the wrong gain is judged by its seconds of next to nothing, as the paper says, and no
+longer by a deviation of 0.7 of the goal, which no swing reaches here, because eight requests take 1.75 goals at most (it is 0.63). The other
+wrong gain begins on the disk, since our cache without a law is a tenth above what keeps the goal.
+
+The improved law was changed twice after results of ten seeds had been seen: it was given the curve of a queue beside the line
+([bands.md](bands.md#where-it-is-not-the-papers)) because it took 7 to 10 s on the single servers, and steps down by halves and up by twice, because
+on the new storages the move from disk to cache took it 12.9 s. Both were designed on another, simpler simulation with other random numbers, on a score of
+storages (for the second: 23, some of them with 256 requests outstanding, with a limit far below their speed, or that become faster or slower), where they are quicker on
+most, with more throughput on nearly all; slower where 256 requests are outstanding when a disk becomes a cache (13.5 s instead of 11.9).
 ";
 
 const TOURNAMENT_HEAD: &str = "
@@ -222,9 +226,10 @@ What the tables say of `queueing-model`:
   capacity doubles (`self-tuning` by 0).
 - Where the throttle has no window (cgroups) it is not there to be chosen.
 
-`self-tuning` was given the curve of a queue after a first run of this table. It has more throughput than without on all fifteen scenarios, by up to 47 %. Of the scenarios of Triage it
-settles in 16 s or less under all seeds (before in up to 31, and under 2 of 10 seeds only in `triage.fig8-one-goal`), but in 7.8 s instead of 6.9 on the disk; of the others it is slower than before where it had
-settled within the minute (`parda.fig8` 23 s instead of 17, `lee.case4` 29 instead of 20, `lee.case3` 4.4 instead of 2.9), never settles in `lee.case2`, and overshoots by somewhat more on Lee's disk and on `parda.fig2`. A rate still is
+`self-tuning` was changed twice after runs of this table: it was given the curve of a queue, and then steps down by halves and up by twice. The second gave it more throughput on all
+fifteen scenarios, by up to 21 %, and on all eight of Triage it settles sooner (2.7 s instead of 7.8 on the disk, 2 instead of 4.3 in `triage.fig9`, 12 instead of 15.5 in
+`triage.fig8-one-goal`). It is paid for where many requests are outstanding at a storage with a sharp knee, which a fall by half does not empty at once: above the target in 47 % of the seconds of `parda.fig2` instead
+of 34, and of Lee's disk in 23 to 34 instead of 18 to 24, where it settles later, too (`lee.case3` 9.1 s instead of 4.4), or under fewer seeds (`parda.fig2` 2 of 10 instead of 7). A rate still is
 not what holds a storage near its capacity: a window does.
 
 The gain of the PID and of the integral law are those of their papers' storages, and are wrong by as much as another storage is different; the
