@@ -698,6 +698,10 @@ mod tests {
             ("bands = [{ up_to = '9 IO/s' }]", "`ratios`"),
             ("bands = [{ ratios = { a = 1 } }]", "`up_to`"),
             ("bands = [{ up_to = '9 IO/s', ratios = { a = 'all' } }]", "a finite number"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = '50%' } }]", "write 0.5, without quotes"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = ' 33.3 % ' } }]", "write 0.333, without quotes"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = '0.5' } }]", "write 0.5, without quotes"),
+            ("bands = [{ up_to = '9 IO/s', ratios = { a = 'inf%' } }]", "a finite number, this is a text"),
             ("bands = [{ up_to = '9 IO/s', ratios = { a = 0.5 } }]", "the ratios of band 0 must be 1 in sum"),
             ("integral = {}", "`integral` has no effect"),
         ];
