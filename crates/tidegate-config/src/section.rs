@@ -378,7 +378,8 @@ fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report<'_>) -> O
 fn meant(value: &DeValue<'_>) -> Option<f64> {
     let text = value.as_str()?.trim();
     let number = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        // By its digits: 33.3 divided by 100 is not 0.333.
+        Some(percent) => format!("{}e-2", percent.trim()).parse::<f64>().ok()?,
         None => text.parse().ok()?,
     };
     Some(number).filter(|number| number.is_finite())
