@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_control::{Decision, Input, LoopConfig, Output};
+use tidegate_control::{Decision, Input, LoopConfig, Output, PointDecision};
 use tidegate_gateway::{ConsumerSnapshot, GatewayConfig, GatewaySnapshot, PoolConfig, PoolSnapshot};
-use tidegate_units::{ConsumerName, Instant, Iops, Latency, ResourceName};
+use tidegate_units::{ConsumerName, Instant, Iops, Latency, ResourceName, Window};
 
 use super::recent::{Recent, Total};
 use super::{
@@ -194,7 +194,7 @@ fn decided(decision: &Decision, now: Instant) -> DecisionStatus {
         held: decision.held,
         throttled: decision.throttled,
         operating_point,
-        window_requests: window.map(|window| window.get()),
+        window_requests: window.map(Window::get),
         delay_seconds: seconds(delay),
     }
 }
@@ -238,7 +238,7 @@ impl ByLaw {
             one.held = Some(allotment.held);
             // With the model of a queue rates are in force only where there are bands.
             let by_rates = point.is_some_and(|point| point.window.is_none() || point.position.is_some());
-            if by_rates && point.is_some_and(|point| point.is_limit()) {
+            if by_rates && point.is_some_and(PointDecision::is_limit) {
                 (one.entitled, one.rate) = (Some(allotment.entitled), Some(allotment.rate));
             }
         }
@@ -273,5 +273,127 @@ const fn oldest(input: Input) -> Option<Latency> {
     match input {
         Input::Overload { oldest } => Some(oldest),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{
+        BandPosition, ControlLoop, Law, LawKind, Observation, Operations, PidConfig, SelfTuningConfig,
+    };
+
+    use super::*;
+
+    fn name() -> ResourceName {
+        ResourceName::new("vg0").unwrap()
+    }
+
+    fn config() -> LoopConfig {
+        LoopConfig::new(name(), Latency::from_millis(15), Law::Pid(PidConfig::default()))
+    }
+
+    fn decision() -> Decision {
+        let at = Instant::from_nanos(1_000_000_000);
+        ControlLoop::new(config()).unwrap().step(at, &Observation::new(name(), at, Vec::new())).1
+    }
+
+    fn resource(members: usize) -> metrics::ResourceStatus {
+        metrics::ResourceStatus {
+            name: name(),
+            present: true,
+            dry_run: false,
+            delay: Latency::from_millis(8),
+            limits: BTreeMap::new(),
+            decision: Some(decision()),
+            reads: Operations { count: 9, ..Operations::default() },
+            writes: Operations::default(),
+            members: (0..members).map(|at| ConsumerName::new(&format!("iqn.{at:05}")).unwrap()).collect(),
+        }
+    }
+
+    fn said(resource: metrics::ResourceStatus, fails: bool) -> ResourceStatus {
+        let config = config();
+        let mut recent = Recent::default();
+        recent.note(Instant::ZERO, BTreeMap::from([(name(), Total::default())]));
+        let status = of_agent(&OfAgent {
+            now: Instant::from_nanos(3_000_000_000),
+            sees: true,
+            resources: &[resource],
+            laws: vec![&config],
+            goals: BTreeMap::new(),
+            recent: &recent,
+            fails: &|_| fails,
+        });
+        status.resources.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn members_share_a_delay_and_are_told_of_up_to_a_bound() {
+        let told = said(resource(MOST_CONSUMERS + 7), false);
+        assert_eq!((told.consumers.len(), told.consumers_left_out), (MOST_CONSUMERS, 7));
+        let one = &told.consumers[0];
+        assert_eq!(
+            (one.held, one.delay_seconds, one.recent, one.outstanding),
+            (Some(true), Some(0.008), None, None)
+        );
+        let decided = told.decided.unwrap();
+        assert!((decided.age_seconds - 2.0).abs() < 1e-9);
+        assert_eq!((decided.input, decided.measured_seconds), (InputStatus::Idle, None));
+        assert_eq!(told.recent.map(|did| did.iops), Some(3.0));
+    }
+
+    #[test]
+    fn on_a_dry_run_and_by_a_throttle_that_fails_nobody_is_held() {
+        let dry = said(metrics::ResourceStatus { dry_run: true, ..resource(1) }, false);
+        assert!(dry.law.unwrap().dry_run, "also where only the command line says so");
+        assert_eq!((dry.consumers[0].held, dry.consumers[0].delay_seconds), (Some(false), None));
+        let mut failing = resource(1);
+        failing.not_held();
+        let failing = said(failing, true);
+        assert_eq!((failing.throttle_fails, failing.consumers[0].held), (true, Some(false)));
+    }
+
+    /// Of one consumer that is entitled to 350 of 500 IO/s.
+    fn divided(change: impl Fn(&mut PointDecision)) -> (DecisionStatus, ConsumerStatus) {
+        let who = ConsumerName::new("iqn.00000").unwrap();
+        let iops = Iops::new(350.0);
+        let mut point = PointDecision {
+            operating_point: Iops::new(500.0),
+            applied: Iops::new(480.0),
+            position: Some(BandPosition::In { band: 2, part: 0.2 }),
+            decided_by: None,
+            host: None,
+            doubted: false,
+            regulators: Vec::new(),
+            allotments: vec![tidegate_control::Allotment {
+                name: who,
+                entitled: iops,
+                rate: iops,
+                held: true,
+            }],
+            window: None,
+        };
+        change(&mut point);
+        let law = LawKind::SelfTuning;
+        let decided =
+            Decision { law, bounded: Output::Rate(point.operating_point), point: Some(point), ..decision() };
+        let mut told = said(metrics::ResourceStatus { decision: Some(decided), ..resource(1) }, false);
+        (told.decided.unwrap(), told.consumers.remove(0))
+    }
+
+    #[test]
+    fn a_rate_is_told_of_where_it_is_in_force() {
+        let (decided, one) = divided(|_| ());
+        let band = Some(BandPosition::In { band: 2, part: 0.2 });
+        assert_eq!(decided.operating_point, Some(OperatingPoint::Limits { iops: 500.0, band }));
+        assert_eq!((one.entitled_iops, one.rate_iops, one.held), (Some(350.0), Some(350.0), Some(true)));
+        let (decided, one) = divided(|point| point.operating_point = SelfTuningConfig::UNBOUNDED);
+        assert_eq!(decided.operating_point, Some(OperatingPoint::HoldsNobody));
+        assert_eq!((one.entitled_iops, one.rate_iops), (None, None));
+        // The model of a queue without bands: the window alone.
+        let (decided, one) = divided(|point| {
+            (point.position, point.window) = (None, Some(Window::new(4.5)));
+        });
+        assert_eq!((decided.window_requests, one.rate_iops), (Some(4.5), None));
     }
 }

@@ -57,26 +57,20 @@ fn stands(resource: &ResourceStatus, sees: bool) -> String {
         let (age, interval) = (time(decided.age_seconds), time(law.interval_seconds));
         return format!("unknown: decided last {age} ago, instead of every {interval}");
     }
-    let dry = if law.dry_run { "dry run, holds nobody; would be " } else { "" };
-    let what = match operating(decided) {
-        Some(what) => what,
-        None => {
-            return format!(
-                "{}{}{}",
-                if law.dry_run { "dry run, " } else { "" },
-                "holds nobody",
-                silence(decided)
-            );
-        }
-    };
-    let (held, throttled) = (decided.held, decided.throttled);
-    let verb = if law.dry_run { "would be held" } else { "held" };
+    let (silence, held, throttled) = (silence(decided), decided.held, decided.throttled);
     let fails = if resource.throttle_fails {
         "; BUT the throttle fails, and nobody is held: see the log"
     } else {
         ""
     };
-    format!("{dry}{what}; {held} of {throttled} {verb}{}{fails}", silence(decided))
+    match (operating(decided), law.dry_run) {
+        (None, false) => format!("holds nobody{silence}{fails}"),
+        (None, true) => format!("dry run, holds nobody{silence}"),
+        (Some(what), false) => format!("{what}; {held} of {throttled} held{silence}{fails}"),
+        (Some(what), true) => {
+            format!("dry run, holds nobody; would be {what}; {held} of {throttled} would be held{silence}")
+        }
+    }
 }
 
 /// What holds, or would hold; `None` where nothing does.
@@ -97,7 +91,8 @@ fn operating(decided: &DecisionStatus) -> Option<String> {
         }
         None if decided.held == 0 => None,
         None => window
-            .or_else(|| Some(format!("each request is held by up to {}", time(decided.delay_seconds?))))
+            .map(|window| format!("held to {window}"))
+            .or_else(|| Some(format!("held by up to {} per request", time(decided.delay_seconds?))))
             .or_else(|| Some("held to rates".to_owned())),
     }
 }
@@ -336,10 +331,13 @@ mod tests {
                 change(decided(resource));
             })
         };
-        assert_eq!(other(|decided| decided.window_requests = Some(8.0)), "a window of 8.00; 2 of 2 held");
+        assert_eq!(
+            other(|decided| decided.window_requests = Some(8.0)),
+            "held to a window of 8.00; 2 of 2 held"
+        );
         assert_eq!(
             other(|decided| decided.delay_seconds = Some(0.008)),
-            "each request is held by up to 8.00ms; 2 of 2 held"
+            "held by up to 8.00ms per request; 2 of 2 held"
         );
         assert_eq!(other(|_| ()), "held to rates; 2 of 2 held");
         assert_eq!(other(|decided| decided.held = 0), "holds nobody");
@@ -352,6 +350,13 @@ mod tests {
             said(dry),
             "dry run, holds nobody; would be operating in band 2 at 20 % (500 IO/s); 2 of 2 would be held"
         );
+        // Of a throttle that fails it is said that nobody is held, which is no good news.
+        let failing = said(|resource| {
+            resource.throttle_fails = true;
+            let decided = decided(resource);
+            (decided.held, decided.operating_point) = (0, None);
+        });
+        assert_eq!(failing, "holds nobody; BUT the throttle fails, and nobody is held: see the log");
         let nobody = |resource: &mut ResourceStatus| {
             dry(resource);
             decided(resource).operating_point = Some(OperatingPoint::HoldsNobody);
