@@ -2,7 +2,7 @@
 //!
 //! [`agent`] regulates this machine's storage without being in its data path. Of the gateway,
 //! [`Config::load`](config::Config::load) reads a configuration, [`serve`](serve::serve) runs it until it is told
-//! to stop, [`Summary`](summary::Summary) says what it comes to, and [`metrics`] shows what happens.
+//! to stop, [`Summary`](summary::Summary) says what it comes to, and [`metrics`] and [`status`] show what happens.
 
 #![forbid(unsafe_code)]
 
@@ -15,4 +15,5 @@ pub mod metrics;
 mod policy;
 pub mod serve;
 mod signals;
+pub mod status;
 pub mod summary;

@@ -20,6 +20,7 @@ use crate::journal::Journal;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::policy;
 use crate::signals::{self, Signal};
+use crate::status;
 use crate::summary::{Kept, Summary};
 
 /// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
@@ -38,6 +39,8 @@ pub(crate) enum Event {
     Reload,
     Stop,
     Scrape(Scrape),
+    /// Say how it stands.
+    Status(status::Asked),
     /// Say what model a pool has.
     ModelOf(ModelOf),
     /// The cluster's policies have changed.
@@ -58,6 +61,12 @@ impl From<Signal> for Event {
 impl From<ModelOf> for Event {
     fn from(asked: ModelOf) -> Self {
         Self::ModelOf(asked)
+    }
+}
+
+impl From<status::Asked> for Event {
+    fn from(asked: status::Asked) -> Self {
+        Self::Status(asked)
     }
 }
 
@@ -128,7 +137,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
     let metrics = config
         .metrics
         .map(|address| {
-            let more = api::routes(sender.clone());
+            let more = api::routes(sender.clone()).merge(status::routes(sender.clone()));
             MetricsServer::start(address, sender.clone(), more)
         })
         .transpose()?;
@@ -145,6 +154,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         cluster,
         policies: Policies::default(),
         journal,
+        recent: status::Pools::default(),
         reloads: ReloadCounts::default(),
         contracts,
         pending: None,
@@ -219,6 +229,8 @@ struct Service {
     /// Those of the cluster that are in force.
     policies: Policies,
     journal: Journal,
+    /// What consumers had done some seconds ago.
+    recent: status::Pools,
     reloads: ReloadCounts,
     contracts: Standings,
     /// Read, and not in force yet.
@@ -234,6 +246,11 @@ impl Service {
             match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(Event::Reload) => self.reload(),
                 Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
+                Ok(Event::Status(asked)) => {
+                    let snapshot = self.look()?;
+                    let config = in_force(&self.config, &self.policies, &self.contracts);
+                    asked.answer(status::of_gateway(&config, &snapshot, &self.recent));
+                }
                 Ok(Event::ModelOf(ModelOf { pool, answer })) => {
                     // Nobody waits any more when the client has gone away.
                     let _ = answer.send(Model::of(&self.config.gateway, &pool));
@@ -258,6 +275,7 @@ impl Service {
         for pool in &snapshot.pools {
             self.journal.follow(pool);
         }
+        status::note(&mut self.recent, &snapshot);
         Ok(snapshot)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_control::{Contract, LawKind, LoopConfig};
+use tidegate_control::{Bands, Claim, Contract, LawKind, LoopConfig, allot};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
 use tidegate_gateway::{
     BackendConfig, ContractSnapshot, DataStore, ExportConfig, ExportStore, FineHistogram, GatewaySnapshot,
@@ -43,6 +43,48 @@ struct Regulation {
     #[serde(rename = "interval_seconds", serialize_with = "seconds")]
     interval: Latency,
     dry_run: bool,
+    /// What everybody who is named in bands is entitled to where each of them ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bands: Vec<Entitlements>,
+}
+
+/// When all together do so much, who is entitled to how much of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entitlements {
+    #[serde(rename = "up_to_iops")]
+    up_to: Iops,
+    entitled: Vec<Entitled>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Entitled {
+    name: String,
+    iops: Iops,
+}
+
+impl Entitlements {
+    /// At the end of each band.
+    pub(crate) fn of(bands: &Bands) -> Vec<Self> {
+        let names = bands.workloads();
+        // Shares matter only beyond the last band.
+        let claims: Vec<_> =
+            names.iter().map(|name| Claim { name: Some(name), shares: 1.0, most: None }).collect();
+        let at = |up_to: Iops| {
+            let each = names.iter().zip(allot(Some(bands), up_to, &claims));
+            let entitled = each.map(|(name, iops)| Entitled { name: name.to_string(), iops });
+            Self { up_to, entitled: entitled.collect() }
+        };
+        bands.ends().map(at).collect()
+    }
+}
+
+impl fmt::Display for Entitlements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "up to {} together: ", self.up_to)?;
+        self.entitled.iter().enumerate().try_for_each(|(index, one)| {
+            write!(f, "{}{} {}", if index == 0 { "" } else { ", " }, one.name, one.iops)
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -169,6 +211,7 @@ fn regulation(law: &LoopConfig) -> Regulation {
         set_point: law.set_point(),
         interval: law.interval.into(),
         dry_run: law.dry_run,
+        bands: law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
     }
 }
 
@@ -255,6 +298,13 @@ impl fmt::Display for Pool {
                 write!(f, ", decides every {}", law.interval)?;
                 f.write_str(if law.dry_run { ", dry run: holds nothing" } else { "" })?;
             }
+        }
+        let bands = self.law.iter().flat_map(|law| &law.bands);
+        for (index, entitlements) in bands.clone().enumerate() {
+            write!(f, "\n  band {index}, {entitlements}")?;
+        }
+        if bands.count() > 0 {
+            f.write_str("\n  beyond the last band, what is more by shares")?;
         }
         let width = self.exports.iter().map(|export| export.name.chars().count()).max().unwrap_or(0);
         self.exports.iter().try_for_each(|export| write!(f, "\n  {:<width$}  {export}", export.name))
@@ -420,6 +470,34 @@ mod tests {
         let said = "law queueing-model: keeps goals, steers who has none to 40.0ms, by a window, decides every 1.00s";
         assert!(summary.to_string().contains(said), "{summary}");
         assert_eq!(serde_json::to_value(summary).unwrap()["pools"][4]["law"]["kind"], "queueing_model");
+    }
+
+    #[test]
+    fn bands_are_said_as_what_everybody_is_entitled_to() {
+        let text = "
+            listen = ['unix:s']
+            [pool.array]
+            backend = { kind = 'emulated', preset = 'sata-stripe' }
+            law = 'self-tuning'
+            target = '20ms'
+            bands = [
+                { up_to = '100 IO/s', ratios = { business = 0.5, mining = 0.5 } },
+                { up_to = '400 IO/s', ratios = { business = 1.0 } },
+                { up_to = '900 IO/s', ratios = { mining = 1.0 } },
+            ]
+            export.business = { size = '1GiB' }
+            export.mining = { size = '1GiB' }
+        ";
+        let summary = Summary::new(&Config::parse("t", text, Path::new("/")).unwrap());
+        let said = "decides every 1.00s\n  \
+             band 0, up to 100 IO/s together: business 50 IO/s, mining 50 IO/s\n  \
+             band 1, up to 400 IO/s together: business 350 IO/s, mining 50 IO/s\n  \
+             band 2, up to 900 IO/s together: business 350 IO/s, mining 550 IO/s\n  \
+             beyond the last band, what is more by shares\n  business  1 GiB";
+        assert!(summary.to_string().contains(said), "{summary}");
+        let json = serde_json::to_value(summary).unwrap();
+        let band = &json["pools"][0]["law"]["bands"][2];
+        assert_eq!((&band["up_to_iops"], &band["entitled"][1]["iops"]), (&900.0.into(), &550.0.into()));
     }
 
     #[test]

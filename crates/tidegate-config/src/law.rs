@@ -705,6 +705,19 @@ mod tests {
             let (_, findings) = read_tuned(text);
             assert!(findings.len() == 1 && findings[0].message().contains(said), "{text}: {findings:?}");
         }
+        for (written, help) in [
+            ("50%", Some("write 0.5, without quotes")),
+            (" 33.3 % ", Some("write 0.333, without quotes")),
+            ("0.5", Some("write 0.5, without quotes")),
+            ("half", None),
+            ("inf%", None),
+            ("%", None),
+        ] {
+            let (_, findings) =
+                read_tuned(&format!("bands = [{{ up_to = '9 IO/s', ratios = {{ a = '{written}' }} }}]"));
+            let said = (findings.len(), findings[0].message(), findings[0].help());
+            assert_eq!(said, (1, "`a` must be a finite number, this is a text", help), "{written}");
+        }
         let band = "bands = [{ up_to = '9 IO/s', ratios = { a = 1 } }]";
         let (law, findings) = read_rates(band);
         assert!(

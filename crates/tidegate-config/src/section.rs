@@ -361,10 +361,32 @@ fn finite(key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report<'_>) -> O
     match number.filter(|number| number.is_finite()) {
         Some(number) => Some(Given { value: number, span: value.span() }),
         None => {
-            mismatch(key, "a finite number", value.get_ref(), &value.span(), report);
+            match meant(value.get_ref()) {
+                Some(number) => report.error_with_help(
+                    &value.span(),
+                    format!("{} must be a finite number, this is a text", quoted(key)),
+                    format!("write {number}, without quotes"),
+                ),
+                None => mismatch(key, "a finite number", value.get_ref(), &value.span(), report),
+            }
             None
         }
     }
+}
+
+/// The number that a text is: "0.5", or "50%" of one.
+fn meant(value: &DeValue<'_>) -> Option<f64> {
+    let text = value.as_str()?.trim();
+    let number = match text.strip_suffix('%') {
+        // By its digits: 33.3 divided by 100 is not 0.333.
+        Some(percent) => format!("{}e-2", percent.trim()).parse::<f64>().ok()?,
+        None => text.parse().ok()?,
+    };
+    Some(number).filter(|number| number.is_finite())
+}
+
+fn quoted(key: &str) -> String {
+    if key.contains('`') { key.to_owned() } else { format!("`{key}`") }
 }
 
 fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Range<usize>, report: &mut Report<'_>) {
@@ -378,6 +400,6 @@ fn mismatch(key: &str, wanted: &str, got: &DeValue<'_>, span: &Range<usize>, rep
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
+    let key = quoted(key);
     report.error(span, format!("{key} must be {wanted}, this is {got}"));
 }

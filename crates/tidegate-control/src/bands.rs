@@ -179,8 +179,14 @@ impl Bands {
         Ok(())
     }
 
+    /// Where each band ends, in their order.
+    pub fn ends(&self) -> impl Iterator<Item = Iops> + '_ {
+        self.bands.iter().map(|band| Iops::new(band.up_to))
+    }
+
     /// Everybody who has a part of any band, once.
-    pub(crate) fn workloads(&self) -> BTreeSet<&ConsumerName> {
+    #[must_use]
+    pub fn workloads(&self) -> BTreeSet<&ConsumerName> {
         self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::bands::BandPosition;
 use crate::decision::{Bound, Input};
 use crate::line::Model;
 use crate::queueing::QueueModel;
-use crate::self_tuning::Learnt;
+use crate::self_tuning::{Learnt, SelfTuningConfig};
 
 /// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,13 @@ impl RegulatorDecision {
 }
 
 impl PointDecision {
+    /// Whether the operating point limits anything. At the start, and after a long silence, it is beyond whatever a storage does: then nobody is
+    /// held, and neither a rate nor a band says anything.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        self.operating_point < SelfTuningConfig::UNBOUNDED
+    }
+
     const fn doubts(&self) -> &'static str {
         if self.doubted { ", as far as the other hosts bear it out" } else { "" }
     }
@@ -104,6 +111,7 @@ impl PointDecision {
 impl fmt::Display for PointDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
+            _ if !self.is_limit() => f.write_str("operating without a limit, holds nobody")?,
             Some(position) => write!(f, "operating at {}, {position}", self.operating_point)?,
             None => write!(f, "operating at {}", self.operating_point)?,
         }

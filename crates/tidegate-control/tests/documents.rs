@@ -191,6 +191,14 @@ fn a_decision_about_an_operating_point_says_who_decided() {
             "sata: operating at 500 IO/s: nobody asks for less (1 of 2 held)",
         ),
         (
+            of(|point| {
+                point.operating_point = tidegate_control::SelfTuningConfig::UNBOUNDED;
+                point.position = Some(BandPosition::Beyond { bands: 3, by: Iops::new(1e9 - 900.0) });
+                point.decided_by = None;
+            }),
+            "sata: operating without a limit, holds nobody: nobody asks for less (1 of 2 held)",
+        ),
+        (
             of(|point| point.window = Some(Window::new(4.5))),
             "sata: operating at 500 IO/s, band 2 at 20 %, a window of 4.50: w1 4.10ms against 4.00ms (1 of 2 held)",
         ),

@@ -19,6 +19,7 @@ use crate::admit::AdmitError;
 use crate::demo::DemoError;
 use crate::page::plot::PlotError;
 use crate::reproduce::ReproduceError;
+use crate::status::StatusError;
 
 /// Exit status: it did not work.
 const FAILED: u8 = 1;
@@ -51,6 +52,9 @@ pub(crate) enum Failure {
     /// What is held cannot be let go.
     #[error("cannot let go: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
+    /// How a service stands is not known.
+    #[error(transparent)]
+    Status(#[from] StatusError),
     /// The load generator.
     #[error(transparent)]
     Load(#[from] LoadError),

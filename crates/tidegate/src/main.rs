@@ -6,6 +6,7 @@ mod check;
 mod columns;
 mod demo;
 mod failure;
+mod http;
 mod identify;
 mod live;
 mod load;
@@ -15,6 +16,7 @@ mod policy;
 mod reproduce;
 mod serve;
 mod sim;
+mod status;
 mod transfer;
 
 use std::io::{self, Write};
@@ -42,6 +44,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Agent(agent::Args),
+    Status(status::Args),
     Release(agent::ReleaseArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
@@ -62,6 +65,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args).map_err(Failure::from),
         Command::Serve(args) => serve::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Status(args) => status::run(args),
         Command::Release(args) => agent::release(args),
         Command::Guard(args) => agent::guard(args),
         Command::Check(args) => check::run(args),

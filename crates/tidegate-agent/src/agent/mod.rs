@@ -27,7 +27,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use axum::Router;
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{Target, Via};
@@ -50,6 +49,8 @@ use crate::config::ConfigError;
 use crate::journal::Journal;
 use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, ResourceStatus, Scrape};
 use crate::signals::{self, Signal};
+use crate::status::recent::Recent;
+use crate::status::{self, OfAgent};
 
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
@@ -71,11 +72,18 @@ const MOST_EVENTS: usize = 64;
 enum Event {
     Signal(Signal),
     Scrape(Scrape),
+    Status(status::Asked),
 }
 
 impl From<Scrape> for Event {
     fn from(scrape: Scrape) -> Self {
         Self::Scrape(scrape)
+    }
+}
+
+impl From<status::Asked> for Event {
+    fn from(asked: status::Asked) -> Self {
+        Self::Status(asked)
     }
 }
 
@@ -154,8 +162,10 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
     let histograms = Histograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
     let acts = config.laws().any(|law| !law.dry_run);
     let throttle = if acts { Some(Guarded::start(&config, guardian)?) } else { None };
-    let metrics =
-        config.metrics.map(|address| MetricsServer::start(address, sender, Router::new())).transpose()?;
+    let metrics = config
+        .metrics
+        .map(|address| MetricsServer::start(address, sender.clone(), status::routes(sender)))
+        .transpose()?;
     if let Some(metrics) = &metrics {
         tracing::info!("metrics on http://{}/metrics", metrics.address());
     }
@@ -168,6 +178,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         histograms,
         sensors: Sensors::default(),
         journal: Journal::default(),
+        recent: Recent::default(),
         complaints: Complaints::default(),
         reloads: ReloadCounts::default(),
         sees: true,
@@ -203,6 +214,8 @@ struct Agent {
     histograms: Option<Histograms>,
     sensors: Sensors,
     journal: Journal,
+    /// What the resources' consumers had done some seconds ago.
+    recent: Recent<ResourceName>,
     complaints: Complaints,
     reloads: ReloadCounts,
     /// Whether the machine's counters could be read.
@@ -262,6 +275,7 @@ impl Agent {
             loop {
                 match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
                     Ok(Event::Scrape(scrape)) => self.answer(scrape),
+                    Ok(Event::Status(asked)) => asked.answer(self.whole_status()),
                     Ok(Event::Signal(Signal::Reload)) => self.reload(),
                     Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => break,
@@ -292,6 +306,9 @@ impl Agent {
         let step = self.regulator.step(now);
         self.see(&step);
         self.carry_out(now);
+        if self.recent.is_due(now) {
+            self.recent.note(now, status::totals(&self.regulator.status()));
+        }
         for decision in &step.decisions {
             self.journal.note(decision, !self.unheld.contains(&decision.resource));
         }
@@ -341,6 +358,18 @@ impl Agent {
             .filter(|resource| self.unheld.contains(&resource.name))
             .for_each(ResourceStatus::not_held);
         status
+    }
+
+    fn whole_status(&self) -> status::Status {
+        status::of_agent(&OfAgent {
+            now: self.now(),
+            sees: self.sees,
+            resources: &self.status(),
+            laws: self.config.laws().collect(),
+            goals: self.regulator.goals(),
+            recent: &self.recent,
+            fails: &|name| self.unheld.contains(name),
+        })
     }
 
     fn answer(&mut self, scrape: Scrape) {

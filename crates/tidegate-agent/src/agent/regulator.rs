@@ -1,6 +1,6 @@
 //! What the agent does without touching anything: it looks at the machine, and says who is to be held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_control::{Decision, SignalStatistic};
@@ -238,6 +238,11 @@ impl Regulator {
             .iter()
             .map(|resource| resource.status(self.watch.number(&resource.config().device).is_some()));
         self.resources.iter().map(|resource| resource.status(&self.watch)).chain(of_cgroups).collect()
+    }
+
+    /// The goals of cgroups that have one of their own.
+    pub(super) fn goals(&self) -> BTreeMap<(ResourceName, ConsumerName), Latency> {
+        self.cgroups.iter().flat_map(CgroupResource::goals).collect()
     }
 
     /// The devices of each resource that consumers load.

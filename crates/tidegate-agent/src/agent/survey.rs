@@ -14,6 +14,7 @@ use super::cgroups::CgroupConfig;
 use super::config::{AgentConfig, ResourceConfig};
 use super::sensor;
 use super::watch::Watch;
+use crate::summary::Entitlements;
 
 /// What was found, for a person ([`Display`](fmt::Display)) or a program.
 #[derive(Debug, Serialize)]
@@ -56,6 +57,9 @@ pub struct ResourceFinding {
     pub blind: Option<String>,
     /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that could not be tried.
     pub cannot_be_held: Vec<String>,
+    /// What everybody who is named in its bands is entitled to where each of them ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<Entitlements>,
 }
 
 impl Survey {
@@ -180,6 +184,7 @@ fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) ->
         unaccounted: BTreeSet::new(),
         blind: None,
         cannot_be_held: Vec::new(),
+        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
     }
 }
 
@@ -211,6 +216,7 @@ fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> Resource
         unaccounted,
         blind,
         cannot_be_held: Vec::new(),
+        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
     }
 }
 
@@ -223,6 +229,11 @@ impl fmt::Display for Survey {
         for ResourceFinding { resource, cannot_be_held, .. } in &self.resources {
             for why in cannot_be_held {
                 writeln!(f, "resource {resource}: cannot be held here: {why}")?;
+            }
+        }
+        for ResourceFinding { resource, bands, .. } in &self.resources {
+            for (index, entitlements) in bands.iter().enumerate() {
+                writeln!(f, "resource {resource}: band {index}, {entitlements}")?;
             }
         }
         for resource in &self.resources {

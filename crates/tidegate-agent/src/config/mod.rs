@@ -81,6 +81,23 @@ fn joined(findings: &[Finding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
+/// Where a service with this configuration, a gateway or an agent, serves its metrics and its status. Looks at nothing else of it: whoever
+/// asks how a service stands may be in the middle of changing it.
+///
+/// # Errors
+/// When the file cannot be read, or its `metrics` are no address.
+pub fn metrics_address(path: &Path) -> Result<Option<SocketAddr>, ConfigError> {
+    let text = read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    let (mut report, mut of_others) = (Report::new(&name, &text), Report::new(&name, &text));
+    let address = tidegate_config::parse(&text, &mut report).and_then(|document| {
+        let root = Section::new(&document, 0..0, String::new(), &["metrics"], &mut of_others);
+        Some(root.parsed::<MetricsAddress>("metrics", &mut report)?.value.0)
+    });
+    let findings = report.into_findings();
+    if findings.is_empty() { Ok(address) } else { Err(ConfigError::Invalid(findings)) }
+}
+
 impl Config {
     /// Reads a configuration file, and checks that the files it names can be used.
     ///

@@ -270,7 +270,7 @@ fn upstream_samples<'a>(
 
 /// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has kept waiting since
 /// the decision before.
-fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
+pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
     let windowed = pool
         .decision
         .as_ref()

@@ -93,7 +93,7 @@ async fn healthz<E: From<Scrape> + Send + 'static>(State(events): State<SyncSend
 }
 
 async fn elsewhere() -> impl IntoResponse {
-    let pages = "There are the pages /metrics and /healthz here, and of a gateway /v1/admit\n";
+    let pages = "There are the pages /metrics, /healthz and /v1/status here, and of a gateway /v1/admit\n";
     (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, PLAIN)], pages)
 }
 

@@ -15,4 +15,5 @@ pub use exposition::Exposition;
 pub use name::Metric;
 pub use spec::{Kind, Spec};
 
+pub(crate) use exposition::is_held;
 pub(crate) use http::{MetricsError, MetricsServer, PATIENCE, Scrape};

@@ -1,11 +1,12 @@
 //! Who else uses a pool, as the gateway's metrics tell.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::http;
 
 /// How long the page may take, all of it: while it is waited for the pool is loaded.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -176,57 +177,17 @@ fn answered(page: &str, pool: &str) -> BTreeMap<String, f64> {
     answered
 }
 
-/// GET, as of 1996: the answer ends with the connection.
 fn get(address: &str, page: &str) -> io::Result<String> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let deadline = Instant::now() + PATIENCE;
-    for resolved in address.to_socket_addrs()? {
-        let mut stream = match TcpStream::connect_timeout(&resolved, left(deadline)?) {
-            Ok(stream) => stream,
-            Err(error) => {
-                last = error;
-                continue;
-            }
-        };
-        stream.set_write_timeout(Some(left(deadline)?))?;
-        write!(stream, "GET {page} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-        let mut answer = String::new();
-        Until { stream, deadline }.take(LARGEST).read_to_string(&mut answer)?;
-        let refused = |why: &str| io::Error::other(why.to_owned());
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| refused("the answer is not HTTP"))?;
-        let status = head.lines().next().unwrap_or_default();
-        return if status.split(' ').nth(1) == Some("200") {
-            Ok(body.to_owned())
-        } else {
-            Err(refused(status))
-        };
-    }
-    Err(last)
-}
-
-/// What is left until then.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A connection that is read from until then: a timeout of the socket begins anew with every byte.
-struct Until {
-    stream: TcpStream,
-    deadline: Instant,
-}
-
-impl Read for Until {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
-        self.stream.read(bytes)
-    }
+    let answer = http::get(address, page, PATIENCE, LARGEST)?;
+    if answer.status == 200 { Ok(answer.body) } else { Err(io::Error::other(answer.line)) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
 

@@ -93,12 +93,7 @@ impl Service {
 
     /// A request over a plain socket: its status and its body.
     pub(crate) fn ask(&self, request: &str, body: &str) -> (u16, String) {
-        let log = self.log();
-        // The summary repeats the port 0 of the configuration; the real one is said once.
-        let mut addresses =
-            log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
-        let address = addresses.rfind(|address| !address.ends_with(":0"));
-        let mut stream = TcpStream::connect(address.unwrap()).unwrap();
+        let mut stream = TcpStream::connect(self.address()).unwrap();
         let length = body.len();
         write!(
             stream,
@@ -110,6 +105,16 @@ impl Service {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         (status.unwrap_or_else(|| panic!("{head}")), body.to_owned())
+    }
+
+    /// Where it answers over HTTP.
+    pub(crate) fn address(&self) -> String {
+        let log = self.log();
+        // The summary repeats the port 0 of the configuration; the real one is said once.
+        let mut addresses =
+            log.lines().filter_map(|line| line.split_once(" metrics on http://")?.1.strip_suffix("/metrics"));
+        let address = addresses.rfind(|address| !address.ends_with(":0"));
+        address.unwrap().to_owned()
     }
 
     /// The value of one series.

@@ -14,7 +14,7 @@ use tidegate_host::cgroup::{IoCounters, IoLimit};
 use tidegate_host::sense::{CgroupReader, DiskDelta};
 use tidegate_host::throttle::Hold;
 use tidegate_host::{DeviceNumber, ReadError, Root};
-use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, Shares};
+use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
 pub use config::CgroupConfig;
 pub(super) use config::{RESOURCE_KEYS, read};
@@ -273,6 +273,13 @@ impl CgroupResource {
             writes: self.writes,
             members: self.consumers.keys().cloned().collect(),
         }
+    }
+
+    /// The goals of those that have one of their own.
+    pub(super) fn goals(&self) -> impl Iterator<Item = ((ResourceName, ConsumerName), Latency)> + '_ {
+        let resource = &self.config.law.resource;
+        let names = self.consumers.keys();
+        names.filter_map(|name| Some(((resource.clone(), name.clone()), self.config.goal(name)?)))
     }
 
     /// The device, as far as it is there.

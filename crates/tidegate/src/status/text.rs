@@ -1,0 +1,409 @@
+//! How a service stands, for people.
+
+use std::fmt;
+
+use tidegate_agent::status::{
+    ConsumerStatus, DecisionStatus, Did, InputStatus, LawStatus, OperatingPoint, ResourceStatus, Service,
+    Status,
+};
+use tidegate_control::BandPosition;
+use tidegate_units::{Iops, Latency, Window};
+
+use crate::columns::{heading, write_rows};
+
+/// Without a decision for so many intervals…
+const INTERVALS: f64 = 3.0;
+/// …and for so long, what was decided last says nothing of now.
+const LEAST_OLD: f64 = 3.0;
+
+const UNKNOWN: &str = "unknown";
+
+/// What a service said.
+pub(super) struct Said<'a> {
+    pub(super) status: &'a Status,
+    pub(super) address: &'a str,
+}
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, address } = self;
+        let service = status.service.name();
+        writeln!(f, "tidegate {service} {} at http://{address}\n", status.program)?;
+        if status.resources.is_empty() {
+            return writeln!(f, "it regulates nothing");
+        }
+        let what = match status.service {
+            Service::Serve => "pool",
+            Service::Agent => "resource",
+        };
+        status.resources.iter().try_for_each(|resource| {
+            writeln!(f, "{what} {}: {}", resource.name, stands(resource, status.sees))?;
+            write_resource(f, resource)
+        })
+    }
+}
+
+/// The one thing to know about it.
+fn stands(resource: &ResourceStatus, sees: bool) -> String {
+    if !sees {
+        return "unknown: this machine's counters cannot be read".to_owned();
+    }
+    if !resource.present {
+        return "unknown: its storage is not here".to_owned();
+    }
+    let Some(law) = &resource.law else { return "no law, shares and limits only".to_owned() };
+    let Some(decided) = &resource.decided else { return "unknown: nothing was decided yet".to_owned() };
+    if decided.age_seconds > (INTERVALS * law.interval_seconds).max(LEAST_OLD) {
+        let (age, interval) = (time(decided.age_seconds), time(law.interval_seconds));
+        return format!("unknown: decided last {age} ago, instead of every {interval}");
+    }
+    let (silence, held, throttled) = (silence(decided), decided.held, decided.throttled);
+    let fails = if resource.throttle_fails {
+        "; BUT the throttle fails, and nobody is held: see the log"
+    } else {
+        ""
+    };
+    match (operating(decided), law.dry_run) {
+        (None, false) => format!("holds nobody{silence}{fails}"),
+        (None, true) => format!("dry run, holds nobody{silence}"),
+        (Some(what), false) => format!("{what}; {held} of {throttled} held{silence}{fails}"),
+        (Some(what), true) => {
+            format!("dry run, holds nobody; would be {what}; {held} of {throttled} would be held{silence}")
+        }
+    }
+}
+
+/// What holds, or would hold; `None` where nothing does.
+fn operating(decided: &DecisionStatus) -> Option<String> {
+    let window = decided.window_requests.map(|window| format!("a window of {}", Window::new(window)));
+    match &decided.operating_point {
+        Some(OperatingPoint::HoldsNobody) => None,
+        Some(OperatingPoint::Limits { iops, band }) => {
+            let all = Iops::new(*iops);
+            let at = match band {
+                Some(position @ BandPosition::In { .. }) => format!("operating in {position} ({all})"),
+                Some(BandPosition::Beyond { by, .. }) => {
+                    format!("operating beyond the last band by {by} ({all})")
+                }
+                None => format!("operating at {all}"),
+            };
+            Some(window.map_or(at.clone(), |window| format!("{at}, {window}")))
+        }
+        None if decided.held == 0 => None,
+        None => window
+            .map(|window| format!("held to {window}"))
+            .or_else(|| Some(format!("held by up to {} per request", time(decided.delay_seconds?))))
+            .or_else(|| Some("held to rates".to_owned())),
+    }
+}
+
+/// What was not measured is not good.
+const fn silence(decided: &DecisionStatus) -> &'static str {
+    match decided.input {
+        InputStatus::Samples => "",
+        InputStatus::Overload => "; OVERLOAD: nothing completes",
+        InputStatus::Unknown => {
+            "; response times unknown: requests wait, none completed in the last interval"
+        }
+        InputStatus::Idle => "; response times unknown: nobody asks for anything",
+        InputStatus::NoTime => "; response times unknown: the clock did not advance",
+    }
+}
+
+fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt::Result {
+    if let Some(LawStatus { kind, target_seconds, interval_seconds, .. }) = &resource.law {
+        let (target, interval) = (time(*target_seconds), time(*interval_seconds));
+        writeln!(f, "law {kind}, target {target}, decides every {interval}")?;
+    }
+    if let Some(decided) = &resource.decided {
+        writeln!(f, "decided {} ago: {}", time(decided.age_seconds), decided.said)?;
+    }
+    match &resource.recent {
+        None => writeln!(f, "all together: {UNKNOWN}")?,
+        Some(Did { seconds, iops, response_time_seconds }) => {
+            let each = response_time_seconds.map_or_else(|| UNKNOWN.to_owned(), time);
+            writeln!(
+                f,
+                "all together: {} in the last {seconds:.1} s, response time {each}",
+                Iops::new(*iops)
+            )?;
+        }
+    }
+    let consumers = &resource.consumers;
+    if consumers.is_empty() {
+        return writeln!(f, "nobody may be held\n");
+    }
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|column| column.always || consumers.iter().any(|one| (column.cell)(one, resource) != NONE))
+        .collect();
+    let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+    let mut rows = vec![heading(&names)];
+    rows.extend(
+        consumers.iter().map(|one| columns.iter().map(|column| (column.cell)(one, resource)).collect()),
+    );
+    write_rows(f, &rows)?;
+    match resource.consumers_left_out {
+        0 => Ok(()),
+        more => writeln!(f, "and {more} more, which nobody is told of\n"),
+    }
+}
+
+/// What does not apply.
+const NONE: &str = "-";
+
+struct Column {
+    name: &'static str,
+    /// Whether it is there also when it says nothing.
+    always: bool,
+    cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
+}
+
+const COLUMNS: [Column; 8] = [
+    Column { name: "consumer", always: true, cell: |one, _| one.name.clone() },
+    Column { name: "goal", always: false, cell: goal },
+    Column { name: "takes", always: true, cell: |one, _| takes(one) },
+    Column {
+        name: "IO/s",
+        always: true,
+        cell: |one, _| one.recent.map_or_else(|| UNKNOWN.to_owned(), |did| rate(did.iops)),
+    },
+    Column { name: "entitled", always: false, cell: |one, _| one.entitled_iops.map_or_else(none, rate) },
+    Column { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
+    Column { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
+    Column { name: "held", always: true, cell: |one, _| held(one).to_owned() },
+];
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
+/// Its own, or the target where the law judges it by itself.
+fn goal(one: &ConsumerStatus, resource: &ResourceStatus) -> String {
+    let target = || one.set_point_seconds.and(resource.law.as_ref().map(|law| law.target_seconds));
+    one.goal_seconds.or_else(target).map_or_else(none, time)
+}
+
+fn takes(one: &ConsumerStatus) -> String {
+    let lately = one.recent.and_then(|did| did.response_time_seconds);
+    // Who is silent now is not said to be quick, whatever it was before.
+    match (one.oldest_seconds, lately.or(one.measured_seconds)) {
+        (Some(oldest), None) => format!("none in {}", time(oldest)),
+        (_, Some(lately)) => time(lately),
+        (None, None) if one.recent.is_some() && one.outstanding == Some(0) => "idle".to_owned(),
+        (None, None) => UNKNOWN.to_owned(),
+    }
+}
+
+const fn held(one: &ConsumerStatus) -> &'static str {
+    match (one.protected, one.held) {
+        (true, _) => "never",
+        (false, Some(true)) => "yes",
+        (false, Some(false)) => "no",
+        (false, None) => UNKNOWN,
+    }
+}
+
+fn time(seconds: f64) -> String {
+    Latency::from_secs_f64(seconds).to_string()
+}
+
+/// Without its unit, which is the column's.
+fn rate(per_second: f64) -> String {
+    if per_second < 10.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::LawKind;
+
+    use super::*;
+
+    fn consumer(name: &str) -> ConsumerStatus {
+        ConsumerStatus {
+            name: name.to_owned(),
+            protected: false,
+            goal_seconds: Some(0.015),
+            set_point_seconds: Some(0.012),
+            measured_seconds: Some(0.0123),
+            oldest_seconds: None,
+            recent: Some(Did { seconds: 3.0, iops: 348.0, response_time_seconds: Some(0.0121) }),
+            outstanding: Some(16),
+            entitled_iops: Some(350.0),
+            rate_iops: Some(350.0),
+            delay_seconds: None,
+            held: Some(true),
+        }
+    }
+
+    /// The paper's table 1 at 500 IO/s.
+    fn array() -> ResourceStatus {
+        let band = Some(BandPosition::In { band: 2, part: 0.2 });
+        ResourceStatus {
+            name: "array".to_owned(),
+            present: true,
+            throttle_fails: false,
+            law: Some(LawStatus {
+                kind: LawKind::SelfTuning,
+                target_seconds: 0.02,
+                interval_seconds: 1.0,
+                dry_run: false,
+            }),
+            decided: Some(DecisionStatus {
+                age_seconds: 0.31,
+                said: "array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 held)".to_owned(),
+                input: InputStatus::Samples,
+                measured_seconds: Some(0.0123),
+                estimate_seconds: Some(0.0123),
+                set_point_seconds: 0.016,
+                held: 2,
+                throttled: 2,
+                operating_point: Some(OperatingPoint::Limits { iops: 500.0, band }),
+                window_requests: None,
+                delay_seconds: None,
+            }),
+            recent: Some(Did { seconds: 3.0, iops: 498.0, response_time_seconds: Some(0.012) }),
+            consumers: vec![
+                consumer("business"),
+                ConsumerStatus { goal_seconds: None, entitled_iops: Some(150.0), ..consumer("mining") },
+            ],
+            consumers_left_out: 0,
+        }
+    }
+
+    fn said(change: impl Fn(&mut ResourceStatus)) -> String {
+        let mut resource = array();
+        change(&mut resource);
+        stands(&resource, true)
+    }
+
+    fn decided(resource: &mut ResourceStatus) -> &mut DecisionStatus {
+        resource.decided.as_mut().unwrap()
+    }
+
+    #[test]
+    fn the_whole_of_it() {
+        let status = Status {
+            version: 1,
+            service: Service::Serve,
+            program: "0.1.0".to_owned(),
+            sees: true,
+            resources: vec![array()],
+        };
+        assert_eq!(
+            Said { status: &status, address: "127.0.0.1:9809" }.to_string(),
+            "tidegate serve 0.1.0 at http://127.0.0.1:9809\n\n\
+             pool array: operating in band 2 at 20 % (500 IO/s); 2 of 2 held\n\
+             law self-tuning, target 20.0ms, decides every 1.00s\n\
+             decided 310ms ago: array: operating at 500 IO/s, band 2 at 20 %: business 12.3ms against 12.0ms (2 of 2 held)\n\
+             all together: 498 IO/s in the last 3.0 s, response time 12.0ms\n\
+             consumer    goal   takes  IO/s  entitled  rate  held\n\
+             business  15.0ms  12.1ms   348       350   350   yes\n\
+             mining    20.0ms  12.1ms   348       150   350   yes\n\n"
+        );
+    }
+
+    #[test]
+    fn an_operating_point_is_said_with_its_band_and_one_that_limits_nothing_holds_nobody() {
+        let at =
+            |point: OperatingPoint| said(|resource| decided(resource).operating_point = Some(point.clone()));
+        let beyond = BandPosition::Beyond { bands: 3, by: Iops::new(100.0) };
+        assert_eq!(
+            at(OperatingPoint::Limits { iops: 1_000.0, band: Some(beyond) }),
+            "operating beyond the last band by 100 IO/s (1000 IO/s); 2 of 2 held"
+        );
+        assert_eq!(
+            at(OperatingPoint::Limits { iops: 500.0, band: None }),
+            "operating at 500 IO/s; 2 of 2 held"
+        );
+        assert_eq!(at(OperatingPoint::HoldsNobody), "holds nobody");
+        assert_eq!(
+            said(|resource| decided(resource).window_requests = Some(4.5)),
+            "operating in band 2 at 20 % (500 IO/s), a window of 4.50; 2 of 2 held"
+        );
+    }
+
+    #[test]
+    fn laws_without_an_operating_point_say_what_holds() {
+        let other = |change: fn(&mut DecisionStatus)| {
+            said(|resource| {
+                decided(resource).operating_point = None;
+                change(decided(resource));
+            })
+        };
+        assert_eq!(
+            other(|decided| decided.window_requests = Some(8.0)),
+            "held to a window of 8.00; 2 of 2 held"
+        );
+        assert_eq!(
+            other(|decided| decided.delay_seconds = Some(0.008)),
+            "held by up to 8.00ms per request; 2 of 2 held"
+        );
+        assert_eq!(other(|_| ()), "held to rates; 2 of 2 held");
+        assert_eq!(other(|decided| decided.held = 0), "holds nobody");
+    }
+
+    #[test]
+    fn a_dry_run_and_a_throttle_that_fails_are_not_taken_for_holding() {
+        let dry = |resource: &mut ResourceStatus| resource.law.as_mut().unwrap().dry_run = true;
+        assert_eq!(
+            said(dry),
+            "dry run, holds nobody; would be operating in band 2 at 20 % (500 IO/s); 2 of 2 would be held"
+        );
+        // Of a throttle that fails it is said that nobody is held, which is no good news.
+        let failing = said(|resource| {
+            resource.throttle_fails = true;
+            let decided = decided(resource);
+            (decided.held, decided.operating_point) = (0, None);
+        });
+        assert_eq!(failing, "holds nobody; BUT the throttle fails, and nobody is held: see the log");
+        let nobody = |resource: &mut ResourceStatus| {
+            dry(resource);
+            decided(resource).operating_point = Some(OperatingPoint::HoldsNobody);
+        };
+        assert_eq!(said(nobody), "dry run, holds nobody");
+        assert!(
+            said(|resource| resource.throttle_fails = true)
+                .ends_with("BUT the throttle fails, and nobody is held: see the log")
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_to_be_unknown() {
+        for (change, expected) in [
+            (
+                (|resource| resource.present = false) as fn(&mut ResourceStatus),
+                "unknown: its storage is not here",
+            ),
+            (|resource| resource.decided = None, "unknown: nothing was decided yet"),
+            (
+                |resource| decided(resource).age_seconds = 12.0,
+                "unknown: decided last 12.0s ago, instead of every 1.00s",
+            ),
+            (|resource| resource.law = None, "no law, shares and limits only"),
+        ] {
+            assert_eq!(said(change), expected);
+        }
+        assert_eq!(stands(&array(), false), "unknown: this machine's counters cannot be read");
+        for input in [InputStatus::Unknown, InputStatus::Idle, InputStatus::NoTime] {
+            let said = said(|resource| decided(resource).input = input);
+            assert!(said.contains("; response times unknown: "), "{said}");
+        }
+        assert!(
+            said(|resource| decided(resource).input = InputStatus::Overload)
+                .contains("OVERLOAD: nothing completes")
+        );
+    }
+
+    #[test]
+    fn who_is_silent_is_not_said_to_be_quick() {
+        let silent = Did { seconds: 3.0, iops: 0.0, response_time_seconds: None };
+        let one = ConsumerStatus { measured_seconds: None, recent: Some(silent), ..consumer("a") };
+        assert_eq!(takes(&one), "unknown", "sixteen are outstanding");
+        assert_eq!(takes(&ConsumerStatus { oldest_seconds: Some(3.2), ..one.clone() }), "none in 3.20s");
+        assert_eq!(takes(&ConsumerStatus { outstanding: Some(0), ..one.clone() }), "idle");
+        assert_eq!(takes(&ConsumerStatus { recent: None, outstanding: None, ..one.clone() }), "unknown");
+        assert_eq!(held(&ConsumerStatus { held: None, ..one.clone() }), "unknown");
+        assert_eq!(held(&ConsumerStatus { protected: true, held: Some(false), ..one }), "never");
+    }
+}
