@@ -268,9 +268,9 @@ pub struct SelfTuningStep {
 
 /// The regulator of one consumer.
 ///
-/// What it says is as good as a linear model is. On a storage whose response time is in proportion to the throughput, as the paper's
-/// (figure 3), it is right after one interval. Where a goal lies on the steep part of a queue's curve, at four times the response time
-/// without load, it takes some eight to settle; at ten times that it does not.
+/// What it says is as good as its models are. On a storage whose response time is in proportion to the throughput, as the paper's (figure 3), it is right
+/// as soon as the line has predicted once. Where a goal lies on the steep part of a queue's curve, two measurements know the curve, but for what
+/// they are wrong by.
 ///
 /// Call [`step`](Self::step) once per control interval. It takes u(k−1), the operating point that was in force in the interval, as
 /// an argument: of several regulators all use the lowest.
@@ -811,6 +811,48 @@ mod tests {
         // And it is as good as new.
         let response = run(&mut regulator, &config, &mut cache(), GOAL, config.least, 20);
         assert!(response[8..].iter().all(|y| (y / 5.0 - 1.0).abs() < 0.05), "{response:?}");
+    }
+
+    /// By a variant, what it asks for after a disk of which it knows the curve has been measured at 160 IO/s for a while, and then this.
+    fn asks_after(variant: SelfTuningVariant, goal: Latency, ms: f64, done: f64) -> f64 {
+        let config = with(variant);
+        let mut regulator = SelfTuning::default();
+        let mut step = |goal, ms: f64, done: f64| {
+            let measured = of(done as u64, Latency::from_millis_f64(ms));
+            regulator
+                .step(&config, goal, measured, Iops::new(done), bounds(), false)
+                .wish
+                .unwrap()
+                .per_second()
+        };
+        for turn in 0..20 {
+            let done = if turn % 2 == 0 { 155.0 } else { 165.0 };
+            step(Latency::from_millis(20), 1_000.0 / (210.0 - done), done);
+        }
+        step(goal, ms, done)
+    }
+
+    #[test]
+    fn a_goal_that_cannot_be_kept_halves_what_is_done_and_what_has_piled_up_is_drained() {
+        let direct = SelfTuningVariant { in_steps: false, ..SelfTuningVariant::IMPROVED };
+        let short = Latency::from_millis(2);
+        // 20 ms at 160 IO/s of a server that takes 5 ms by itself: no rate leads to 2.
+        assert!((asks_after(direct, short, 20.0, 160.0) - 6.0).abs() < 1e-9);
+        assert!((asks_after(SelfTuningVariant::IMPROVED, short, 20.0, 160.0) - 80.0).abs() < 1e-9);
+        // 750 ms too long, of an interval of a second: what has piled up drains in it with a quarter of what is done.
+        let drains = asks_after(SelfTuningVariant::IMPROVED, short, 752.0, 200.0);
+        assert!((drains - 50.0).abs() < 1e-9, "{drains}");
+    }
+
+    #[test]
+    fn far_below_the_goal_nothing_falls_and_climbs_are_bounded() {
+        let goal = Latency::from_millis(20);
+        // It has become ten times as fast.
+        let climbs = asks_after(SelfTuningVariant::IMPROVED, goal, 2.0, 160.0);
+        assert!((160.0..=1_600.0 + 1e-9).contains(&climbs), "{climbs}");
+        // Near the goal a step is no greater than the room that there is, twice over.
+        let near = asks_after(SelfTuningVariant::IMPROVED, goal, 19.0, 160.0);
+        assert!((80.0..=160.0 * (20.0_f64 / 19.0).powi(2) + 1e-9).contains(&near), "{near}");
     }
 
     #[test]
