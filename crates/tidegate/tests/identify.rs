@@ -151,6 +151,14 @@ fn white_noise_finds_a_model_and_a_gain_for_it() {
     let said = text(&output.stdout);
     assert!(said.contains("white noise between 50 IO/s and 150 IO/s, 8 clients"), "{said}");
     assert!(said.contains("A fixed integral controller is stable below K_I = "), "{said}");
+    assert!(!said.contains("nothing to base a controller on"), "{said}");
+    // All of it is beyond what the server does: whatever is asked for, it does the same.
+    let output = identify(folder.path(), &["storage.toml", "--excite", "--rate", "100000"]);
+    assert!(
+        text(&output.stdout).contains("nothing to base a controller on: try another --rate"),
+        "{}",
+        text(&output.stdout)
+    );
 }
 
 #[test]
