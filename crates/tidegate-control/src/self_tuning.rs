@@ -21,6 +21,12 @@ const STEP_DOWN: f64 = 0.5;
 /// What is less than this part of a goal is no reason to be held further.
 const FAR_BELOW: f64 = 0.8;
 
+/// When response times were far below the goal for so many intervals, whatever the models say is too little: then the operating point rises by this
+/// much, to no more than a part of the capacity that the curve knows, beyond which requests would pile up.
+const STUCK: u32 = 3;
+const RISE: f64 = 1.5;
+const SAFE: f64 = 0.9;
+
 /// The least response time that a measurement says, one nanosecond: a storage that takes no time has no model.
 const LEAST_MS: f64 = 1e-6;
 
@@ -88,9 +94,9 @@ pub struct SelfTuningVariant {
     /// the line does, also near the capacity, where none fits: each step up or down then is a new model.
     pub two_shapes: bool,
     /// The operating point falls to no less than half of what was done in the interval, but to drain within an interval what has piled up, or because the
-    /// line, which has just predicted well, says so; and while response times are far below the goal, not at all. Otherwise a goal that a storage cannot
-    /// keep, at the moment when it becomes another one, leads to u_min at once, where so few requests say next to nothing of the storage that is there
-    /// now.
+    /// line, which has just predicted well, says so; and while response times are far below the goal, not at all, but after some intervals it rises.
+    /// Otherwise a goal that a storage cannot keep, at the moment when it becomes another one, leads to u_min at once, where so few requests say next to
+    /// nothing of the storage that is there now, and a model that still fits is believed for long.
     pub in_steps: bool,
 }
 
@@ -280,6 +286,8 @@ pub struct SelfTuning {
     /// The curve of a queue, and which of the two predicts better.
     hyperbola: Option<Hyperbola>,
     rivals: Rivals,
+    /// For how many intervals response times have been far below the goal.
+    below: u32,
     /// The same of the model of a queue.
     station: Option<Station>,
     /// Requests that were too few to conclude anything.
@@ -327,9 +335,10 @@ impl SelfTuning {
                     }
                     _ => (learnt, line),
                 };
+                self.below = if w < FAR_BELOW * goal_ms { self.below.saturating_add(1) } else { 0 };
                 let over_ms = measured.over.as_millis_f64();
                 let wanted = if adaptive.variant.in_steps {
-                    wanted.max(u * self.falls_to((w, goal_ms, over_ms)))
+                    wanted.max(self.at_least(u, (w, goal_ms, over_ms)))
                 } else {
                     wanted
                 };
@@ -369,7 +378,7 @@ impl SelfTuning {
     /// Nobody asks for anything: the regulator has no wish until there are requests again. What the model is stays, since the storage is
     /// the same.
     pub fn idle(&mut self) {
-        (self.gathered, self.before, self.wish) = (Gathered::default(), None, None);
+        (self.gathered, self.before, self.wish, self.below) = (Gathered::default(), None, None, 0);
     }
 
     /// There was nothing in this interval, which is too short a silence to conclude anything from.
@@ -472,17 +481,19 @@ impl SelfTuning {
         Some((learnt, curve, curve.control(goal_ms, point)))
     }
 
-    /// To which part of what was done the operating point may fall, after an interval of this length with such a response time.
-    fn falls_to(&self, (w, goal_ms, over_ms): (f64, f64, f64)) -> f64 {
-        if w < FAR_BELOW * goal_ms {
-            return 1.0;
+    /// What is left of the operating point at least, after so much was done in an interval of this length with such a response time.
+    fn at_least(&self, u: f64, (w, goal_ms, over_ms): (f64, f64, f64)) -> f64 {
+        if self.below > 0 {
+            let safe = self.hyperbola.map_or(u, |curve| SAFE * curve.model().capacity);
+            let rises = self.below >= STUCK;
+            return if rises { (u * RISE).min(safe).max(u) } else { u };
         }
         if self.rivals.line_was_right() {
             return 0.0;
         }
         // By Little's law u·(w − goal) requests are too many. That they go within an interval may take more than half.
         let drained = 1.0 - (w - goal_ms) / over_ms;
-        STEP_DOWN.min(drained).max(0.0)
+        u * STEP_DOWN.min(drained).max(0.0)
     }
 
     fn said(&self, learnt: Learnt, measured: Option<Latency>, bound: Option<Bound>) -> SelfTuningStep {
@@ -842,6 +853,23 @@ mod tests {
         // 750 ms too long, of an interval of a second: what has piled up drains in it with a quarter of what is done.
         let drains = asks_after(SelfTuningVariant::IMPROVED, short, 752.0, 200.0);
         assert!((drains - 50.0).abs() < 1e-9, "{drains}");
+    }
+
+    #[test]
+    fn far_below_the_goal_for_long_it_rises_up_to_what_the_storage_is_known_to_do() {
+        let how = (0.7, 0.3);
+        let mut regulator = SelfTuning::default();
+        for done in [150.0, 180.0, 150.0, 180.0] {
+            let point = (1_000.0 / (210.0 - done), done, 1_000);
+            regulator.hyperbola = Some(Hyperbola::after(regulator.hyperbola, how, point, 20.0).1);
+        }
+        let rises =
+            |below, u: f64| SelfTuning { below, ..regulator.clone() }.at_least(u, (5.0, 20.0, 1_000.0));
+        assert!((rises(1, 100.0) - 100.0).abs() < 1e-9 && (rises(2, 100.0) - 100.0).abs() < 1e-9);
+        assert!((rises(3, 100.0) - 150.0).abs() < 1e-9);
+        // Nine tenths of 210, and never less than what is done.
+        assert!((rises(3, 160.0) / 189.0 - 1.0).abs() < 0.05, "{}", rises(3, 160.0));
+        assert!((rises(3, 205.0) - 205.0).abs() < 1e-9);
     }
 
     #[test]
