@@ -27,7 +27,7 @@ pub(super) fn literal() -> Experiment {
     Experiment {
         id: "triage.literal",
         title: "Figure 6 to the letter, in the experiments of figures 7 to 10",
-        paper: "As above, of the controller of figure 6.",
+        paper: "What figures 7 to 10 claim, all of the controller that figure 6 describes.",
         setup: "The variant `literal`, in the same set-ups. λ and u_max are lost with the figures: λ is our default, u_max what the storage can do.",
         runs,
         quantities,
