@@ -306,7 +306,7 @@ const TRIAGE: &[Difference] = &[
     },
     Difference {
         experiment: "triage.single",
-        because: "A single server is steeper near its capacity than the paper's storages were, and the gains that are right for those take longer than 3 s: from a full queue their first step, K_I times the excess, is down to the least rate or nearly, and the way back takes seconds. The improved law takes 1.1 s on the cache and 1.9 s on the disk. From the disk to the cache it takes 2 to 8 s under nine seeds and 44 under one: the second that has both says little of either, what it had learnt of the disk may fit the first seconds of the cache, and where a single server is overrun by a step up, what has piled up is taken for a slower storage.",
+        because: "A single server is steeper near its capacity than the paper's storages were, and the gains that are right for those take longer than 3 s: from a full queue their first step, K_I times the excess, is down to the least rate or nearly, and the way back takes seconds. The improved law takes 1.1 s on the cache and 1.9 s on the disk. From the disk to the cache it takes 2 to 7 s under nine seeds and 44 under one: the second that has both says little of either, what it had learnt of the disk may fit the first seconds of the cache, and where a single server is overrun by a step up, what has piled up is taken for a slower storage.",
         lies: &[
             ("cache, fixed: settling time", 1.0, 6.0),
             ("disk, fixed: settling time", 3.0, 21.0),
