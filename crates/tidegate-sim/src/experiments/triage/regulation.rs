@@ -254,6 +254,15 @@ fn names(case: Case) -> [&'static str; 3] {
     }
 }
 
+/// What a fixed gain and our law make of a storage.
+fn response_time(case: Case) -> Plot {
+    response_times(
+        format!("{}: response time", case.name),
+        names(case)[..2].iter().map(ToString::to_string).collect(),
+        vec![("goal", case.goal)],
+    )
+}
+
 /// A fixed gain, our law, and a static throttle at a rate that comes to about the goal, on one storage.
 fn beside_each_other(
     case: Case,
@@ -319,15 +328,7 @@ pub(super) fn fig7() -> Experiment {
         runs,
         quantities,
         figures,
-        plots: [ON_CACHE, ON_DISK]
-            .map(|case| {
-                response_times(
-                    format!("{}: response time", case.name),
-                    names(case)[..2].iter().map(ToString::to_string).collect(),
-                    vec![("goal", case.goal)],
-                )
-            })
-            .into(),
+        plots: [ON_CACHE, ON_DISK].map(response_time).into(),
     }
 }
 
@@ -367,14 +368,6 @@ pub(super) fn single() -> Experiment {
         runs,
         quantities,
         figures,
-        plots: [ONE_CACHE, ONE_DISK]
-            .map(|case| {
-                response_times(
-                    format!("{}: response time", case.name),
-                    names(case)[..2].iter().map(ToString::to_string).collect(),
-                    vec![("goal", case.goal)],
-                )
-            })
-            .into(),
+        plots: [ONE_CACHE, ONE_DISK].map(response_time).into(),
     }
 }
