@@ -5,15 +5,19 @@
 //!
 //! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as much as what all others did, and
 //!   all together have done no more than the operating point was.
-//! - **Nobody alone takes the operating point below a quarter of what was done while the others were content.** Whether they are is asked of
-//!   each one's own measurements, at the goal of who asks for the lowest: a host that asks for the operating point u to meet its goal of y
-//!   would ask for about u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput. As long as all
-//!   the others would be content with more than is done, what is done supports them, and it stays remembered: otherwise each step down would be
-//!   where the next one begins. As soon as one of them is not, it is two who say so, and they are believed.
-//! - A goal counts at least as the shortest one that the receiver knows itself: its own consumers', and the resource's target.
+//! - **No host alone takes the operating point below four fifths of what was done before it said so**, nor below four fifths of what the next
+//!   lowest asks for, whichever is less. The next lowest is asked at the goal of the lowest: a host that asks for the operating point u to meet
+//!   its goal of y would ask for about u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput.
+//!   So two that ask for less are believed, to a fifth. What was done before stays known while a host is doubted: otherwise each step down
+//!   would be where the next one begins. And it grows by a tenth in an interval, up to what the next lowest asks for: otherwise a lie in
+//!   the quiet of the night would hold all others to that quiet. So a claim that no other host confirms fades.
+//! - A goal counts at least as the shortest one that the receiver knows itself: its own consumers', and the resource's target. For a goal
+//!   that is shorter by a factor, the operating point falls that much further, to no less than a quarter.
+//! - A host whose protected consumers are the only ones that have a say is believed alone: that is what protection is.
 //!
-//! A quarter, as of response times ([`combine`](crate::combine)): placement made PARDA's hosts differ by 1.16 (§4.1), and hosts whose data are
-//! much slower than everybody's would hold all others for a goal that they cannot meet.
+//! Four fifths is the price of one host that lies, or whose path is slow, and more than placement takes: that made PARDA's hosts differ by
+//! 1.16 (§4.1). What a host measures alone is seldom the others' doing, and hosts whose data are much slower than everybody's would hold all
+//! others for a goal that they cannot meet. A quarter is what is believed of response times, too ([`combine`](crate::combine)).
 //!
 //! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not throughputs: of one server the
 //! throughput is the same for every goal.
@@ -21,8 +25,17 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, Shares};
 
-/// How far below what the others support a single host may take all.
+/// How far below what the others support a single host may take all, whatever goal it names.
 const BELIEVED: f64 = 4.0;
+
+/// The same for a goal that the others have, too: four fifths stay.
+const DISAGREES: f64 = 1.25;
+
+/// The part of what was done that stays known from one interval to the next, while no host is doubted.
+const KEPT: f64 = 0.9;
+
+/// By how much the others free themselves in an interval of a claim that none of them confirms, up to what they ask for themselves.
+const GROWS: f64 = 1.1;
 
 /// A host tells of at most so many consumers by their names. Beyond that their parts of the bands seem unused to the others.
 pub const MOST_CLAIMS: usize = 16;
@@ -155,7 +168,7 @@ pub(crate) struct Agreed {
 /// What the hosts' wishes come to, and what is remembered for it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Agreement {
-    /// What was done while all but the lowest were content. `None`: nobody else was there.
+    /// What was done before the lowest was doubted. `None`: nobody else was there.
     supported: Option<f64>,
 }
 
@@ -178,11 +191,17 @@ impl Agreement {
         };
         let by_others: f64 = others.map(|other| other.done).sum();
         let done = (by_others + wishes[lowest].done.min(by_others)).min(in_force);
-        let supported = if support >= done { self.supported.unwrap_or(0.0).max(done) } else { support };
-        self.supported = Some(supported);
+        let remembered = self.supported.unwrap_or(0.0);
+        let shorter = (shortest.as_secs_f64() / wishes[lowest].goal.as_secs_f64()).max(1.0);
+        let believed = (DISAGREES * shorter).min(BELIEVED);
         // What the others want for themselves is more than what they can be asked to bear.
-        let least = (supported / BELIEVED).min(support);
-        Some(Agreed { point: at(lowest).max(least), lowest, doubted: at(lowest) < least })
+        let least = (remembered.max(done) / believed).min(support / DISAGREES);
+        let doubted = at(lowest) < least;
+        // What was done before stays known for as long as a host is doubted: otherwise each step down would be where the next begins.
+        let known = remembered.max(done);
+        let unconfirmed = known.max((known * GROWS).min(support));
+        self.supported = Some(if doubted { unconfirmed } else { done.max(remembered * KEPT) });
+        Some(Agreed { point: at(lowest).max(least), lowest, doubted })
     }
 }
 
@@ -208,12 +227,15 @@ mod tests {
         let mut agreement = Agreement::default();
         assert_eq!(agreement.of(&[], f64::MAX, GOAL), None);
         assert_eq!(agreed(&mut agreement, &[wish(3.0, 20, 500.0)]), (3.0, 0, false), "who is alone");
-        let wishes = [wish(500.0, 20, 100.0), wish(300.0, 20, 200.0), wish(400.0, 20, 100.0)];
-        assert_eq!(agreed(&mut agreement, &wishes), (300.0, 1, false));
+        let wishes = [wish(500.0, 20, 100.0), wish(350.0, 20, 200.0), wish(400.0, 20, 100.0)];
+        assert_eq!(agreed(&mut agreement, &wishes), (350.0, 1, false));
+        // To a fifth below the next one.
+        let wishes = [wish(500.0, 20, 100.0), wish(100.0, 20, 200.0), wish(400.0, 20, 100.0)];
+        assert_eq!(agreed(&mut agreement, &wishes), (320.0, 1, true));
     }
 
     #[test]
-    fn who_asks_for_next_to_nothing_holds_nobody_below_a_quarter_however_long_it_asks() {
+    fn who_asks_for_next_to_nothing_holds_nobody_below_four_fifths_however_long_it_asks() {
         let mut agreement = Agreement::default();
         let mut done = 400.0;
         for _ in 0..1_000 {
@@ -224,7 +246,7 @@ mod tests {
             assert!((lowest, doubted) == (1, true));
             done = point;
         }
-        assert!((done - 100.0).abs() < 1e-9, "{done}");
+        assert!((done - 320.0).abs() < 1e-9, "{done}");
     }
 
     #[test]
@@ -235,9 +257,12 @@ mod tests {
         let wishes = [strict, others[0], others[1]];
         let knows = Agreement::default().of(&wishes, 400.0, Latency::from_millis(4)).unwrap();
         assert_eq!((knows.point, knows.doubted), (40.0, false));
-        // Who knows of no goal below 40 ms believes a quarter.
+        // A host that knows of no goal below 40 ms believes a quarter, and what a goal that is shorter by half takes.
         let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
         assert_eq!((knows_not.point, knows_not.doubted), (100.0, true));
+        let wishes = [wish(40.0, 20, 100.0), others[0], others[1]];
+        let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
+        assert_eq!((knows_not.point, knows_not.doubted), (160.0, true));
     }
 
     #[test]
@@ -245,15 +270,25 @@ mod tests {
         let mut agreement = Agreement::default();
         let content = [wish(900.0, 20, 400.0), wish(900.0, 20, 400.0)];
         assert!((agreed(&mut agreement, &content).0 - 900.0).abs() < 1e-9);
-        let slow = [wish(30.0, 20, 400.0), wish(40.0, 20, 400.0)];
-        assert_eq!(agreed(&mut agreement, &slow), (30.0, 0, false));
+        let slow = [wish(34.0, 20, 400.0), wish(40.0, 20, 400.0)];
+        assert_eq!(agreed(&mut agreement, &slow), (34.0, 0, false));
+    }
+
+    /// The others do little when it begins, and more later.
+    #[test]
+    fn a_claim_that_no_other_host_confirms_fades() {
+        let mut agreement = Agreement::default();
+        let night = [wish(500.0, 20, 50.0), wish(500.0, 20, 50.0), wish(1.0, 20, 0.0)];
+        assert_eq!(agreed(&mut agreement, &night), (80.0, 2, true));
+        let by_day = (0..30).map(|_| agreed(&mut agreement, &night).0).last();
+        assert!(by_day.is_some_and(|point| (point - 400.0).abs() < 1e-9), "{by_day:?}");
     }
 
     #[test]
     fn what_a_liar_says_that_it_did_supports_nothing() {
         let mut agreement = Agreement::default();
         let (point, ..) = agreed(&mut agreement, &[wish(1.0, 20, 1e12), wish(500.0, 20, 100.0)]);
-        assert!((point - 50.0).abs() < 1e-9, "{point}");
+        assert!((point - 160.0).abs() < 1e-9, "{point}");
     }
 
     prop_compose! {
@@ -291,9 +326,9 @@ mod tests {
             prop_assert_eq!(wishes[one.lowest], turned[other.lowest]);
         }
 
-        /// Whatever one host says, the others, who are content with what is done, are left a quarter of it.
+        /// Whatever one host says, the others, who are content with what is done, are left four fifths of it.
         #[test]
-        fn no_single_host_holds_content_ones_below_a_quarter(
+        fn no_single_host_holds_content_ones_below_four_fifths(
             lies in prop::collection::vec(any_wish(), 1..50), honest in prop::collection::vec((1.0..5.0_f64, 1.0..1_000.0_f64), 1..5),
         ) {
             let mut agreement = Agreement::default();
@@ -307,7 +342,7 @@ mod tests {
                 wishes.push(Wish { goal: lie.goal.max(GOAL), ..lie });
                 let Agreed { point, .. } = agreement.of(&wishes, in_force, GOAL).unwrap();
                 in_force = point;
-                let (least, goal) = (all / BELIEVED, lie.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
+                let (least, goal) = (all / DISAGREES, lie.goal.max(GOAL).as_secs_f64() / GOAL.as_secs_f64());
                 prop_assert!(point >= least * (1.0 - 1e-9), "{} of {}, goal {}", point, all, goal);
                 part = (point / all).min(1.0);
             }

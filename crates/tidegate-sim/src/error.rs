@@ -7,6 +7,9 @@ use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName};
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ScenarioError {
+    /// It was given up before its end.
+    #[error("the simulation was stopped")]
+    Stopped,
     /// There is nothing to simulate.
     #[error("the scenario has no {0}")]
     Nothing(&'static str),

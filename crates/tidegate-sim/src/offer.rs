@@ -16,6 +16,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -26,6 +28,7 @@ use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, Reso
 use crate::engine::{Felt, Pooled, felt};
 use crate::error::ScenarioError;
 use crate::random::Random;
+use crate::recorder::Recorder;
 use crate::scenario::{
     Array, Arrivals, Disk, Durability, Host, Place, Region, Scenario, Sizes, Spacing, Span, Step, Think, Vm,
     Workload,
@@ -51,6 +54,36 @@ pub struct Offer {
     /// How many requests are measured in each of them, 100 at least. Before that a tenth as many are not, and so many that a
     /// cache of the storage has been written twice; but no more than 100 000.
     pub requests: u32,
+    /// What ends it early, with [`ScenarioError::Stopped`].
+    pub stop: Stop,
+}
+
+/// Ends the simulations of an offer before their end, from another thread. A copy ends the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ends them.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An offer is the same offer, whatever may end it.
+impl PartialEq for Stop {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Recorder for Stop {
+    fn wants_rows(&self) -> bool {
+        false
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// One consumer's requests, anywhere on the storage.
@@ -203,6 +236,7 @@ impl Offer {
             seed: 1,
             seeds: 10,
             requests: 2_000,
+            stop: Stop::default(),
         }
     }
 
@@ -224,7 +258,7 @@ impl Offer {
         let (mut all, mut undone, mut unwritten) = (Pooled::default(), 0, 0);
         for seed in seeds.clone() {
             let scenario = self.scenario(self.consumers(scale, seed)?, times)?;
-            let (consumers, bytes) = felt(&scenario, seed)?;
+            let (consumers, bytes) = self.felt(&scenario, seed)?;
             unwritten += bytes;
             for (load, Felt { response_times, undone: more }) in loads.iter_mut().zip(consumers) {
                 all.add(response_times.clone());
@@ -289,7 +323,7 @@ impl Offer {
             let vm = self.vm(&load.name, load.shares, vec![workload(load, arrivals, Span::ALWAYS)])?;
             let scenario = self.scenario(vec![vm], Times { duration, warmup: Duration::ZERO })?;
             let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in felt(&scenario, self.seed)?.0 {
+            for Felt { response_times, .. } in self.felt(&scenario, self.seed)?.0 {
                 pooled.add(response_times);
             }
             mean = pooled.mean();
@@ -332,7 +366,7 @@ impl Offer {
             }
             let vm = self.vm(name, Shares::DEFAULT, workloads)?;
             let mut pooled = Pooled::default();
-            for Felt { response_times, .. } in felt(&self.scenario(vec![vm], times)?, self.seed)?.0 {
+            for Felt { response_times, .. } in self.felt(&self.scenario(vec![vm], times)?, self.seed)?.0 {
                 pooled.add(response_times);
             }
             completed = Iops::new(pooled.count() as f64 / (times.duration - times.warmup).as_secs_f64());
@@ -355,6 +389,10 @@ impl Offer {
             response.point().ok_or_else(|| ScenarioError::Stalled { array: self.host.array.clone() })
         };
         (1..=count).map(point).collect()
+    }
+
+    fn felt(&self, scenario: &Scenario, seed: u64) -> Result<(Vec<Felt>, i64), ScenarioError> {
+        felt(scenario, seed, &mut self.stop.clone())
     }
 
     fn requests(&self) -> u32 {

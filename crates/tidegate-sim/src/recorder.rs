@@ -15,6 +15,11 @@ pub trait Recorder {
     /// Virtual time has come this far. Called once per interval of the time series.
     fn progress(&mut self, _now: Instant) {}
 
+    /// Whether the simulation is no longer wanted. Asked once in some thousand events.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Whether to make rows at all.
     fn wants_rows(&self) -> bool {
         true

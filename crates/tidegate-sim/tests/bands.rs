@@ -178,15 +178,15 @@ fn two_hosts_divide_by_bands_what_neither_of_them_could_know_alone() {
 }
 
 #[test]
-fn a_host_that_lies_leaves_the_others_a_quarter() {
+fn a_host_that_lies_leaves_the_others_most_of_what_they_did() {
     let liar = "[host.liar]\nreported_factor = 1e6\nLAW\n[vm.little]\nhost = \"liar\"\nworkload = \"busy\"\n";
     for seed in 1..=3 {
         let honest = run(&on_hosts_of_their_own(&liar.replace("reported_factor = 1e6\n", "")), seed);
         let misled = run(&on_hosts_of_their_own(liar), seed);
         let together = |outcome| iops(outcome, "business") + iops(outcome, "mining");
         let (free, held) = (together(&honest), together(&misled));
-        // A quarter of what was done when it began to lie: at the beginning, when the storage did less.
-        assert!(held > 0.15 * free, "seed {seed}: {held} instead of {free}");
+        // Four fifths of what was done when it began to lie: at the beginning, when the storage did less.
+        assert!(held > 0.5 * free, "seed {seed}: {held} instead of {free}");
     }
 }
 

@@ -119,6 +119,36 @@ fn a_liar_is_believed_to_a_point_only() {
     near(all(&liar), 2_000.0, 0.02, "the array stays busy");
 }
 
+/// Eight hosts that share ten disks, by the model of a queue. Something more for the first.
+fn eight(first: &str) -> String {
+    let mut text = String::from(
+        "name = \"eight\"\nduration = \"120s\"\nwarmup = \"20s\"\narray.lun = { preset = \"fc-raid0-10\" }\n\
+         workload.busy = { outstanding = 64, size = \"8KiB\" }\n",
+    );
+    for host in 0..8 {
+        let more = if host == 0 { first } else { "" };
+        text += &format!(
+            "host.h{host} = {{ array = \"lun\", law = \"queueing-model\", target = \"30ms\"{more} }}\n\
+             vm.v{host} = {{ host = \"h{host}\", workload = \"busy\" }}\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn by_the_model_of_a_queue_one_liar_leaves_the_others_four_fifths() {
+    for seed in 301..=303 {
+        let run = |text: &str| simulate(&scenario(text), seed, &mut Silent).unwrap();
+        let (honest, misled) = (run(&eight("")), run(&eight(", reported_factor = 100.0")));
+        let all =
+            |outcome: &Outcome| outcome.consumers.iter().map(|(_, consumer)| consumer.iops).sum::<f64>();
+        let others = |outcome: &Outcome| all(outcome) - outcome.consumers.get("v0").unwrap().iops;
+        assert!(all(&misled) > 0.8 * all(&honest), "seed {seed}: {} of {}", all(&misled), all(&honest));
+        let (had, have) = (others(&honest), others(&misled));
+        assert!(have > 0.8 * had, "seed {seed}: the others have {have} of {had}");
+    }
+}
+
 #[test]
 fn who_steps_when_does_not_matter() {
     let together = series(&four([""; 4], ""));

@@ -28,7 +28,7 @@ use crate::error::ScenarioError;
 use crate::outcome::{Outcome, Work};
 use crate::queue::Queue;
 use crate::random::Random;
-use crate::recorder::{Recorder, Silent};
+use crate::recorder::Recorder;
 use crate::scenario::{Becomes, Host, Scenario};
 use crate::table::Table;
 use cluster::Cluster;
@@ -72,9 +72,13 @@ pub(crate) struct Felt {
 ///
 /// # Errors
 /// As [`simulate`].
-pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<(Vec<Felt>, i64), ScenarioError> {
+pub(crate) fn felt(
+    scenario: &Scenario,
+    seed: u64,
+    recorder: &mut dyn Recorder,
+) -> Result<(Vec<Felt>, i64), ScenarioError> {
     let mut simulation = Simulation::new(scenario, seed)?;
-    simulation.run(&mut Silent)?;
+    simulation.run(recorder)?;
     let felt = (0..simulation.vms.len()).map(|index| {
         let under_way = simulation.under_way(index);
         let vm = &mut simulation.vms[index];
@@ -96,6 +100,9 @@ pub(crate) fn felt(scenario: &Scenario, seed: u64) -> Result<(Vec<Felt>, i64), S
 pub(crate) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
     Simulation::new(scenario, scenario.seed).map(drop)
 }
+
+/// After so many events it is asked whether the simulation is still wanted: some milliseconds of work.
+const BETWEEN_QUESTIONS: u64 = 4_096;
 
 /// What is planned to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -419,7 +426,10 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
-        loop {
+        for turn in 0_u64.. {
+            if turn.is_multiple_of(BETWEEN_QUESTIONS) && recorder.is_stopped() {
+                return Err(ScenarioError::Stopped);
+            }
             let planned = self.queue.next_at().unwrap_or(u64::MAX);
             let (array, due) = self.next_array();
             let next = planned.min(due);
