@@ -38,7 +38,7 @@ impl Collector {
     }
 
     /// How many bytes are held.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.bytes.len()
     }

@@ -3,8 +3,8 @@
 //! Bytes go in, bytes and events come out; sockets, buffers for payloads and deadlines belong to the caller. The
 //! reference is the protocol description of the NBD project (`doc/proto.md` of NetworkBlockDevice/nbd), called
 //! "the specification" here. Spoken: fixed newstyle with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO` and
-//! `STRUCTURED_REPLY`; simple and structured replies. Not spoken: TLS, metadata contexts, extended headers; a peer
-//! that asks for them hears "unsupported".
+//! `STRUCTURED_REPLY`; simple and structured replies. `STARTTLS` is spoken, TLS itself is the caller's. Not spoken: metadata
+//! contexts, extended headers; a peer that asks for them hears "unsupported".
 //!
 //! The order of calls on the server's side:
 //!
@@ -24,6 +24,8 @@
 mod errno;
 mod export;
 mod flags;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod handshake;
 mod input;
 pub mod transmission;

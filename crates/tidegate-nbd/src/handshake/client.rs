@@ -38,6 +38,9 @@ pub enum ClientEvent {
     Opened(Opened),
     /// The server's exports. The goodbye is in the output: send it, then close.
     Listed(Vec<Listing>),
+    /// The server is ready for TLS: shake hands by TLS, and call [`Client::secured`]. What arrived in plain text must not be
+    /// fed any more.
+    TlsReady,
 }
 
 /// The grounds on which a server refused an option.
@@ -119,6 +122,20 @@ pub enum ClientError {
         /// The server's own words; often empty.
         message: String,
     },
+    /// TLS is wanted, and the server will not or cannot have it.
+    #[error("the server does not offer TLS: {}", said(.refusal, .message))]
+    NoTls {
+        /// On which grounds.
+        refusal: Refusal,
+        /// The server's own words; often empty.
+        message: String,
+    },
+    /// TLS is wanted from a server without fixed newstyle, which cannot have it.
+    #[error("the server is too old to offer TLS")]
+    TooOldForTls,
+    /// Bytes follow the server's readiness for TLS. They came in plain text, and could be taken for what comes by TLS.
+    #[error("the server sends plain text where TLS begins")]
+    PlainTextBehindStartTls,
     /// What should be a reply to our option is not one.
     #[error("the server's reply begins with {0:#018x}, which is no reply to an option")]
     BadReplyMagic(u64),
@@ -171,6 +188,8 @@ enum State {
     },
     /// `EXPORT_NAME` is under way; its reply has a format of its own.
     ExportNameReply,
+    /// Waiting for [`Client::secured`].
+    AwaitingTls,
     Over(ClientEvent),
     Failed(ClientError),
 }
@@ -193,6 +212,8 @@ pub struct Client {
     output: Output,
     no_zeroes: bool,
     replies: ReplyStyle,
+    /// TLS is wanted, and nothing is asked without it.
+    tls: bool,
     /// How many replies the option under way has had.
     reply_count: usize,
     size_and_flags: Option<(u64, TransmissionFlags)>,
@@ -214,6 +235,21 @@ impl Client {
         Self::new(Goal::List, ExportName::default())
     }
 
+    /// Wants TLS before anything else, and nothing without it.
+    #[must_use]
+    pub fn by_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Answers [`ClientEvent::TlsReady`]: from here on everything is sent and received by TLS. Without effect when the
+    /// server was not ready.
+    pub fn secured(&mut self) {
+        if matches!(self.state, State::AwaitingTls) {
+            self.ask();
+        }
+    }
+
     fn new(goal: Goal, name: ExportName) -> Self {
         Self {
             goal,
@@ -223,6 +259,7 @@ impl Client {
             output: Output::default(),
             no_zeroes: false,
             replies: ReplyStyle::Simple,
+            tls: false,
             reply_count: 0,
             size_and_flags: None,
             blocks: BlockSizes::DEFAULT,
@@ -251,12 +288,20 @@ impl Client {
         let outcome = self.advance(&mut rest);
         if let Err(error) = &outcome {
             // Only a client that was understood so far can say goodbye; there it is asked to.
-            if let (ClientError::Refused { .. }, State::ReplyHeader { .. }) = (error, &self.state) {
+            if let (ClientError::Refused { .. } | ClientError::NoTls { .. }, State::ReplyHeader { .. }) =
+                (error, &self.state)
+            {
                 self.send_option(option::ABORT, &[]);
             }
             self.state = State::Failed(error.clone());
         }
         Ok((bytes.len() - rest.len(), outcome?))
+    }
+
+    /// How many bytes of input are held.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        self.input.held()
     }
 
     fn advance(&mut self, rest: &mut &[u8]) -> Result<Option<ClientEvent>, ClientError> {
@@ -283,6 +328,8 @@ impl Client {
                     self.size_and_flags = Some(size_and_flags(&data[..10])?);
                     self.state = State::Over(self.opened()?);
                 }
+                State::AwaitingTls if !rest.is_empty() => return Err(ClientError::PlainTextBehindStartTls),
+                State::AwaitingTls => return Ok(Some(ClientEvent::TlsReady)),
                 State::Over(event) => return Ok(Some(event.clone())),
                 State::Failed(error) => return Err(error.clone()),
             }
@@ -303,13 +350,22 @@ impl Client {
         self.output.put(&u32::from(flags).to_be_bytes());
         let fixed = flags & FIXED_NEWSTYLE != 0;
         match self.goal {
+            _ if self.tls && !fixed => return Err(ClientError::TooOldForTls),
+            _ if self.tls => self.send_option(option::STARTTLS, &[]),
             Goal::List if !fixed => return Err(ClientError::CannotList),
-            Goal::List => self.send_option(option::LIST, &[]),
-            Goal::Open { structured: true } if fixed => self.send_option(option::STRUCTURED_REPLY, &[]),
-            Goal::Open { .. } if fixed => self.send_go(),
-            Goal::Open { .. } => self.send_export_name(),
+            Goal::Open { .. } if !fixed => self.send_export_name(),
+            Goal::List | Goal::Open { .. } => self.ask(),
         }
         Ok(())
+    }
+
+    /// Begins with what it is here for.
+    fn ask(&mut self) {
+        match self.goal {
+            Goal::List => self.send_option(option::LIST, &[]),
+            Goal::Open { structured: true } => self.send_option(option::STRUCTURED_REPLY, &[]),
+            Goal::Open { structured: false } => self.send_go(),
+        }
     }
 
     fn send_option(&mut self, option: u32, parts: &[&[u8]]) {
@@ -363,6 +419,13 @@ impl Client {
 
     fn understand(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<(), ClientError> {
         match (option, kind) {
+            (option::STARTTLS, reply::ACK) => self.state = State::AwaitingTls,
+            (option::STARTTLS, kind) if kind & reply::ERROR_BIT != 0 => {
+                return Err(ClientError::NoTls {
+                    refusal: Refusal::from_code(kind),
+                    message: printable(data),
+                });
+            }
             (option::STRUCTURED_REPLY, reply::ACK) => {
                 self.replies = ReplyStyle::Structured;
                 self.send_go();

@@ -3,10 +3,12 @@
 mod client;
 mod server;
 #[cfg(test)]
+mod starttls;
+#[cfg(test)]
 mod tests;
 
 pub use client::{Client, ClientError, ClientEvent, Listing, Refusal};
-pub use server::{Answer, Server, ServerError, ServerEvent};
+pub use server::{Answer, Server, ServerError, ServerEvent, TlsMode};
 
 use crate::export::{ExportName, Geometry};
 use crate::transmission::ReplyStyle;
@@ -41,6 +43,7 @@ mod option {
     pub(super) const EXPORT_NAME: u32 = 1;
     pub(super) const ABORT: u32 = 2;
     pub(super) const LIST: u32 = 3;
+    pub(super) const STARTTLS: u32 = 5;
     pub(super) const INFO: u32 = 6;
     pub(super) const GO: u32 = 7;
     pub(super) const STRUCTURED_REPLY: u32 = 8;

@@ -33,6 +33,9 @@ pub enum ServerEvent {
     },
     /// The client wants to know the exports: [`Server::answer_list`] is expected.
     ListWanted,
+    /// The client wants TLS: send the output, shake hands by TLS, and call [`Server::secured`]. What arrived in plain text
+    /// must not be fed any more.
+    TlsWanted,
     /// The handshake is over, transmission begins: send the output, then the rest of the input is requests.
     Opened(Opened),
     /// The client said goodbye: send the output, then close.
@@ -47,8 +50,14 @@ pub enum Answer {
     Found(Export),
     /// There is no such export.
     Unknown,
+    /// There is one, and it cannot be used now: nothing is known of it, not even its size.
+    Unavailable,
     /// There is, but no room for another session now.
     AtCapacity,
+    /// There is, but this client may not use it.
+    Forbidden,
+    /// There is, but only for clients that speak by TLS, which this one does not do yet.
+    TlsRequired,
     /// The server is about to end.
     ShuttingDown,
 }
@@ -79,6 +88,24 @@ pub enum ServerError {
     /// The export cannot be had, and was asked for by `EXPORT_NAME`, which has no error reply.
     #[error("the client asks for export `{0}`, which it cannot have now")]
     Refused(ExportName),
+    /// TLS is required, and an export was asked for by `EXPORT_NAME`, which has no error reply.
+    #[error("the client asks for an export in plain text, and TLS is required")]
+    Insecure,
+    /// Bytes follow `STARTTLS` before it was answered. They came in plain text, and could be taken for what comes by TLS.
+    #[error("the client sends plain text behind its request for TLS")]
+    PlainTextBehindStartTls,
+}
+
+/// The use of TLS in a handshake: the modes of the specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsMode {
+    /// NOTLS: `STARTTLS` is an unknown option.
+    #[default]
+    Off,
+    /// SELECTIVETLS: a client may ask for TLS. Which exports need it is the caller's to say ([`Answer::TlsRequired`]).
+    Offered,
+    /// FORCEDTLS: without TLS a client can ask for TLS or say goodbye, and nothing else.
+    Required,
 }
 
 #[derive(Debug)]
@@ -95,6 +122,8 @@ enum State {
     AwaitingExport(Wanted),
     /// Waiting for [`Server::answer_list`].
     AwaitingList,
+    /// Waiting for [`Server::secured`].
+    AwaitingTls,
     /// Everything is said.
     Over(ServerEvent),
     /// The handshake failed.
@@ -107,6 +136,7 @@ enum Verdict {
     Refuse(u32, &'static str),
     Abort,
     List,
+    StartTls,
     StructuredReplies,
 }
 
@@ -135,6 +165,11 @@ pub struct Server {
     options: u32,
     no_zeroes: bool,
     replies: ReplyStyle,
+    tls: TlsMode,
+    /// TLS is in use.
+    secured: bool,
+    /// Options that were refused because it is not.
+    insecure_options: u32,
 }
 
 impl Default for Server {
@@ -144,9 +179,15 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A handshake at its beginning; the greeting is in the output.
+    /// A handshake at its beginning, without TLS; the greeting is in the output.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_tls(TlsMode::Off)
+    }
+
+    /// The same, with this use of TLS.
+    #[must_use]
+    pub fn with_tls(tls: TlsMode) -> Self {
         let mut output = Output::default();
         output
             .put(&NBD_MAGIC.to_be_bytes())
@@ -159,6 +200,9 @@ impl Server {
             options: 0,
             no_zeroes: false,
             replies: ReplyStyle::Simple,
+            tls,
+            secured: false,
+            insecure_options: 0,
         }
     }
 
@@ -200,8 +244,24 @@ impl Server {
                 self.refuse(option, reply::ERR_UNKNOWN, "no such export");
                 State::Header
             }
+            (Answer::Unavailable, option) => {
+                self.refuse(
+                    option,
+                    reply::ERR_UNKNOWN,
+                    "the export's storage is not reached; try again later",
+                );
+                State::Header
+            }
             (Answer::AtCapacity, option) => {
                 self.refuse(option, reply::ERR_POLICY, "too many sessions; try again later");
+                State::Header
+            }
+            (Answer::Forbidden, option) => {
+                self.refuse(option, reply::ERR_POLICY, "access denied");
+                State::Header
+            }
+            (Answer::TlsRequired, option) => {
+                self.refuse(option, reply::ERR_TLS_REQD, "this export needs TLS");
                 State::Header
             }
             (Answer::ShuttingDown, option) => {
@@ -230,9 +290,25 @@ impl Server {
         self.state = State::Header;
     }
 
+    /// Answers [`ServerEvent::TlsWanted`]: from here on everything is sent and received by TLS. Without effect when that
+    /// was not asked. What the client had chosen in plain text is forgotten: another may have chosen it.
+    pub fn secured(&mut self) {
+        if matches!(self.state, State::AwaitingTls) {
+            self.secured = true;
+            self.replies = ReplyStyle::Simple;
+            self.state = State::Header;
+        }
+    }
+
+    /// How many options were refused because TLS is required.
+    #[must_use]
+    pub fn refused_without_tls(&self) -> u32 {
+        self.insecure_options
+    }
+
     /// How many bytes of input are held.
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
         self.input.held()
     }
 
@@ -262,6 +338,9 @@ impl Server {
                         return Ok(None);
                     }
                     let (option, verdict) = (*option, *verdict);
+                    if matches!(verdict, Verdict::StartTls) && !rest.is_empty() {
+                        return Err(ServerError::PlainTextBehindStartTls);
+                    }
                     self.state = self.conclude(option, verdict);
                 }
                 State::AwaitingExport(wanted) => {
@@ -271,6 +350,7 @@ impl Server {
                     }));
                 }
                 State::AwaitingList => return Ok(Some(ServerEvent::ListWanted)),
+                State::AwaitingTls => return Ok(Some(ServerEvent::TlsWanted)),
                 State::Over(event) => return Ok(Some(event.clone())),
                 State::Failed(error) => return Err(error.clone()),
             }
@@ -294,6 +374,12 @@ impl Server {
             return Err(ServerError::OptionTooLong { option, length });
         }
         let verdict = match option {
+            option::STARTTLS => self.judge_start_tls(length),
+            option::EXPORT_NAME if self.needs_tls() => return Err(ServerError::Insecure),
+            option if option != option::ABORT && self.needs_tls() => {
+                self.insecure_options += 1;
+                Verdict::Refuse(reply::ERR_TLS_REQD, "TLS is required")
+            }
             option::EXPORT_NAME if length as usize > MAX_STRING => {
                 return Err(ExportNameError::TooLong(length as usize).into());
             }
@@ -312,6 +398,19 @@ impl Server {
         Ok(State::Skipping { option, remaining: u64::from(length), verdict })
     }
 
+    fn needs_tls(&self) -> bool {
+        self.tls == TlsMode::Required && !self.secured
+    }
+
+    fn judge_start_tls(&self, length: u32) -> Verdict {
+        match self.tls {
+            TlsMode::Off => Verdict::Refuse(reply::ERR_UNSUP, "TLS is not configured here"),
+            _ if self.secured => Verdict::Refuse(reply::ERR_INVALID, "TLS is in use already"),
+            _ if length != 0 => Verdict::Refuse(reply::ERR_INVALID, "this option carries no data"),
+            TlsMode::Offered | TlsMode::Required => Verdict::StartTls,
+        }
+    }
+
     fn conclude(&mut self, option: u32, verdict: Verdict) -> State {
         match verdict {
             Verdict::Refuse(error, message) => {
@@ -323,6 +422,10 @@ impl Server {
                 State::Over(ServerEvent::Aborted)
             }
             Verdict::List => State::AwaitingList,
+            Verdict::StartTls => {
+                self.reply(option, reply::ACK, &[]);
+                State::AwaitingTls
+            }
             Verdict::StructuredReplies => {
                 self.replies = ReplyStyle::Structured;
                 self.reply(option, reply::ACK, &[]);

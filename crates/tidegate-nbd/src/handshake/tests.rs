@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{BlockSizes, Export, TransmissionFlags};
 
-fn name(text: &str) -> ExportName {
+pub(super) fn name(text: &str) -> ExportName {
     ExportName::new(text).unwrap()
 }
 
-fn export(size: u64) -> Export {
+pub(super) fn export(size: u64) -> Export {
     Export {
         geometry: Geometry {
             size,
@@ -210,23 +210,23 @@ proptest! {
     }
 }
 
-fn greeting(flags: u16) -> Vec<u8> {
+pub(super) fn greeting(flags: u16) -> Vec<u8> {
     [&NBD_MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &flags.to_be_bytes()].concat()
 }
 
-fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
+pub(super) fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u32).to_be_bytes();
     [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length, data].concat()
 }
 
-fn reply_bytes(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+pub(super) fn reply_bytes(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u32).to_be_bytes();
     [&OPTION_REPLY_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &kind.to_be_bytes(), &length, data]
         .concat()
 }
 
 /// The replies that a server sent behind its greeting: option, type, data.
-fn replies(mut sent: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
+pub(super) fn replies(mut sent: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     sent = &sent[18..];
     while !sent.is_empty() {
@@ -335,6 +335,7 @@ fn bytes_behind_the_handshake_belong_to_transmission() {
 fn reasons_not_to_open_an_export_reach_the_client() {
     for (answer, refusal) in [
         (Answer::Unknown, Refusal::Unknown),
+        (Answer::Unavailable, Refusal::Unknown),
         (Answer::AtCapacity, Refusal::Policy),
         (Answer::ShuttingDown, Refusal::Shutdown),
     ] {

@@ -218,8 +218,8 @@ impl ReplyParser {
     }
 
     /// How many bytes are held.
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
         self.input.held()
     }
 

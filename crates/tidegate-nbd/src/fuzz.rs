@@ -1,0 +1,433 @@
+//! Fuzz targets: each takes bytes as a peer might send them, and checks what must hold whatever they are.
+
+use crate::handshake::{Answer, Client, ClientError, ClientEvent, Opened, Server, ServerError, ServerEvent};
+use crate::transmission::{
+    ExpectedData, Frame, Pending, REQUEST_SIZE, ReplyError, ReplyEvent, ReplyParser, ReplyStyle, Request,
+};
+use crate::{BlockSizes, Errno, Export, ExportName, Geometry, MAX_STRING, Operation, TransmissionFlags};
+
+/// The most input that either side of a handshake holds: the longest data of one option.
+const MOST_HELD: usize = 64 << 10;
+
+/// The most output of a server: what makes it stop reading, and the replies to one option with the longest
+/// strings.
+const MOST_SERVER_OUTPUT: usize = (64 << 10) + 4 * (MAX_STRING + 64);
+
+/// The most output of a client: its name in one option, and some options without data.
+const MOST_CLIENT_OUTPUT: usize = MAX_STRING + 256;
+
+/// The most that is held of a reply in transmission: an error chunk with the longest message.
+const MOST_REPLY_HELD: usize = MAX_STRING + 64;
+
+/// How a stream is cut into the pieces in which it arrives.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    Whole,
+    Bytes,
+    /// Pieces of 1 to 64 bytes, by a sequence that begins here.
+    Pieces(u32),
+}
+
+impl Cut {
+    const ALL: [Self; 4] = [Self::Whole, Self::Bytes, Self::Pieces(1), Self::Pieces(2)];
+
+    fn next(&mut self) -> usize {
+        match self {
+            Self::Whole => usize::MAX,
+            Self::Bytes => 1,
+            Self::Pieces(state) => {
+                *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (*state >> 26) as usize + 1
+            }
+        }
+    }
+}
+
+fn geometry() -> Geometry {
+    Geometry {
+        size: (1 << 30) + 512,
+        flags: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_DF | TransmissionFlags::SEND_FUA,
+        blocks: BlockSizes::DEFAULT,
+    }
+}
+
+/// An export's name decides the answer, so that the input does.
+fn answer(name: &ExportName) -> Answer {
+    match name.as_str().as_bytes().first() {
+        None | Some(b'a'..=b'm') => {
+            Answer::Found(Export { geometry: geometry(), description: "a volume".to_owned() })
+        }
+        Some(b'n'..=b't') => Answer::AtCapacity,
+        Some(b'u'..=b'z') => Answer::ShuttingDown,
+        Some(_) => Answer::Unknown,
+    }
+}
+
+/// A handshake from the outside: what was sent, what came of it, and how much of the input was taken.
+#[derive(Debug, PartialEq)]
+struct Course<T> {
+    sent: Vec<u8>,
+    outcome: Option<T>,
+    taken: usize,
+}
+
+fn serve(input: &[u8], mut cut: Cut) -> Course<Result<ServerEvent, ServerError>> {
+    let (mut server, mut sent, mut taken, mut arrived) = (Server::new(), Vec::new(), 0, 0);
+    let listed = ["first", "second"].map(|name| ExportName::new(name).expect("a valid name"));
+    loop {
+        assert!(server.output().len() <= MOST_SERVER_OUTPUT, "{} bytes of output", server.output().len());
+        sent.extend_from_slice(server.output());
+        server.sent(server.output().len());
+        let outcome = match server.receive(&input[taken..arrived]) {
+            Ok((count, event)) => {
+                taken += count;
+                match event {
+                    Some(ServerEvent::ExportWanted { name, .. }) => {
+                        server.answer(answer(&name));
+                        continue;
+                    }
+                    Some(ServerEvent::ListWanted) => {
+                        server.answer_list(listed.iter().map(|name| (name, "")));
+                        continue;
+                    }
+                    Some(event) => Some(Ok(event)),
+                    None if !server.output().is_empty() => continue,
+                    None => None,
+                }
+            }
+            Err(error) => Some(Err(error)),
+        };
+        assert!(server.held() <= MOST_HELD, "{} bytes of input are held", server.held());
+        if let Some(outcome) = outcome {
+            sent.extend_from_slice(server.output());
+            server.sent(server.output().len());
+            // What is over stays as it is, whatever follows.
+            let again = server.receive(b"more");
+            assert_eq!(again, outcome.clone().map(|event| (0, Some(event))));
+            assert!(server.output().is_empty());
+            if outcome.is_err() {
+                taken = 0;
+            }
+            return Course { sent, outcome: Some(outcome), taken };
+        }
+        assert_eq!(taken, arrived, "without an event everything is taken");
+        if arrived == input.len() {
+            return Course { sent, outcome: None, taken };
+        }
+        arrived += cut.next().min(input.len() - arrived);
+    }
+}
+
+/// Every reply to an option is one, up to the answer to `EXPORT_NAME`, which has no head.
+fn check_replies(mut sent: &[u8]) {
+    sent = sent.strip_prefix(b"NBDMAGICIHAVEOPT\0\x03").expect("a greeting");
+    while let Some(rest) = sent.strip_prefix(&0x0003_e889_0455_65a9_u64.to_be_bytes()) {
+        let (head, rest) = rest.split_at(12);
+        let length = u32::from_be_bytes(head[8..].try_into().expect("four bytes"));
+        sent = rest.get(length as usize..).expect("a reply as long as it says");
+    }
+    assert!([0, 10, 134].contains(&sent.len()), "{} bytes that are no reply", sent.len());
+}
+
+fn check_opened(opened: &Opened) {
+    let flags = opened.geometry.flags;
+    assert!(flags.contains(TransmissionFlags::HAS_FLAGS));
+    let structured = opened.replies == ReplyStyle::Structured;
+    assert_eq!(flags.contains(TransmissionFlags::SEND_DF), structured, "who may ask for whole replies");
+    assert!(matches!(answer(&opened.name), Answer::Found(_)), "`{}` was refused", opened.name);
+}
+
+/// A client's handshake, as the server reads it.
+pub fn server_handshake(input: &[u8]) {
+    let course = serve(input, Cut::Whole);
+    check_replies(&course.sent);
+    if let Some(Ok(ServerEvent::Opened(opened))) = &course.outcome {
+        check_opened(opened);
+    }
+    for cut in Cut::ALL {
+        assert_eq!(serve(input, cut), course, "{cut:?}");
+    }
+}
+
+fn connect(mut client: Client, input: &[u8], mut cut: Cut) -> Course<Result<ClientEvent, ClientError>> {
+    let (mut sent, mut taken, mut arrived) = (Vec::new(), 0, 0);
+    loop {
+        let outcome = match client.receive(&input[taken..arrived]) {
+            Ok((count, event)) => {
+                taken += count;
+                event.map(Ok)
+            }
+            Err(error) => Some(Err(error)),
+        };
+        assert!(client.held() <= MOST_HELD, "{} bytes of input are held", client.held());
+        sent.extend_from_slice(client.output());
+        client.sent(client.output().len());
+        if let Some(outcome) = outcome {
+            let again = client.receive(b"more");
+            assert_eq!(again, outcome.clone().map(|event| (0, Some(event))));
+            assert!(client.output().is_empty());
+            if outcome.is_err() {
+                taken = 0;
+            }
+            return Course { sent, outcome: Some(outcome), taken };
+        }
+        assert_eq!(taken, arrived, "without an event everything is taken");
+        if arrived == input.len() {
+            return Course { sent, outcome: None, taken };
+        }
+        arrived += cut.next().min(input.len() - arrived);
+    }
+}
+
+/// A server's handshake, as the client reads it: opening with and without structured replies, and listing.
+pub fn client_handshake(input: &[u8]) {
+    let name = || ExportName::new("database").expect("a valid name");
+    let clients: [&dyn Fn() -> Client; 3] =
+        [&|| Client::open(name(), true), &|| Client::open(name(), false), &Client::list];
+    for client in clients {
+        let course = connect(client(), input, Cut::Whole);
+        assert!(course.sent.len() <= MOST_CLIENT_OUTPUT, "{} bytes of output", course.sent.len());
+        match &course.outcome {
+            Some(Ok(ClientEvent::Opened(opened))) => {
+                assert_eq!(opened.name, name());
+                let blocks = opened.geometry.blocks;
+                let again = BlockSizes::new(blocks.minimum(), blocks.preferred(), blocks.maximum());
+                assert_eq!(again, Ok(blocks), "sizes that the specification allows");
+            }
+            Some(Ok(ClientEvent::Listed(exports))) => {
+                for export in exports {
+                    assert!(export.name.as_str().len() <= MAX_STRING);
+                    assert!(!export.description.contains(char::is_control), "safe on a terminal");
+                }
+            }
+            Some(Ok(ClientEvent::TlsReady)) => panic!("TLS was not asked for"),
+            Some(Err(error)) => assert!(error.to_string().len() <= MOST_HELD + 256),
+            None => {}
+        }
+        for cut in Cut::ALL {
+            assert_eq!(connect(client(), input, cut), course, "{cut:?}");
+        }
+    }
+}
+
+/// Exports of different sizes, abilities and block sizes.
+fn geometries() -> [Geometry; 4] {
+    use TransmissionFlags as F;
+    let all =
+        F::SEND_FLUSH | F::SEND_FUA | F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_DF | F::SEND_FAST_ZERO;
+    let coarse = BlockSizes::new(512, 4096, 1 << 20).expect("valid sizes");
+    [
+        Geometry { size: 1 << 30, flags: all, blocks: BlockSizes::DEFAULT },
+        Geometry { size: 1 << 20, flags: all | F::READ_ONLY, blocks: coarse },
+        Geometry { size: u64::MAX, flags: all, blocks: coarse },
+        Geometry { size: 0, flags: F::NONE, blocks: BlockSizes::DEFAULT },
+    ]
+}
+
+fn check_range(geometry: &Geometry, offset: u64, length: u32) {
+    assert!(length > 0, "an empty range");
+    let end = offset.checked_add(length.into()).expect("a range within the export");
+    assert!(end <= geometry.size, "{offset}+{length} is beyond {}", geometry.size);
+    let block = u64::from(geometry.blocks.minimum());
+    assert!(
+        offset.is_multiple_of(block) && u64::from(length).is_multiple_of(block),
+        "{offset}+{length} is not aligned"
+    );
+}
+
+/// The reply that a server would write, as the client reads it.
+fn check_reply(style: ReplyStyle, request: &Request, judged: Result<Operation, Errno>) {
+    let cookie = request.cookie;
+    let (frame, pending): (Frame, _) = match judged {
+        Ok(Operation::Disconnect) => return,
+        Ok(Operation::Read { offset, length }) => {
+            (style.data(cookie, offset, length), Pending::Read { offset, length })
+        }
+        Ok(_) => (style.success(cookie), Pending::Other),
+        Err(errno) => (style.error(cookie, errno), Pending::Other),
+    };
+    let mut parser = ReplyParser::new(style);
+    let (mut bytes, mut failed, mut ended) = (&frame[..], None, false);
+    loop {
+        let (taken, event) =
+            parser.receive(bytes, |asked| (asked == cookie).then_some(pending)).expect("a reply of our own");
+        bytes = &bytes[taken..];
+        match event {
+            Some(ReplyEvent::Failed { errno, .. }) => failed = Some(errno),
+            Some(ReplyEvent::End { .. }) => ended = true,
+            Some(event) => panic!("{event:?}"),
+            None => break,
+        }
+    }
+    match pending {
+        Pending::Read { length, .. } => {
+            let expected = parser.expects_data().map(|data| data.length);
+            assert_eq!(expected, Some(length), "the data of the read");
+            parser.received_data(length);
+            assert_eq!(
+                parser.receive(&[], |_| Some(pending)),
+                Ok((0, Some(ReplyEvent::End { cookie }))),
+                "the end of the read"
+            );
+        }
+        Pending::Other => assert!(ended, "the end of the reply"),
+    }
+    assert_eq!(failed, judged.err());
+    assert!(parser.is_between_replies());
+}
+
+/// Requests one after another, without payloads: what is accepted can be carried out, and every answer is
+/// understood.
+pub fn requests(input: &[u8]) {
+    for bytes in input.chunks_exact(REQUEST_SIZE) {
+        let bytes: &[u8; REQUEST_SIZE] = bytes.try_into().expect("a chunk of this size");
+        let Ok(request) = Request::parse(bytes) else { return };
+        assert_eq!(request.encode(), *bytes, "nothing of a request is lost");
+        assert!(request.payload_length() == 0 || request.payload_length() == request.length);
+        for geometry in geometries() {
+            let judged = geometry.check(&request);
+            match judged {
+                Ok(Operation::Read { offset, length }) => {
+                    check_range(&geometry, offset, length);
+                    assert!(length <= geometry.blocks.maximum());
+                }
+                Ok(Operation::Write { offset, length, .. }) => {
+                    check_range(&geometry, offset, length);
+                    assert!(length <= geometry.blocks.maximum());
+                    assert_eq!(length, request.payload_length());
+                }
+                Ok(
+                    Operation::Trim { offset, length, .. } | Operation::WriteZeroes { offset, length, .. },
+                ) => {
+                    check_range(&geometry, offset, length);
+                }
+                Ok(Operation::Flush | Operation::Disconnect) | Err(_) => {}
+            }
+            let changes = matches!(
+                judged,
+                Ok(Operation::Write { .. } | Operation::Trim { .. } | Operation::WriteZeroes { .. })
+            );
+            assert!(!changes || !geometry.flags.contains(TransmissionFlags::READ_ONLY));
+            for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
+                check_reply(style, &request, judged);
+            }
+        }
+    }
+}
+
+/// What became of the requests that a stream of replies answers.
+#[derive(Debug, Default, PartialEq)]
+struct Answered {
+    /// By cookie and place, in the order of arrival; what continues the piece before is one with it, and
+    /// holes are zeroes.
+    data: Vec<(u64, u64, Vec<u8>)>,
+    failures: Vec<(u64, Errno, Option<u64>)>,
+    ended: Vec<u64>,
+    error: Option<ReplyError>,
+}
+
+/// Requests with cookies 0 to 3 read, 4 to 7 do not, and others are not pending.
+fn pending(cookie: u64) -> Option<Pending> {
+    match cookie {
+        0..=3 => Some(Pending::Read { offset: 4096 * cookie, length: 96 << cookie }),
+        4..=7 => Some(Pending::Other),
+        _ => None,
+    }
+}
+
+impl Answered {
+    fn take(&mut self, cookie: u64, offset: u64, bytes: &[u8]) {
+        match self.data.last_mut() {
+            Some((last, start, data)) if *last == cookie && *start + data.len() as u64 == offset => {
+                data.extend_from_slice(bytes);
+            }
+            _ => self.data.push((cookie, offset, bytes.to_vec())),
+        }
+    }
+}
+
+fn note(answered: &mut Answered, event: ReplyEvent<'_>) {
+    match event {
+        ReplyEvent::Data { cookie, offset, bytes } => {
+            assert!(!bytes.is_empty());
+            answered.take(cookie, offset, bytes);
+        }
+        ReplyEvent::Hole { cookie, offset, length } => {
+            answered.take(cookie, offset, &vec![0; length as usize]);
+        }
+        ReplyEvent::Failed { cookie, errno, offset } => answered.failures.push((cookie, errno, offset)),
+        ReplyEvent::End { cookie } => answered.ended.push(cookie),
+    }
+}
+
+/// `past`: data that is expected goes past the parser, as a client's does that receives it to where it
+/// belongs.
+fn answered(style: ReplyStyle, input: &[u8], mut cut: Cut, past: bool) -> Answered {
+    let (mut parser, mut answered, mut rest) = (ReplyParser::new(style), Answered::default(), input);
+    while !rest.is_empty() {
+        let (mut piece, left) = rest.split_at(cut.next().min(rest.len()));
+        rest = left;
+        if past && let Some(ExpectedData { cookie, offset, length }) = parser.expects_data() {
+            let (bytes, left) = piece.split_at(piece.len().min(length as usize));
+            piece = left;
+            parser.received_data(bytes.len() as u32);
+            note(&mut answered, ReplyEvent::Data { cookie, offset, bytes });
+        }
+        loop {
+            let ended = &answered.ended;
+            let outcome =
+                parser.receive(piece, |cookie| pending(cookie).filter(|_| !ended.contains(&cookie)));
+            assert!(parser.held() <= MOST_REPLY_HELD, "{} bytes are held", parser.held());
+            match outcome {
+                Ok((taken, event)) => {
+                    piece = &piece[taken..];
+                    let Some(event) = event else { break };
+                    note(&mut answered, event);
+                }
+                Err(error) => {
+                    assert_eq!(parser.receive(b"more", pending), Err(error), "a failure is for good");
+                    answered.error = Some(error);
+                    return answered;
+                }
+            }
+        }
+        assert!(piece.is_empty(), "a parser without news has taken everything");
+    }
+    answered
+}
+
+/// A server's replies, as the client reads them, under both styles.
+pub fn replies(input: &[u8]) {
+    for style in [ReplyStyle::Simple, ReplyStyle::Structured] {
+        let whole = answered(style, input, Cut::Whole, false);
+        for (cookie, at, data) in &whole.data {
+            let Some(Pending::Read { offset, length }) = pending(*cookie) else {
+                panic!("data for {cookie}, which reads nothing");
+            };
+            let end = at + data.len() as u64;
+            assert!(offset <= *at && end <= offset + u64::from(length), "{at} to {end} was not asked for");
+        }
+        for cut in Cut::ALL {
+            for past in [false, true] {
+                assert_eq!(answered(style, input, cut, past), whole, "{cut:?}, past the parser: {past}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod corpus {
+    use super::replay::replay;
+
+    #[test]
+    fn every_kept_input_keeps_the_invariants() {
+        replay("nbd-server-handshake", super::server_handshake);
+        replay("nbd-client-handshake", super::client_handshake);
+        replay("nbd-requests", super::requests);
+        replay("nbd-replies", super::replies);
+    }
+}
