@@ -1,0 +1,215 @@
+//! Requests that change something, and where they come from.
+//!
+//! A browser sends requests for any page that it shows, also to addresses that only its own machine reaches.
+//! Three headers tell such a request from that of a program that was told the address:
+//!
+//! - `Host`: a page whose name was pointed at our address afterwards (DNS rebinding) still says its own name
+//!   there. Addresses, `localhost`, the machine's own name and configured names are ours.
+//! - `Origin` and `Sec-Fetch-Site`: a browser says so when a page of another site asks.
+//! - `Content-Type`: a browser sends JSON to another site only after it has asked that site for permission,
+//!   which it never gets here.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderMap, Method, StatusCode};
+use thiserror::Error;
+
+/// The names under which a server may be asked to change something, beside its addresses and `localhost`.
+#[derive(Debug, Clone, Default)]
+pub struct Names(Arc<[String]>);
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum Unwelcome {
+    #[error("a request has one `Host` header")]
+    NoHost,
+    #[error(
+        "the name in `Host` is not known here: ask by the address, by `localhost`, by this machine's own name, \
+         or by one of the broker's `names`"
+    )]
+    OtherHost,
+    #[error("web pages of other sites may not ask: `Origin` or `Sec-Fetch-Site` names one")]
+    OtherSite,
+    #[error("the body must be JSON: send `Content-Type: application/json`")]
+    NotJson,
+}
+
+impl Unwelcome {
+    pub(crate) const fn status(self) -> StatusCode {
+        match self {
+            Self::NoHost => StatusCode::BAD_REQUEST,
+            Self::OtherHost | Self::OtherSite => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::NoHost => "not-understood",
+            Self::OtherHost => "other-host",
+            Self::OtherSite => "other-site",
+            Self::NotJson => "not-json",
+        }
+    }
+}
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+impl Names {
+    /// These names, and the machine's own.
+    #[must_use]
+    pub fn new(configured: impl IntoIterator<Item = String>) -> Self {
+        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self::exactly(configured.into_iter().chain([own]))
+    }
+
+    fn exactly(names: impl IntoIterator<Item = String>) -> Self {
+        let plain = |name: String| name.trim_end_matches('.').to_ascii_lowercase();
+        Self(names.into_iter().map(plain).filter(|name| !name.is_empty()).collect())
+    }
+
+    /// Checks a request's header. Requests that only ask for something pass: a browser keeps their answers
+    /// from pages of other sites.
+    pub(crate) fn check(&self, request: &Parts) -> Result<(), Unwelcome> {
+        if [Method::GET, Method::HEAD, Method::OPTIONS].contains(&request.method) {
+            return Ok(());
+        }
+        let host = one(&request.headers, &header::HOST).ok_or(Unwelcome::NoHost)?;
+        let host = authority(host).ok_or(Unwelcome::OtherHost)?;
+        let asked = [Some(&host), request.uri.authority()];
+        if !asked.into_iter().flatten().all(|authority| self.knows(authority)) {
+            return Err(Unwelcome::OtherHost);
+        }
+        let mut origins = request.headers.get_all(header::ORIGIN).iter();
+        if !origins.all(|origin| origin.to_str().is_ok_and(|origin| is_of_host(origin, &host))) {
+            return Err(Unwelcome::OtherSite);
+        }
+        let mut sites = request.headers.get_all(FETCH_SITE).iter();
+        if !sites.all(|site| site == "same-origin" || site == "none") {
+            return Err(Unwelcome::OtherSite);
+        }
+        if has_body(&request.headers) && !is_json(&request.headers) {
+            return Err(Unwelcome::NotJson);
+        }
+        Ok(())
+    }
+
+    fn knows(&self, authority: &Authority) -> bool {
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let host = authority.host();
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        address.parse::<IpAddr>().is_ok() || name == "localhost" || self.0.contains(&name)
+    }
+}
+
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+fn authority(text: &str) -> Option<Authority> {
+    text.trim().parse().ok()
+}
+
+/// Whether an origin, `http://HOST:PORT`, is the host that is asked.
+fn is_of_host(origin: &str, host: &Authority) -> bool {
+    let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).and_then(authority);
+    of.is_some_and(|of| of.as_str().eq_ignore_ascii_case(host.as_str()))
+}
+
+fn has_body(headers: &HeaderMap) -> bool {
+    let says_length = |value: &http::HeaderValue| value.as_bytes().trim_ascii() != b"0";
+    headers.contains_key(header::TRANSFER_ENCODING)
+        || headers.get_all(header::CONTENT_LENGTH).iter().any(says_length)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(said) = one(headers, &header::CONTENT_TYPE) else { return false };
+    said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn check(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), Unwelcome> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let names = Names::exactly(["Broker.example.".to_owned()]);
+        names.check(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn a_name_that_was_pointed_at_our_address_is_not_ours() {
+        for ours in
+            ["127.0.0.1", "127.0.0.1:7311", "[::1]:7311", "10.0.0.5:80", "LOCALHOST:1", "broker.example:7311"]
+        {
+            assert_eq!(check("DELETE", "/v1/objects/x", &[("host", ours)]), Ok(()), "{ours}");
+        }
+        for other in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:7311",
+            "broker.example.evil",
+            "user@127.0.0.1",
+            "x",
+            "",
+        ] {
+            assert_eq!(check("DELETE", "/", &[("host", other)]), Err(Unwelcome::OtherHost), "{other}");
+            assert_eq!(check("GET", "/", &[("host", other)]), Ok(()), "{other}");
+        }
+        assert_eq!(check("POST", "/", &[]), Err(Unwelcome::NoHost));
+        let two = [("host", "127.0.0.1"), ("host", "evil.example")];
+        assert_eq!(check("POST", "/", &two), Err(Unwelcome::NoHost));
+        // The target of a request goes before its `Host` (RFC 9112 §3.2.2).
+        let local = [("host", "127.0.0.1")];
+        assert_eq!(check("POST", "http://evil.example/", &local), Err(Unwelcome::OtherHost));
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused() {
+        let ask = |name, value| check("POST", "/", &[("host", "127.0.0.1:9"), (name, value)]);
+        for other in
+            ["http://evil.example", "null", "http://127.0.0.1:8", "http://127.0.0.1:9.evil.example", ""]
+        {
+            assert_eq!(ask("origin", other), Err(Unwelcome::OtherSite), "{other}");
+        }
+        assert_eq!(ask("origin", "http://127.0.0.1:9"), Ok(()));
+        for other in ["cross-site", "same-site", ""] {
+            assert_eq!(ask("sec-fetch-site", other), Err(Unwelcome::OtherSite), "{other}");
+        }
+        assert_eq!(ask("sec-fetch-site", "same-origin"), Ok(()));
+    }
+
+    #[test]
+    fn a_body_is_json_and_says_so() {
+        let ask = |length, kind: Option<&str>| {
+            let mut headers = vec![("host", "localhost"), ("content-length", length)];
+            headers.extend(kind.map(|kind| ("content-type", kind)));
+            check("POST", "/", &headers)
+        };
+        for right in ["application/json", "Application/JSON; charset=utf-8"] {
+            assert_eq!(ask("2", Some(right)), Ok(()), "{right}");
+        }
+        for wrong in
+            [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("application/jsonx")]
+        {
+            assert_eq!(ask("2", wrong), Err(Unwelcome::NotJson), "{wrong:?}");
+            assert_eq!(ask("0", wrong), Ok(()), "{wrong:?}");
+        }
+        let streamed = [("host", "localhost"), ("transfer-encoding", "chunked")];
+        assert_eq!(check("PUT", "/", &streamed), Err(Unwelcome::NotJson));
+    }
+}

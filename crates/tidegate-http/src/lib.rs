@@ -1,0 +1,32 @@
+//! The HTTP server of Tidegate's services: metrics and status of gateway and agent, and the broker.
+//!
+//! Its clients are not trusted, and what they can take is bounded:
+//!
+//! | resource | bound | beyond it |
+//! |---|---|---|
+//! | connections | [`MOST_CONNECTIONS`] | the oldest one without a request makes room |
+//! | time for a request's header | [`HEADER_TIME`] | the connection is closed |
+//! | time for a request's body | [`BODY_TIME`] | 408 |
+//! | size of a body | [`LARGEST_BODY`] | 413 |
+//! | time between two requests | [`HEADER_TIME`] | the connection is closed |
+//! | time for an answer | [`ANSWER_TIME`] | 503 |
+//! | time to take an answer | [`SEND_TIME`] | the connection is closed |
+//! | descriptors | all but a [reserve](descriptors) | the connection is closed |
+//!
+//! A request that changes something must come from a client that is no web page of another site: see
+//! [`Names`].
+
+#![forbid(unsafe_code)]
+
+mod connections;
+pub mod descriptors;
+mod guard;
+mod refusals;
+mod server;
+mod token;
+
+pub use connections::MOST_CONNECTIONS;
+pub use guard::Names;
+pub use refusals::{Cause, Refusals};
+pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, LARGEST_BODY, SEND_TIME, Server};
+pub use token::{NoRandom, Token, TokenAdmission, TokenError, TokenRefused};

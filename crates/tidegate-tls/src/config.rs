@@ -1,0 +1,139 @@
+//! The two sides' configurations: files become what handshakes use.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{self, CryptoProvider};
+use rustls::pki_types;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, ServerConfig};
+use thiserror::Error;
+
+use crate::files::{self, Identity, TlsError};
+
+/// The files of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ServerFiles {
+    /// The certificate that it shows.
+    pub identity: Identity,
+    /// The authorities, in PEM form, one of which must have signed every client's certificate. `None`: clients need none.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// The files of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientFiles {
+    /// The authorities, in PEM form, one of which must have signed the server's certificate.
+    pub authorities: PathBuf,
+    /// The certificate that it shows where the server asks for one.
+    pub identity: Option<Identity>,
+    /// The name or address that the server's certificate must have.
+    pub server: ServerName,
+}
+
+/// A name or an address that a server's certificate can have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ServerName(pki_types::ServerName<'static>);
+
+/// Why a text is not such a name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is neither a DNS name nor an address")]
+pub struct ServerNameError(String);
+
+impl FromStr for ServerName {
+    type Err = ServerNameError;
+
+    fn from_str(text: &str) -> Result<Self, ServerNameError> {
+        pki_types::ServerName::try_from(text.to_owned())
+            .map(Self)
+            .map_err(|_| ServerNameError(text.escape_debug().to_string()))
+    }
+}
+
+impl From<std::net::IpAddr> for ServerName {
+    fn from(address: std::net::IpAddr) -> Self {
+        Self(pki_types::ServerName::IpAddress(address.into()))
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_str())
+    }
+}
+
+/// A server's part in TLS, with the certificates of the moment when it was loaded.
+#[derive(Debug, Clone)]
+pub struct ServerTls(pub(crate) Arc<ServerConfig>);
+
+/// A client's part in TLS, with the certificates of the moment when it was loaded.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) server: pki_types::ServerName<'static>,
+}
+
+impl ServerFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn load(&self) -> Result<ServerTls, TlsError> {
+        let key = files::pair(&self.identity)?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.unusable(&error))?;
+        let builder = match &self.client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(files::authorities(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+                builder
+                    .with_client_cert_verifier(verifier.map_err(|_| TlsError::NoCertificate(path.clone()))?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+        // A resumed session would not show its certificate to the authorities of today.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(ServerTls(Arc::new(config)))
+    }
+
+    fn unusable(&self, error: &rustls::Error) -> TlsError {
+        TlsError::Pair {
+            certificate: self.identity.certificate.clone(),
+            private_key: self.identity.private_key.clone(),
+            why: error.to_string(),
+        }
+    }
+}
+
+impl ClientFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn load(&self) -> Result<ClientTls, TlsError> {
+        let roots = files::authorities(&self.authorities)?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::Authority { path: self.authorities.clone(), why: error.to_string() })?
+            .with_root_certificates(roots);
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(files::pair(identity)?)))
+            }
+        };
+        config.resumption = Resumption::disabled();
+        Ok(ClientTls { config: Arc::new(config), server: self.server.0.clone() })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(crypto::ring::default_provider())
+}

@@ -1,0 +1,153 @@
+//! Certificates and private keys in files, and the words for what is wrong with them.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, crypto};
+
+/// The bundle of all authorities that browsers trust has a quarter of it.
+const LONGEST: u64 = 1 << 20;
+
+/// The bits of a mode that let users other than a file's owner and group read or write it.
+const OPEN_TO_OTHERS: u32 = 0o006;
+
+/// A certificate and its private key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The certificate in PEM form, and after it those between it and the authority's.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM form.
+    pub private_key: PathBuf,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no certificate in it.
+    #[error("{path} holds no certificate in PEM form", path = .0.display())]
+    NoCertificate(PathBuf),
+    /// A certificate cannot be an authority's.
+    #[error("{path} holds a certificate that is not an authority's: {why}")]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// There is no private key in it.
+    #[error("{path} holds no private key in PEM form", path = .0.display())]
+    NoPrivateKey(PathBuf),
+    /// The two are not a pair, or of a kind that is not known.
+    #[error(
+        "the certificate in {certificate} and the private key in {private_key} do not go together: {why}"
+    )]
+    Pair {
+        /// The one file.
+        certificate: PathBuf,
+        /// The other.
+        private_key: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Whether a file holds certificates of authorities.
+///
+/// # Errors
+/// When it does not, or cannot be read.
+pub fn check_authorities(path: &Path) -> Result<(), TlsError> {
+    authorities(path).map(drop)
+}
+
+/// Whether a file holds certificates.
+///
+/// # Errors
+/// When it does not, or cannot be read.
+pub fn check_certificate(path: &Path) -> Result<(), TlsError> {
+    certificates(path).map(drop)
+}
+
+/// Whether a file holds a private key. Warns in the log when others than its owner and group may read or write it.
+///
+/// # Errors
+/// When it does not, or cannot be read.
+pub fn check_private_key(path: &Path) -> Result<(), TlsError> {
+    key(path)?;
+    warn_if_open(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}
+
+/// Whether a certificate and a private key are a pair.
+///
+/// # Errors
+/// When they are not, or a file cannot be used.
+pub fn check_pair(identity: &Identity) -> Result<(), TlsError> {
+    pair(identity).map(drop)
+}
+
+/// Warns in the log when a secret is open to others than its owner and group.
+///
+/// # Errors
+/// When there is no such file.
+pub fn warn_if_open(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.mode();
+    if mode & OPEN_TO_OTHERS != 0 {
+        let path = path.display();
+        tracing::warn!(
+            "the secret {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
+            mode & 0o777
+        );
+    }
+    Ok(())
+}
+
+/// The authorities in a file.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = store.add(certificate);
+        added.map_err(|error| TlsError::Authority { path: path.to_owned(), why: error.to_string() })?;
+    }
+    Ok(store)
+}
+
+/// A certificate and a private key that belong together.
+pub(crate) fn pair(identity: &Identity) -> Result<CertifiedKey, TlsError> {
+    let Identity { certificate, private_key } = identity;
+    let (chain, key) = (certificates(certificate)?, key(private_key)?);
+    let certified = CertifiedKey::from_der(chain, key, &crypto::ring::default_provider());
+    certified.map_err(|error| TlsError::Pair {
+        certificate: certificate.clone(),
+        private_key: private_key.clone(),
+        why: error.to_string(),
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let none = || TlsError::NoCertificate(path.to_owned());
+    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(none)
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| TlsError::NoPrivateKey(path.to_owned()))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    read.map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
+    Ok(bytes)
+}
