@@ -81,7 +81,9 @@ fn carrier(kind: &str, number: u16, count: u16) -> Result<Carrier, Box<dyn Error
     Ok(match kind.split_once(':') {
         None if kind == "udp" => Carrier::Udp(UdpConfig {
             listen: address(number),
-            reach: Reach::Peers((0..count).filter(|other| *other != number).map(address).collect()),
+            reach: Reach::Peers(
+                (0..count).filter(|other| *other != number).map(|other| address(other).into()).collect(),
+            ),
             key: Key::new(b"a key for a measurement")?,
         }),
         Some(("file", path)) => {
@@ -92,6 +94,7 @@ fn carrier(kind: &str, number: u16, count: u16) -> Result<Carrier, Box<dyn Error
             credentials: Credentials::None,
             tls: None,
             replicas: 1,
+            writers: Default::default(),
         }),
         _ => return Err(format!("`{kind}` is no carrier: udp, file:PATH or nats://HOST:PORT").into()),
     })

@@ -9,7 +9,9 @@ use tidegate_units::HostName;
 
 use crate::key::{Key, Secret};
 use crate::name::ClusterName;
+use crate::origin::PeerAddress;
 use crate::peers::MOST_HOSTS;
+use crate::signature::PolicyWriters;
 use crate::status::CarrierKind;
 use crate::tls::Tls;
 
@@ -91,8 +93,9 @@ pub struct UdpConfig {
 /// To whom a host speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// To each of these. Our own address may be among them, so that all hosts can have the same list.
-    Peers(Vec<SocketAddr>),
+    /// To each of these, and only these are heard. Our own address may be among them, so that all hosts can have the same
+    /// list.
+    Peers(Vec<PeerAddress>),
     /// To a group on the local network.
     Multicast {
         /// The group's address, for example `239.84.68.1` or `ff02::5444`.
@@ -112,10 +115,11 @@ impl UdpConfig {
                     return Err(JoinError::PeerCount(peers.len()));
                 }
                 let listen = self.listen;
+                let mut peers = peers.iter().map(|peer| &peer.address);
                 let reachable = |peer: &SocketAddr| {
                     peer.is_ipv4() == listen.is_ipv4() || (listen.is_ipv6() && listen.ip().is_unspecified())
                 };
-                match peers.iter().find(|peer| peer.port() == 0 || !reachable(peer)) {
+                match peers.find(|peer| peer.port() == 0 || !reachable(peer)) {
                     Some(peer) if peer.port() == 0 => Err(JoinError::NoPort(*peer)),
                     Some(peer) => Err(JoinError::Family { listen, peer: *peer }),
                     None => Ok(()),
@@ -162,6 +166,8 @@ pub struct NatsConfig {
     pub tls: Option<Tls>,
     /// How many servers keep the policies, when their bucket is made: 1 to 5, and not more than there are.
     pub replicas: u8,
+    /// The keys whose policies count. Without any, no policy does.
+    pub writers: PolicyWriters,
 }
 
 /// What a NATS server asks for.

@@ -1,20 +1,18 @@
 //! The key that the hosts of a cluster share, and what else is not to be shown.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
+use tidegate_tls::warn_if_open;
 
 const SHORTEST: usize = 16;
 const LONGEST: usize = 4096;
 /// A JWT with all that its user may do.
 const LONGEST_CREDENTIALS: usize = 64 << 10;
-/// Anyone may read, or anyone may write.
-const OPEN_TO_OTHERS: u32 = 0o006;
 
 /// A secret of 16 bytes or more that all hosts of a cluster have. Its `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
@@ -146,7 +144,7 @@ pub(crate) fn read_credentials(path: &Path) -> Result<String, SecretError> {
 }
 
 /// Some more than the longest is read, so that a longer one shows even with a line end.
-fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = read_at_most(path, 2 * LONGEST)?;
     warn_if_open(path)?;
     Ok(bytes)
@@ -156,19 +154,6 @@ fn read_at_most(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Warns in the log when others than its owner and group may read or write a file.
-pub(crate) fn warn_if_open(path: &Path) -> io::Result<()> {
-    let mode = fs::metadata(path)?.mode();
-    if mode & OPEN_TO_OTHERS != 0 {
-        let path = path.display();
-        tracing::warn!(
-            "the secret {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
-            mode & 0o777
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -25,10 +25,12 @@ mod key;
 mod name;
 mod nats;
 mod notice;
+mod origin;
 mod peers;
 mod policy;
 mod rejection;
 mod shared;
+mod signature;
 mod status;
 mod tls;
 mod udp;
@@ -39,7 +41,12 @@ pub use config::{Carrier, ClusterConfig, Credentials, FileConfig, JoinError, Nat
 pub use key::{Key, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};
+pub use origin::{PeerAddress, PeerAddressError};
 pub use policy::{InvalidPolicy, Policies, Policy, PolicyRevision, PolicyWatch};
 pub use rejection::Rejected;
+pub use signature::{PolicyKey, PolicyKeyError, PolicyWriter, PolicyWriterError, PolicyWriters};
 pub use status::{CarrierKind, ClusterStatus, PeerStatus};
-pub use tls::{Identity, Tls, TlsError, check_authorities, check_certificate, check_private_key};
+pub use tls::Tls;
+
+// Parts of `Tls` and of what is said about it.
+pub use tidegate_tls::{Identity, TlsError, check_authorities, check_certificate, check_private_key};

@@ -19,15 +19,16 @@ pub(crate) struct Notices {
     left_out: Notice,
 }
 
+/// When a line was last written, and how many were left out since.
 #[derive(Debug, Default)]
-struct Notice {
+pub(crate) struct Notice {
     written: Option<Instant>,
     left_out: u64,
 }
 
 impl Notice {
     /// Whether a line may be written now, and how many were left out before it.
-    fn due(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         if self.written.is_some_and(|written| now.saturating_since(written) < PAUSE) {
             self.left_out += 1;
             return None;

@@ -6,15 +6,19 @@
 //! until it takes its leave or has been silent for three intervals, and a first that speaks again after a second was
 //! heard makes them duplicates.
 //!
+//! A name is bound to where it comes from, as far as a carrier shows that: see [`origin`](crate::origin).
+//!
 //! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64 resources of each.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::{HostName, Instant, ResourceName};
 
 use crate::name::Incarnation;
+use crate::origin::{MOST_PER_ADDRESS, Origins, plain};
 use crate::rejection::Rejection;
 use crate::status::PeerStatus;
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
@@ -33,6 +37,7 @@ pub(crate) struct Peers {
     own: HostName,
     incarnation: Incarnation,
     interval: Duration,
+    origins: Origins,
     hosts: BTreeMap<HostName, Peer>,
     /// When another host was last heard under our own name.
     impostor: Option<Instant>,
@@ -43,6 +48,8 @@ struct Peer {
     incarnation: Incarnation,
     sequence: u64,
     heard: Instant,
+    /// The address it speaks from, where the carrier shows one.
+    from: Option<SocketAddr>,
     /// After so long without a word its name is free.
     patience: Duration,
     /// The second incarnation under this name.
@@ -67,15 +74,33 @@ struct Kept {
 }
 
 impl Peers {
-    pub(crate) fn new(own: HostName, incarnation: Incarnation, interval: Duration) -> Self {
-        Self { own, incarnation, interval, hosts: BTreeMap::new(), impostor: None }
+    pub(crate) fn new(own: HostName, incarnation: Incarnation, interval: Duration, origins: Origins) -> Self {
+        Self { own, incarnation, interval, origins, hosts: BTreeMap::new(), impostor: None }
     }
 
-    /// Takes a message that arrived now. `Ok(false)`: it was our own.
+    /// Returns whether messages from an address are looked at.
+    pub(crate) fn knows(&self, from: SocketAddr) -> bool {
+        self.origins.knows(plain(from))
+    }
+
+    /// The carrier has a connection again: hosts that are heard now are not counted as new.
+    pub(crate) fn begin_anew(&mut self) {
+        if let Origins::Server(growth) = &mut self.origins {
+            growth.begin_anew();
+        }
+    }
+
+    /// Takes a message that arrived now, from an address where the carrier shows one. `Ok(false)`: it was our own.
     ///
     /// # Errors
     /// When it does not count, and why.
-    pub(crate) fn hear(&mut self, now: Instant, message: Message) -> Result<bool, Rejection> {
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        message: Message,
+        from: Option<SocketAddr>,
+    ) -> Result<bool, Rejection> {
+        let from = from.map(plain);
         let sender = &message.sender;
         if sender.host == self.own {
             if sender.incarnation == self.incarnation {
@@ -87,8 +112,19 @@ impl Peers {
         // What was said with a peer's longer interval in mind is not judged by our shorter one.
         let interval = self.interval.max(Duration::from_millis(sender.interval_ms.into()));
         let patience = interval.saturating_mul(SILENT_INTERVALS);
+        if let Some(from) = from {
+            self.check_origin(now, &message, from)?;
+        }
         match self.hosts.get_mut(&sender.host) {
-            None => self.make_room(now)?,
+            None => {
+                self.make_room(now)?;
+                let known = self.hosts.len();
+                if let Origins::Server(growth) = &mut self.origins
+                    && !growth.admits(now, self.interval, known)
+                {
+                    return Err(Rejection::TooManyNames);
+                }
+            }
             Some(peer) if peer.incarnation == sender.incarnation => {
                 if message.sequence <= peer.sequence {
                     return Err(Rejection::Replayed);
@@ -108,6 +144,7 @@ impl Peers {
         let peer = self.hosts.entry(message.sender.host).or_insert_with(|| Peer::new(incarnation));
         peer.sequence = message.sequence;
         peer.heard = now;
+        peer.from = from;
         peer.patience = patience;
         for NumberedReport { resource, number, report } in message.reports {
             peer.keep(now, resource, number, report);
@@ -159,6 +196,37 @@ impl Peers {
         ours.into_iter().chain(others).collect()
     }
 
+    /// One address is one host, and the host that uses a name keeps it as long as it speaks.
+    fn check_origin(&self, now: Instant, message: &Message, from: SocketAddr) -> Result<(), Rejection> {
+        let sender = &message.sender;
+        if !self.origins.knows(from) {
+            return Err(Rejection::UnknownPeer);
+        }
+        if !self.origins.allows(&sender.host, from) {
+            return Err(Rejection::OtherName);
+        }
+        let speaks = |peer: &Peer| now.saturating_since(peer.heard) <= peer.patience;
+        if let Some(peer) = self.hosts.get(&sender.host) {
+            let elsewhere = peer.from != Some(from) && peer.incarnation == sender.incarnation;
+            if elsewhere && speaks(peer) {
+                return Err(Rejection::OtherName);
+            }
+        }
+        let others = self.hosts.iter().filter(|(host, peer)| **host != sender.host && speaks(peer));
+        match &self.origins {
+            Origins::Listed(_) => {
+                let mut others = others.filter(|(_, peer)| peer.from == Some(from));
+                others.next().map_or(Ok(()), |_| Err(Rejection::OtherName))
+            }
+            Origins::Group => {
+                let same = |peer: &Peer| peer.from.is_some_and(|other| other.ip() == from.ip());
+                let names = others.filter(|(_, peer)| same(peer)).count();
+                if names < MOST_PER_ADDRESS { Ok(()) } else { Err(Rejection::TooManyNames) }
+            }
+            Origins::Server(_) | Origins::Slots => Ok(()),
+        }
+    }
+
     fn make_room(&mut self, now: Instant) -> Result<(), Rejection> {
         if self.hosts.len() < MOST_HOSTS {
             return Ok(());
@@ -181,6 +249,7 @@ impl Peer {
             incarnation,
             sequence: 0,
             heard: Instant::ZERO,
+            from: None,
             patience: Duration::ZERO,
             rival: None,
             duplicate: None,
@@ -243,7 +312,11 @@ mod tests {
     }
 
     fn peers() -> Peers {
-        Peers::new(HostName::new("me").unwrap(), Incarnation(99), Duration::from_secs(2))
+        among(Origins::Slots)
+    }
+
+    fn among(origins: Origins) -> Peers {
+        Peers::new(HostName::new("me").unwrap(), Incarnation(99), Duration::from_secs(2), origins)
     }
 
     fn vg0() -> ResourceName {
@@ -262,9 +335,9 @@ mod tests {
     #[test]
     fn the_latest_report_counts_and_its_age_is_since_it_arrived() {
         let mut peers = peers();
-        assert_eq!(peers.hear(at(0), message("a", 1, 1, about(1, 10))), Ok(true));
-        assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 20))), Ok(true));
-        assert_eq!(peers.hear(at(3), message("a", 1, 1, about(1, 10))), Err(Rejection::Replayed));
+        assert_eq!(peers.hear(at(0), message("a", 1, 1, about(1, 10)), None), Ok(true));
+        assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 20)), None), Ok(true));
+        assert_eq!(peers.hear(at(3), message("a", 1, 1, about(1, 10)), None), Err(Rejection::Replayed));
         assert_eq!(completed(&peers, at(5)), [("a".to_owned(), 20, Latency::from_millis(3_000))]);
         assert_eq!(peers.reports(at(5), &ResourceName::new("other").unwrap()), []);
     }
@@ -272,8 +345,8 @@ mod tests {
     #[test]
     fn an_old_report_shown_again_in_a_new_message_does_not_get_younger() {
         let mut peers = peers();
-        peers.hear(at(0), message("a", 1, 1, about(1, 10))).unwrap();
-        peers.hear(at(4), message("a", 1, 2, about(1, 10))).unwrap();
+        peers.hear(at(0), message("a", 1, 1, about(1, 10)), None).unwrap();
+        peers.hear(at(4), message("a", 1, 2, about(1, 10)), None).unwrap();
         assert_eq!(completed(&peers, at(5)), [("a".to_owned(), 10, Latency::from_millis(5_000))]);
         assert_eq!(peers.status(at(5))[0].age, Latency::from_millis(1_000));
     }
@@ -281,10 +354,10 @@ mod tests {
     #[test]
     fn a_host_that_restarts_counts_again_after_three_intervals_and_is_no_duplicate() {
         let mut peers = peers();
-        peers.hear(at(0), message("a", 1, 70, about(70, 10))).unwrap();
-        assert_eq!(peers.hear(at(3), message("a", 2, 1, about(1, 20))), Err(Rejection::Restarting));
-        assert_eq!(peers.hear(at(5), message("a", 2, 2, about(2, 21))), Err(Rejection::Restarting));
-        assert_eq!(peers.hear(at(7), message("a", 2, 3, about(3, 22))), Ok(true));
+        peers.hear(at(0), message("a", 1, 70, about(70, 10)), None).unwrap();
+        assert_eq!(peers.hear(at(3), message("a", 2, 1, about(1, 20)), None), Err(Rejection::Restarting));
+        assert_eq!(peers.hear(at(5), message("a", 2, 2, about(2, 21)), None), Err(Rejection::Restarting));
+        assert_eq!(peers.hear(at(7), message("a", 2, 3, about(3, 22)), None), Ok(true));
         assert_eq!(completed(&peers, at(7)), [("a".to_owned(), 22, Latency::ZERO)]);
         assert_eq!(peers.duplicates(at(7)), []);
     }
@@ -292,35 +365,36 @@ mod tests {
     #[test]
     fn a_host_that_takes_its_leave_may_return_at_once() {
         let mut peers = peers();
-        peers.hear(at(0), message("a", 1, 1, about(1, 10))).unwrap();
+        peers.hear(at(0), message("a", 1, 1, about(1, 10)), None).unwrap();
         let farewell = Message { leaving: true, ..message("a", 1, 2, vec![]) };
-        assert_eq!(peers.hear(at(1), farewell), Ok(true));
+        assert_eq!(peers.hear(at(1), farewell, None), Ok(true));
         assert_eq!(completed(&peers, at(1)), []);
-        assert_eq!(peers.hear(at(1), message("a", 2, 1, about(1, 20))), Ok(true));
+        assert_eq!(peers.hear(at(1), message("a", 2, 1, about(1, 20)), None), Ok(true));
     }
 
     #[test]
     fn of_two_hosts_with_one_name_the_first_counts_and_both_are_reported() {
         let mut peers = peers();
         for second in 0..10 {
-            peers.hear(at(2 * second), message("a", 1, second + 1, about(second + 1, 10))).unwrap();
-            let other = peers.hear(at(2 * second + 1), message("a", 2, second + 1, about(second + 1, 20)));
+            peers.hear(at(2 * second), message("a", 1, second + 1, about(second + 1, 10)), None).unwrap();
+            let other =
+                peers.hear(at(2 * second + 1), message("a", 2, second + 1, about(second + 1, 20)), None);
             let expected = if second == 0 { Rejection::Restarting } else { Rejection::DuplicateName };
             assert_eq!(other, Err(expected));
         }
         assert_eq!(peers.duplicates(at(20)), [HostName::new("a").unwrap()]);
         assert_eq!(completed(&peers, at(18))[0].1, 10);
         // The first ends: the second takes its place, and the report of two hosts goes away.
-        assert_eq!(peers.hear(at(25), message("a", 2, 99, about(99, 20))), Ok(true));
+        assert_eq!(peers.hear(at(25), message("a", 2, 99, about(99, 20)), None), Ok(true));
         assert_eq!(peers.duplicates(at(60)), []);
     }
 
     #[test]
     fn our_own_name_from_elsewhere_is_reported_and_our_own_voice_is_not() {
         let mut peers = peers();
-        assert_eq!(peers.hear(at(0), message("me", 99, 1, about(1, 1))), Ok(false));
+        assert_eq!(peers.hear(at(0), message("me", 99, 1, about(1, 1)), None), Ok(false));
         assert_eq!(peers.duplicates(at(0)), []);
-        assert_eq!(peers.hear(at(1), message("me", 98, 1, about(1, 1))), Err(Rejection::DuplicateName));
+        assert_eq!(peers.hear(at(1), message("me", 98, 1, about(1, 1)), None), Err(Rejection::DuplicateName));
         assert_eq!(peers.duplicates(at(1)), [HostName::new("me").unwrap()]);
         assert_eq!(completed(&peers, at(1)), []);
     }
@@ -329,13 +403,82 @@ mod tests {
     fn hosts_are_bounded_and_the_stale_make_room() {
         let mut peers = peers();
         for host in 0..MOST_HOSTS {
-            peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![])).unwrap();
+            peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![]), None).unwrap();
         }
-        assert_eq!(peers.hear(at(1), message("new", 1, 1, vec![])), Err(Rejection::TooManyHosts));
-        assert_eq!(peers.hear(at(7), message("new", 1, 1, vec![])), Ok(true));
+        assert_eq!(peers.hear(at(1), message("new", 1, 1, vec![]), None), Err(Rejection::TooManyHosts));
+        assert_eq!(peers.hear(at(7), message("new", 1, 1, vec![]), None), Ok(true));
         assert_eq!(peers.status(at(7)).len(), MOST_HOSTS);
         peers.forget_old(at(1_000));
         assert_eq!(peers.status(at(1_000)).len(), 0);
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn listed() -> Peers {
+        among(Origins::Listed(["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec()))
+    }
+
+    #[test]
+    fn one_entry_of_the_list_is_one_host_however_many_names_it_uses() {
+        let mut peers = listed();
+        let (a, b) = (address("10.0.0.1:1"), address("[::ffff:10.0.0.2]:1"));
+        assert_eq!(peers.hear(at(0), message("a", 1, 1, about(1, 10)), Some(a)), Ok(true));
+        assert_eq!(peers.hear(at(0), message("b0", 2, 1, about(1, 20)), Some(b)), Ok(true));
+        for (liar, name) in ["b1", "b2", "b3"].into_iter().enumerate() {
+            let message = message(name, 3 + liar as u128, 1, about(1, 90));
+            assert_eq!(peers.hear(at(1), message, Some(b)), Err(Rejection::OtherName));
+        }
+        let stranger = message("c", 9, 1, about(1, 90));
+        assert_eq!(peers.hear(at(1), stranger, Some(address("10.0.0.3:1"))), Err(Rejection::UnknownPeer));
+        assert_eq!(completed(&peers, at(1)).len(), 2);
+        // Silent for three intervals, it may come back under another name.
+        assert_eq!(peers.hear(at(7), message("b1", 3, 9, about(9, 20)), Some(b)), Ok(true));
+    }
+
+    #[test]
+    fn no_peer_speaks_for_a_host_that_lives_elsewhere() {
+        let mut peers = listed();
+        let (a, b) = (address("10.0.0.1:1"), address("10.0.0.2:1"));
+        peers.hear(at(0), message("a", 1, 1, about(1, 10)), Some(a)).unwrap();
+        // Its incarnation is no secret.
+        let forged = message("a", 1, 1_000, about(9, 90));
+        assert_eq!(peers.hear(at(1), forged, Some(b)), Err(Rejection::OtherName));
+        let farewell = Message { leaving: true, ..message("a", 1, 1_001, vec![]) };
+        assert_eq!(peers.hear(at(1), farewell, Some(b)), Err(Rejection::OtherName));
+        assert_eq!(peers.hear(at(2), message("a", 1, 2, about(2, 11)), Some(a)), Ok(true));
+        assert_eq!(completed(&peers, at(2))[0].1, 11);
+        // Another one under its name is a duplicate, as ever.
+        let other = message("a", 5, 1, about(1, 90));
+        assert_eq!(peers.hear(at(3), other, Some(b)), Err(Rejection::Restarting));
+    }
+
+    #[test]
+    fn in_a_group_an_address_has_four_names() {
+        let mut peers = among(Origins::Group);
+        let from = |port: u16| Some(SocketAddr::new([10, 0, 0, 1].into(), port));
+        for host in 0..9 {
+            let taken = peers.hear(at(0), message(&format!("h{host}"), 1, 1, vec![]), from(1_000 + host));
+            let expected = if host < 4 { Ok(true) } else { Err(Rejection::TooManyNames) };
+            assert_eq!(taken, expected, "host {host}");
+        }
+        assert_eq!(peers.hear(at(1), message("h1", 1, 2, vec![]), from(1_001)), Ok(true));
+        assert_eq!(peers.hear(at(1), message("other", 1, 1, vec![]), Some(address("10.0.0.2:1"))), Ok(true));
+    }
+
+    #[test]
+    fn behind_a_server_fifty_new_names_at_once_are_too_many() {
+        let mut peers = among(Origins::Server(crate::origin::Growth::default()));
+        for second in 0..30 {
+            peers.hear(at(second), message("a", 1, second + 1, vec![]), None).unwrap();
+        }
+        let forged = |peers: &mut Peers, name: u64| {
+            peers.hear(at(30), message(&format!("evil{name}"), 1, 1, vec![]), None)
+        };
+        let taken = (0..50).filter(|name| forged(&mut peers, *name).is_ok()).count();
+        assert_eq!((taken, forged(&mut peers, 50)), (8, Err(Rejection::TooManyNames)));
+        assert_eq!(peers.hear(at(31), message("a", 1, 31, vec![]), None), Ok(true));
     }
 
     proptest! {
@@ -351,7 +494,7 @@ mod tests {
             for (pause, host, incarnation, sequence, number) in spoken {
                 now = now + Duration::from_secs(pause);
                 let name = format!("h{host}");
-                let taken = peers.hear(now, message(&name, incarnation, sequence, about(number, sequence)));
+                let taken = peers.hear(now, message(&name, incarnation, sequence, about(number, sequence)), None);
                 if taken.is_ok() {
                     if let Some(&(was, before, heard)) = current.get(&host) {
                         if was == incarnation {

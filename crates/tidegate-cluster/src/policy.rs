@@ -8,14 +8,22 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
+use crate::name::ClusterName;
+use crate::signature::{PolicyWriter, Verified};
+
 /// Longer documents are refused: 64 KiB.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
 /// A cluster has policies for at most so many resources.
 pub(crate) const MOST_RESOURCES: usize = 1024;
 
-/// A target outside of this range is a slip of the pen.
-const TARGETS: (Latency, Latency) = (Latency::from_micros(10), Latency::from_millis(3_600_000));
+/// A target outside of this range is a slip of the pen: no storage keeps a tenth of a millisecond under load, and a minute is
+/// a hung storage.
+const TARGETS: (Latency, Latency) = (Latency::from_micros(100), Latency::from_millis(60_000));
+
+/// A rate outside of this range is a slip of the pen, too, in requests per second: a client that is held to less than one
+/// gives up, and no storage does more than the most.
+const RATES: (f64, f64) = (1.0, 1e7);
 
 /// What is wanted of one resource. What it does not mention stays as each host's own configuration has it.
 ///
@@ -33,7 +41,7 @@ const TARGETS: (Latency, Latency) = (Latency::from_micros(10), Latency::from_mil
 pub struct Policy {
     /// The version of this document: [`Policy::VERSION`].
     pub version: u16,
-    /// The response time that is promised: 10 µs to one hour.
+    /// The response time that is promised: 100 µs to one minute.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "exact::latency")]
     pub target: Option<Latency>,
     /// What consumers are entitled to, relative to one another.
@@ -54,20 +62,59 @@ pub enum InvalidPolicy {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// It is of another version.
-    #[error("version {0} is not known here, only {known} is", known = Policy::VERSION)]
+    #[error("version {0} is not known here")]
     Version(u16),
     /// It is longer than 64 KiB.
     #[error("it has {0} bytes, and at most {LONGEST} are allowed")]
     Length(usize),
     /// The target is out of its range.
-    #[error("the target {0} is out of range: 10us to 1h")]
+    #[error("the target {0} is out of range: 100us to 1min")]
     Target(Latency),
-    /// A rate is zero or not finite.
-    #[error("the rate of `{0}` must be above zero")]
-    Rate(ConsumerName),
+    /// A rate is out of its range.
+    #[error("the rate of `{consumer}` must be 1 to 10,000,000 IO/s, it is {rate} IO/s", rate = rate.per_second())]
+    Rate {
+        /// The consumer.
+        consumer: ConsumerName,
+        /// Its rate.
+        rate: Iops,
+    },
     /// A consumer is to get at least more than it may get at most.
     #[error("the reservation of `{0}` is above its limit")]
     AboveLimit(ConsumerName),
+    /// It is a policy without a signature.
+    #[error(
+        "it is not signed: write it anew with `tidegate policy set --replace --key FILE`, and name the key's public half \
+         in `[cluster] policy` of the hosts"
+    )]
+    Unsigned,
+    /// It is signed by a key that this host does not know.
+    #[error("it is signed by {0}, which is not among `writers` in `[cluster] policy`")]
+    UnknownWriter(PolicyWriter),
+    /// It was changed after it was signed, or never signed by the key that it names.
+    #[error("its signature is wrong")]
+    Signature,
+    /// It was signed for another cluster or resource.
+    #[error("it was signed for `{resource}` of cluster {cluster}")]
+    OtherPlace {
+        /// For which cluster.
+        cluster: ClusterName,
+        /// For which resource.
+        resource: ResourceName,
+    },
+    /// A later one was there before.
+    #[error(
+        "its serial number {serial} is not above {seen}, which was in force: an old policy was put back, or its writer's \
+         clock is behind"
+    )]
+    Old {
+        /// Its serial number.
+        serial: u64,
+        /// The highest that was seen.
+        seen: u64,
+    },
+    /// The library refuses to sign.
+    #[error("it cannot be signed with this key")]
+    CannotSign,
 }
 
 impl Default for Policy {
@@ -122,9 +169,10 @@ impl Policy {
         if let Some(target) = self.target.filter(|target| *target < shortest || *target > longest) {
             return Err(InvalidPolicy::Target(target));
         }
+        let (least, most) = RATES;
         for (name, rate) in self.reservations.iter().chain(&self.limits) {
-            if rate.per_second() <= 0.0 || !rate.per_second().is_finite() {
-                return Err(InvalidPolicy::Rate(name.clone()));
+            if !(least..=most).contains(&rate.per_second()) {
+                return Err(InvalidPolicy::Rate { consumer: name.clone(), rate: *rate });
             }
         }
         for (name, reservation) in &self.reservations {
@@ -207,8 +255,19 @@ mod exact {
 pub struct PolicyRevision {
     /// Grows with every change in the cluster's store; what a compare-and-set compares.
     pub revision: u64,
+    /// Grows with every change, and is signed: of two policies the one with the higher one counts.
+    pub serial: u64,
+    /// The key that signed it.
+    pub writer: PolicyWriter,
     /// The policy.
     pub policy: Policy,
+}
+
+impl PolicyRevision {
+    pub(crate) fn new(revision: u64, verified: Verified) -> Self {
+        let Verified { writer, serial, policy } = verified;
+        Self { revision, serial, writer, policy }
+    }
 }
 
 /// The policies of all resources that have one.
@@ -216,8 +275,8 @@ pub type Policies = Arc<BTreeMap<ResourceName, PolicyRevision>>;
 
 /// Sees the policies of a cluster change.
 ///
-/// A policy that is not valid is refused with a line in the log, and the last good one stays; so it does when the server is
-/// away. A policy that is deleted is gone: the hosts' own configurations hold again.
+/// A policy that is not valid, or not signed by a writer, is refused with a line in the log, and the last good one stays; so it
+/// does when the server is away, and when a policy is deleted, since a deletion is not signed. An empty policy ends one.
 #[derive(Debug)]
 pub struct PolicyWatch {
     board: Arc<Board>,
@@ -257,6 +316,15 @@ impl PolicyWatch {
     }
 }
 
+/// The reason why the board does not take a policy.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// A later one was there.
+    Old(InvalidPolicy),
+    /// There are policies for too many resources.
+    TooMany,
+}
+
 /// Where the carrier puts policies, and watches find them.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
@@ -271,26 +339,29 @@ struct State {
 }
 
 impl Board {
-    /// `None`: the resource has no policy any more. Returns whether there was room.
-    pub(crate) fn put(&self, resource: ResourceName, policy: Option<PolicyRevision>) -> bool {
+    /// Takes a policy of a resource, unless a later one was there. Returns whether it changes anything.
+    ///
+    /// # Errors
+    /// When it is not later than the one that was there, or there is no room.
+    pub(crate) fn put(&self, resource: ResourceName, policy: PolicyRevision) -> Result<bool, Refusal> {
         let mut state = self.lock();
-        if state.policies.get(&resource) == policy.as_ref() {
-            return true;
+        match state.policies.get(&resource) {
+            // The same, as it is read again after every connection.
+            Some(known) if known.serial == policy.serial && known.policy == policy.policy => {
+                if known.revision >= policy.revision {
+                    return Ok(false);
+                }
+            }
+            Some(known) if known.serial >= policy.serial => {
+                return Err(Refusal::Old(InvalidPolicy::Old { serial: policy.serial, seen: known.serial }));
+            }
+            None if state.policies.len() >= MOST_RESOURCES => return Err(Refusal::TooMany),
+            Some(_) | None => {}
         }
-        if state.policies.len() >= MOST_RESOURCES
-            && policy.is_some()
-            && !state.policies.contains_key(&resource)
-        {
-            return false;
-        }
-        let policies = Arc::make_mut(&mut state.policies);
-        match policy {
-            Some(policy) => policies.insert(resource, policy),
-            None => policies.remove(&resource),
-        };
+        Arc::make_mut(&mut state.policies).insert(resource, policy);
         state.changes += 1;
         self.changed.notify_all();
-        true
+        Ok(true)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -324,15 +395,25 @@ mod tests {
         assert!(error("{").contains("EOF"));
         assert!(error(r#"{"version":1,"targets":"15ms"}"#).contains("unknown field `targets`"));
         assert!(error(r#"{"version":1,"target":"15"}"#).contains("the unit is missing"));
-        assert_eq!(error(r#"{"version":2}"#), "version 2 is not known here, only 1 is");
-        assert!(error(r#"{"version":1,"target":"2h"}"#).contains("out of range: 10us to 1h"));
+        assert_eq!(error(r#"{"version":2}"#), "version 2 is not known here");
+        for target in ["2h", "10us"] {
+            let json = format!(r#"{{"version":1,"target":"{target}"}}"#);
+            assert!(error(&json).contains("out of range: 100us to 1min"));
+        }
         assert!(
             error(r#"{"version":1,"shares":{"a":0}}"#).contains("shares"),
             "{}",
             error(r#"{"version":1,"shares":{"a":0}}"#)
         );
         assert!(error(r#"{"version":1,"limits":{"a":"fast"}}"#).contains("`a`: `fast`"));
-        assert_eq!(error(r#"{"version":1,"limits":{"a":"0 IO/s"}}"#), "the rate of `a` must be above zero");
+        for rate in ["0", "0.000001", "100000000"] {
+            let json = format!(r#"{{"version":1,"limits":{{"a":"{rate} IO/s"}}}}"#);
+            assert!(
+                error(&json).contains("the rate of `a` must be 1 to 10,000,000 IO/s"),
+                "{}",
+                error(&json)
+            );
+        }
         assert_eq!(
             error(r#"{"version":1,"limits":{"a":"5 IO/s"},"reservations":{"a":"6 IO/s"}}"#),
             "the reservation of `a` is above its limit"
@@ -341,25 +422,56 @@ mod tests {
         assert!(error(&long).contains("at most 65536"));
     }
 
+    fn signed(serial: u64, revision: u64, target_ms: u64) -> PolicyRevision {
+        let policy = Policy { target: Some(Latency::from_millis(target_ms)), ..Policy::default() };
+        let writer = crate::signature::PolicyKey::generate().writer();
+        PolicyRevision { revision, serial, writer, policy }
+    }
+
     #[test]
     fn a_watch_sees_each_change_once() {
         let board = Arc::new(Board::default());
         let mut watch = PolicyWatch::new(Arc::clone(&board));
         assert_eq!(watch.changed(), None);
         let vg0 = ResourceName::new("vg0").unwrap();
-        let first = PolicyRevision { revision: 1, policy: Policy::default() };
-        board.put(vg0.clone(), Some(first.clone()));
+        let first = signed(1, 1, 15);
+        assert!(board.put(vg0.clone(), first.clone()).unwrap());
         assert_eq!(watch.changed().unwrap()[&vg0], first);
-        board.put(vg0.clone(), Some(first));
+        assert!(!board.put(vg0.clone(), first).unwrap());
         assert_eq!(watch.changed(), None);
-        board.put(vg0, None);
-        assert_eq!(watch.wait(Duration::from_secs(1)).map(|policies| policies.len()), Some(0));
+        assert!(board.put(vg0, signed(2, 2, 20)).unwrap());
+        assert_eq!(watch.wait(Duration::from_secs(1)).map(|policies| policies.len()), Some(1));
+    }
+
+    #[test]
+    fn an_old_policy_that_is_put_back_does_not_count() {
+        let board = Board::default();
+        let vg0 = ResourceName::new("vg0").unwrap();
+        board.put(vg0.clone(), signed(7, 1, 15)).unwrap();
+        for (serial, revision) in [(6, 2), (7, 3), (1, 99)] {
+            let refused = board.put(vg0.clone(), signed(serial, revision, 50)).unwrap_err();
+            assert!(matches!(refused, Refusal::Old(InvalidPolicy::Old { seen: 7, .. })), "{refused:?}");
+        }
+        assert_eq!(board.lock().policies[&vg0].policy.target, Some(Latency::from_millis(15)));
+        board.put(vg0.clone(), signed(8, 4, 50)).unwrap();
+        assert_eq!(board.lock().policies[&vg0].revision, 4);
+    }
+
+    #[test]
+    fn resources_are_bounded() {
+        let board = Board::default();
+        for n in 0..MOST_RESOURCES {
+            board.put(ResourceName::new(&format!("r{n}")).unwrap(), signed(1, 1, 15)).unwrap();
+        }
+        let more = ResourceName::new("more").unwrap();
+        assert!(matches!(board.put(more, signed(1, 1, 15)), Err(Refusal::TooMany)));
+        assert!(board.put(ResourceName::new("r0").unwrap(), signed(2, 2, 20)).unwrap());
     }
 
     proptest! {
         #[test]
         fn nothing_is_rounded(
-            nanos in 10_000u64..3_600_000_000_000, rate in 1e-3f64..1e9, shares in 1u32..1_000_000
+            nanos in 100_000u64..60_000_000_000, rate in 1.0f64..1e7, shares in 1u32..1_000_000
         ) {
             let name = ConsumerName::new("a").unwrap();
             let policy = Policy {

@@ -36,6 +36,17 @@ pub(crate) enum Rejection {
     Restarting,
     #[error("there are too many hosts already")]
     TooManyHosts,
+    #[error("its address is not among `peers`: if it is a host of the cluster, add it there on this host")]
+    UnknownPeer,
+    #[error(
+        "one address is one host, and another one speaks from it, or this one speaks from another address: look \
+         whether a host poses as others"
+    )]
+    OtherName,
+    #[error(
+        "too many new hosts at once: look whether one host poses as many; those that are known still count"
+    )]
+    TooManyNames,
 }
 
 /// How many messages were not taken since the start, by reason.
@@ -66,6 +77,12 @@ pub struct Rejected {
     pub restarting: u64,
     /// From more hosts than are kept.
     pub too_many_hosts: u64,
+    /// From an address that is not in the list of peers (UDP), with our key.
+    pub unknown_peer: u64,
+    /// Under a name that belongs to another address, or from an address that has another name (UDP).
+    pub other_name: u64,
+    /// Under a new name, where too many are new: of one address (UDP to a group), or in the last intervals (NATS).
+    pub too_many_names: u64,
 }
 
 impl Rejected {
@@ -83,12 +100,15 @@ impl Rejected {
             Rejection::DuplicateName => &mut self.duplicate_name,
             Rejection::Restarting => &mut self.restarting,
             Rejection::TooManyHosts => &mut self.too_many_hosts,
+            Rejection::UnknownPeer => &mut self.unknown_peer,
+            Rejection::OtherName => &mut self.other_name,
+            Rejection::TooManyNames => &mut self.too_many_names,
         }
     }
 
     /// Each reason with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 12] {
+    pub const fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("bad_key", self.bad_key),
             ("checksum", self.checksum),
@@ -102,6 +122,9 @@ impl Rejected {
             ("duplicate_name", self.duplicate_name),
             ("restarting", self.restarting),
             ("too_many_hosts", self.too_many_hosts),
+            ("unknown_peer", self.unknown_peer),
+            ("other_name", self.other_name),
+            ("too_many_names", self.too_many_names),
         ]
     }
 

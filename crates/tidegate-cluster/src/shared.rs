@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use tidegate_units::{HostName, Instant, ResourceName};
 use crate::config::{ClusterConfig, JoinError};
 use crate::name::{ClusterName, Incarnation};
 use crate::notice::Notices;
+use crate::origin::Origins;
 use crate::peers::{Peers, SILENT_INTERVALS};
 use crate::rejection::{Rejected, Rejection};
 use crate::status::{CarrierKind, ClusterStatus};
@@ -65,7 +67,12 @@ impl Shared {
             kind: config.carrier.kind(),
             origin: std::time::Instant::now(),
             outbox: Mutex::default(),
-            peers: Mutex::new(Peers::new(config.host.clone(), incarnation, config.interval)),
+            peers: Mutex::new(Peers::new(
+                config.host.clone(),
+                incarnation,
+                config.interval,
+                Origins::of(&config.carrier),
+            )),
             tally: Mutex::new(Tally {
                 up: false,
                 reason: Some("starting".to_owned()),
@@ -210,10 +217,17 @@ impl Shared {
         Message { sender, sequence, reports, leaving }
     }
 
-    /// Takes a message that arrived now, or counts and says why not. `from` is where it came from, for people.
-    pub(crate) fn hear(&self, now: Instant, heard: Result<Message, Rejection>, from: &dyn Display) {
+    /// Takes a message that arrived now, or counts and says why not. `from` is where it came from, for people; `address`
+    /// the same, where names are bound to it.
+    pub(crate) fn hear(
+        &self,
+        now: Instant,
+        heard: Result<Message, Rejection>,
+        from: &dyn Display,
+        address: Option<SocketAddr>,
+    ) {
         let (host, result) = match heard {
-            Ok(message) => (Some(message.sender.host.clone()), self.peers().hear(now, message)),
+            Ok(message) => (Some(message.sender.host.clone()), self.peers().hear(now, message, address)),
             Err(rejection) => (None, Err(rejection)),
         };
         let mut tally = lock(&self.tally);

@@ -13,15 +13,26 @@ use common::{
     mark_of, report, resource, shown, wait_for, wait_for_more_than_an_interval, wait_until_all_hear_all,
 };
 use tidegate_cluster::{
-    Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, Secret, policy_get, policy_put,
+    Carrier, Cluster, Credentials, JoinError, NatsConfig, Policy, PolicyError, PolicyKey, Secret, policy_get,
+    policy_put,
 };
 use tidegate_control::combine;
-use tidegate_units::{ConsumerName, Latency, Shares};
+use tidegate_units::{ConsumerName, Latency, ResourceName, Shares};
 
 fn shares(of: &[(&str, u32)]) -> Policy {
     let entry =
         |&(name, shares): &(&str, u32)| (ConsumerName::new(name).unwrap(), Shares::new(shares).unwrap());
     Policy { shares: of.iter().map(entry).collect(), ..Policy::default() }
+}
+
+fn put(
+    server: &Server,
+    resource: &ResourceName,
+    policy: &Policy,
+    serial: u64,
+    expected: u64,
+) -> Result<u64, PolicyError> {
+    policy_put(&server.config(), &cluster_name(), resource, (policy, serial, &server.key), expected)
 }
 
 #[track_caller]
@@ -108,7 +119,7 @@ fn a_report_that_had_to_wait_for_the_server_does_not_seem_fresh() {
 }
 
 #[test]
-fn a_policy_is_set_seen_changed_and_deleted_and_survives_the_server() {
+fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     let mut server = Server::with_jetstream();
     let [a, b] = ["a", "b"].map(|name| join(name, server.carrier()));
     let (nats, cluster, vg0) = (server.config(), cluster_name(), resource("vg0/data base"));
@@ -116,20 +127,20 @@ fn a_policy_is_set_seen_changed_and_deleted_and_survives_the_server() {
     assert_eq!(policy_get(&nats, &cluster, &vg0).unwrap(), None);
 
     let first = shares(&[("database", 400), ("backup", 100)]);
-    let revision = policy_put(&nats, &cluster, &vg0, &first, 0).unwrap();
+    let revision = put(&server, &vg0, &first, 10, 0).unwrap();
     for watch in &mut watches {
         wait_for("the policy is seen", || watch.changed().is_some());
         assert_eq!(watch.current()[&vg0].policy, first);
-        assert_eq!(watch.current()[&vg0].revision, revision);
+        assert_eq!((watch.current()[&vg0].revision, watch.current()[&vg0].serial), (revision, 10));
     }
     let stored = policy_get(&nats, &cluster, &vg0).unwrap().unwrap();
     assert_eq!((stored.revision, stored.policy), (revision, first));
 
     // Two change it at the same time: the second one is told.
     let second = shares(&[("database", 100), ("backup", 100)]);
-    let newer = policy_put(&nats, &cluster, &vg0, &second, revision).unwrap();
+    let newer = put(&server, &vg0, &second, 11, revision).unwrap();
     for expected in [0, revision, newer + 7] {
-        let conflict = policy_put(&nats, &cluster, &vg0, &shares(&[]), expected).unwrap_err();
+        let conflict = put(&server, &vg0, &shares(&[]), 12, expected).unwrap_err();
         assert!(
             matches!(conflict, PolicyError::Conflict { found, .. } if found == newer),
             "expected {expected}: {conflict}"
@@ -144,46 +155,30 @@ fn a_policy_is_set_seen_changed_and_deleted_and_survives_the_server() {
     assert!(matches!(policy_get(&nats, &cluster, &vg0), Err(PolicyError::Connect { .. })));
     server.run();
     let third = shares(&[("database", 1)]);
-    let newest = policy_put(&nats, &cluster, &vg0, &third, newer).unwrap();
+    let newest = put(&server, &vg0, &third, 13, newer).unwrap();
     wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == third));
 
     // Something else writes what is no policy: the last good one stays. It can be replaced, knowing its revision.
-    let store =
-        |work: &dyn Fn(async_nats::jetstream::kv::Store) -> std::pin::Pin<Box<dyn Future<Output = ()>>>| {
-            block_on(async {
-                let client = async_nats::connect(server.address.to_string()).await.unwrap();
-                let context = async_nats::jetstream::new(client);
-                work(context.get_key_value("tidegate-test").await.unwrap()).await;
-            });
-        };
     let key = "vg0=2Fdata=20base";
-    store(&|store| {
-        Box::pin(async move {
-            store.put(key, "{\"version\":1,\"shares\":{\"database\":0}}".into()).await.unwrap();
-        })
-    });
+    server.scribble(key, Some("{\"version\":1,\"shares\":{\"database\":0}}"));
     let bad = policy_get(&nats, &cluster, &vg0).unwrap_err();
     assert!(matches!(&bad, PolicyError::Stored { revision, .. } if *revision == newest + 1), "{bad}");
-    assert_eq!(policy_put(&nats, &cluster, &vg0, &second, newest + 1).unwrap(), newest + 2);
+    assert_eq!(put(&server, &vg0, &second, 14, newest + 1).unwrap(), newest + 2);
     wait_for("the good one is seen", || {
         watches.iter().all(|watch| watch.current()[&vg0].revision == newest + 2)
     });
 
-    store(&|store| {
-        Box::pin(async move {
-            store.delete(key).await.unwrap();
-        })
-    });
-    wait_for("it is gone", || watches.iter().all(|watch| watch.current().is_empty()));
-    assert_eq!(policy_get(&nats, &cluster, &vg0).unwrap(), None);
-    // And one can begin again.
-    policy_put(&nats, &cluster, &vg0, &first_again(), 0).unwrap();
-    wait_for("it is back", || watches.iter().all(|watch| watch.current().contains_key(&vg0)));
+    // An empty one leaves each host what its own configuration says. And one can begin again.
+    let ended = put(&server, &vg0, &Policy::default(), 15, newest + 2).unwrap();
+    wait_for("it is empty", || watches.iter().all(|watch| watch.current()[&vg0].policy == Policy::default()));
+    put(&server, &vg0, &first_again(), 16, ended).unwrap();
+    wait_for("it is back", || watches.iter().all(|watch| watch.current()[&vg0].policy == first_again()));
 
-    // Who joins later sees what is there.
+    // A host that joins later sees the last one.
     let c = join("c", server.carrier());
-    let watch = c.policy().unwrap();
-    wait_for("it is seen", || watch.current().contains_key(&vg0));
+    let mut watch = c.policy().unwrap();
+    wait_for("it is seen", || watch.changed().is_some());
+    assert_eq!(watch.current()[&vg0].policy, first_again());
 }
 
 fn first_again() -> Policy {
@@ -191,30 +186,45 @@ fn first_again() -> Policy {
 }
 
 #[test]
-fn a_refused_policy_leaves_the_last_good_one_in_force() {
+fn only_signed_policies_count_and_neither_an_old_one_put_back_nor_a_deletion() {
     let server = Server::with_jetstream();
     let a = join("a", server.carrier());
-    let (nats, cluster, vg0, vg1) = (server.config(), cluster_name(), resource("vg0"), resource("vg1"));
-    let good = shares(&[("database", 7)]);
-    policy_put(&nats, &cluster, &vg0, &good, 0).unwrap();
+    let (vg0, vg1, marker) = (resource("vg0"), resource("vg1"), resource("marker"));
+    let (old, good) = (shares(&[("database", 3)]), shares(&[("database", 7)]));
+    let first = put(&server, &vg0, &old, 1, 0).unwrap();
+    let old_text = server.stored("vg0");
+    put(&server, &vg0, &good, 2, first).unwrap();
     let watch = a.policy().unwrap();
-    wait_for("the good one is seen", || watch.current().contains_key(&vg0));
-    block_on(async {
-        let client = async_nats::connect(server.address.to_string()).await.unwrap();
-        let store = async_nats::jetstream::new(client).get_key_value("tidegate-test").await.unwrap();
-        for bad in ["{", "{\"version\":9}", "{\"version\":1,\"share\":{}}"] {
-            store.put("vg0", bad.into()).await.unwrap();
-        }
-        store.put("no=resource", "{\"version\":1}".into()).await.unwrap();
-    });
-    // They come in order: when the later one is there, the bad ones were seen.
-    policy_put(&nats, &cluster, &vg1, &good, 0).unwrap();
-    wait_for("the later one is seen", || watch.current().contains_key(&vg1));
-    assert_eq!(watch.current()[&vg0].policy, good);
-    assert_eq!(watch.current().len(), 2);
+    let current =
+        |watch: &tidegate_cluster::PolicyWatch| watch.current().get(&vg0).map(|it| it.policy.clone());
+    wait_for("the good one is seen", || current(&watch) == Some(good.clone()));
+
+    let unsigned = shares(&[("database", 1)]).to_json().unwrap();
+    for bad in ["{", "{\"version\":9}", "{\"version\":1,\"share\":{}}", &unsigned, &old_text] {
+        server.scribble("vg0", Some(bad));
+    }
+    // One that was signed for another resource, and one by a key that no host knows.
+    server.scribble("vg1", Some(&old_text));
+    let stranger = PolicyKey::generate();
+    let other = resource("other");
+    policy_put(&server.config(), &cluster_name(), &other, (&good, 9, &stranger), 0).unwrap();
+    server.scribble("no=resource", Some("{\"version\":1}"));
+    server.scribble("vg0", None);
+    // They come in order: when the last one is there, the bad ones were seen.
+    put(&server, &marker, &good, 1, 0).unwrap();
+    wait_for("the last one is seen", || watch.current().contains_key(&marker));
+    assert_eq!(current(&watch), Some(good.clone()));
+    assert_eq!(watch.current().keys().collect::<Vec<_>>(), [&marker, &vg0]);
+    assert!(!watch.current().contains_key(&vg1));
+
+    // A host that starts now finds the latest of what is kept, whatever was written over it.
+    let b = join("b", server.carrier());
+    let late = b.policy().unwrap();
+    wait_for("it is seen", || late.current().contains_key(&marker));
+    assert_eq!(current(&late), Some(good));
 
     let contradiction = Policy { version: 2, ..Policy::default() };
-    let refused = policy_put(&nats, &cluster, &vg0, &contradiction, 1).unwrap_err();
+    let refused = put(&server, &vg0, &contradiction, 3, 1).unwrap_err();
     assert!(matches!(refused, PolicyError::Invalid(_)), "{refused}");
 }
 
@@ -311,6 +321,7 @@ fn addresses_that_cannot_be_used_are_refused() {
             credentials: Credentials::None,
             tls: None,
             replicas: 1,
+            writers: Default::default(),
         };
         Cluster::join(config("a", Carrier::Nats(nats))).map(drop).unwrap_err().to_string()
     };
@@ -318,7 +329,13 @@ fn addresses_that_cannot_be_used_are_refused() {
     assert!(refused("ws://host:4222").starts_with("ws://host:4222: "));
     assert!(refused("nats://me:secret@host:4222").contains("into the credentials"));
     assert!(refused("nats://ho st").starts_with("nats://ho st: "));
-    let none = NatsConfig { servers: vec![], credentials: Credentials::None, tls: None, replicas: 1 };
+    let none = NatsConfig {
+        servers: vec![],
+        credentials: Credentials::None,
+        tls: None,
+        replicas: 1,
+        writers: Default::default(),
+    };
     assert!(matches!(Cluster::join(config("a", Carrier::Nats(none))), Err(JoinError::NoServer)));
 }
 

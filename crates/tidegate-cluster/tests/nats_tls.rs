@@ -104,6 +104,7 @@ fn encrypted_hosts_with_a_password_hear_each_other_and_have_policies() {
         credentials: user("secret of hosts"),
         tls: Some(trusting(&authority)),
         replicas: 1,
+        writers: [server.key.writer()].into(),
     };
     // `nats://` says only where, and so does no other way to write the address make it less encrypted.
     let bare = NatsConfig { servers: vec![format!("nats://{}", server.address)], ..nats.clone() };
@@ -111,7 +112,7 @@ fn encrypted_hosts_with_a_password_hear_each_other_and_have_policies() {
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
 
     let vg0 = resource("vg0");
-    let revision = policy_put(&nats, &cluster_name(), &vg0, &Policy::default(), 0).unwrap();
+    let revision = policy_put(&nats, &cluster_name(), &vg0, (&Policy::default(), 1, &server.key), 0).unwrap();
     assert_eq!(policy_get(&bare, &cluster_name(), &vg0).unwrap().unwrap().revision, revision);
 
     // Who is refused goes on alone, and is not waited for.
@@ -154,6 +155,7 @@ fn a_password_is_not_sent_to_who_offers_no_encryption() {
         credentials: user("secret of hosts"),
         tls: Some(trusting(&authority)),
         replicas: 1,
+        writers: Default::default(),
     };
     let a = join("a", Carrier::Nats(nats));
     let (mut stream, _) = impostor.accept().unwrap();

@@ -12,7 +12,7 @@ use common::{
     CHILD, INTERVAL, assert_bursts_go_together, cluster_name, config, free_addresses, host, join, key,
     mark_of, report, resource, shown, test_process, udp, wait_for, wait_until_all_hear_all,
 };
-use tidegate_cluster::{Carrier, Cluster, ClusterConfig, JoinError, Key, Reach, UdpConfig};
+use tidegate_cluster::{Carrier, Cluster, ClusterConfig, JoinError, Key, PeerAddress, Reach, UdpConfig};
 use tidegate_control::combine;
 use tidegate_units::Latency;
 
@@ -122,11 +122,40 @@ fn a_wrong_key_is_counted_and_nothing_of_it_is_heard() {
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let a = join("a", udp(a_at, &[b_at]));
     let wrong = Key::new(b"what another cluster's hosts know").unwrap();
-    let b = UdpConfig { listen: b_at, reach: Reach::Peers(vec![a_at]), key: wrong };
+    let b = UdpConfig { listen: b_at, reach: Reach::Peers(vec![a_at.into()]), key: wrong };
     let b = join("b", Carrier::Udp(b));
     wait_for("both count it", || a.status().rejected.bad_key > 3 && b.status().rejected.bad_key > 3);
     assert_eq!(a.status().taken + b.status().taken, 0);
     assert!(a.status().peers.is_empty());
+}
+
+#[test]
+fn whoever_has_the_key_and_is_no_peer_is_counted_and_nothing_of_it_is_heard() {
+    let [a_at, b_at, c_at]: [SocketAddr; 3] = free_addresses("127.0.0.1");
+    let (a, b) = (join("a", udp(a_at, &[b_at])), join("b", udp(b_at, &[a_at])));
+    let stranger = join("c", udp(c_at, &[a_at, b_at]));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
+    wait_for("both count it", || {
+        stranger.publish(&resource("vg0"), report(1));
+        [&a, &b].iter().all(|host| host.status().rejected.unknown_peer > 3)
+    });
+    assert_eq!(a.status().peers.len(), 1, "{}", shown(&a));
+}
+
+#[test]
+fn a_peer_with_a_configured_name_is_heard_under_that_name_only() {
+    let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
+    let named = |name: &str| {
+        let peer = PeerAddress { host: Some(host(name)), address: b_at };
+        Carrier::Udp(UdpConfig { listen: a_at, reach: Reach::Peers(vec![peer]), key: key() })
+    };
+    let b = join("b", udp(b_at, &[a_at]));
+    let a = join("a", named("other"));
+    wait_for("its name does not count", || a.status().rejected.other_name > 3);
+    assert!(a.status().peers.is_empty(), "{}", shown(&a));
+    drop(a);
+    let a = join("a", named("b"));
+    wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
 }
 
 /// A host in a process of its own: it can be killed, and its clock can be another one.
@@ -213,8 +242,10 @@ fn recorded(socket: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
 fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted() {
     let [a_at, b_at]: [SocketAddr; 2] = free_addresses("127.0.0.1");
     let recorder = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Even from an address that may speak.
+    let player = UdpSocket::bind("127.0.0.1:0").unwrap();
     let vg0 = resource("vg0");
-    let b = join("b", udp(b_at, &[a_at]));
+    let b = join("b", udp(b_at, &[a_at, player.local_addr().unwrap()]));
     let a_config = udp(a_at, &[b_at, recorder.local_addr().unwrap()]);
     let a = join("a", a_config.clone());
     wait_until_all_hear_all(&[("a", &a), ("b", &b)]);
@@ -225,7 +256,7 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
     let send_again = |b: &Cluster| {
         let before = b.status();
         for datagram in &datagrams {
-            recorder.send_to(datagram, b_at).unwrap();
+            player.send_to(datagram, b_at).unwrap();
         }
         let refused = |b: &Cluster| b.status().rejected.replayed + b.status().rejected.unproved;
         let before = before.rejected.replayed + before.rejected.unproved;
@@ -251,7 +282,7 @@ fn recorded_datagrams_do_not_count_again_not_even_after_their_sender_restarted()
 
     // A receiver that starts again has no memory of them, and does not take them either.
     drop(b);
-    let b = join("b", udp(b_at, &[recorder.local_addr().unwrap()]));
+    let b = join("b", udp(b_at, &[player.local_addr().unwrap()]));
     wait_for("b is up", || b.status().up);
     send_again(&b);
     assert_eq!(b.status().taken, 0, "{}", shown(&b));
@@ -362,7 +393,7 @@ fn the_status_is_a_document() {
     assert!(status["sent"].as_u64().unwrap() > 0);
     assert!(status["taken"].as_u64().unwrap() > 0);
     assert!(status["peers"][0]["age"].as_u64().unwrap() < 30_000_000_000);
-    assert_eq!(status["rejected"].as_object().unwrap().len(), 12);
+    assert_eq!(status["rejected"].as_object().unwrap().len(), 15);
     for varying in ["sent", "taken", "rejected"] {
         status.as_object_mut().unwrap().remove(varying);
     }

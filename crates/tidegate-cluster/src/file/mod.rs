@@ -195,7 +195,7 @@ impl SharedFile {
 
     fn hear(&self, now: Instant, index: usize, read: Result<Option<crate::wire::Message>, Rejection>) {
         if let Some(heard) = read.transpose() {
-            self.shared.hear(now, heard, &format_args!("slot {index}"));
+            self.shared.hear(now, heard, &format_args!("slot {index}"), None);
         }
     }
 

@@ -1,9 +1,10 @@
 //! Policies in a JetStream key-value bucket.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use futures_util::StreamExt as _;
 use thiserror::Error;
@@ -12,10 +13,14 @@ use tidegate_units::ResourceName;
 use super::{Connect, connect, subject};
 use crate::config::NatsConfig;
 use crate::name::ClusterName;
-use crate::policy::{Board, InvalidPolicy, LONGEST, MOST_RESOURCES, Policy, PolicyRevision};
+use crate::policy::{Board, InvalidPolicy, LONGEST, MOST_RESOURCES, Policy, PolicyRevision, Refusal};
+use crate::signature::{PolicyKey, sign, verify};
 
 /// So many earlier revisions of each policy are kept in the bucket.
 const HISTORY: i64 = 16;
+
+/// So much of a key is shown that is none of ours.
+const LONGEST_SHOWN: usize = 64;
 
 /// For a request to the server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,7 +57,7 @@ pub enum PolicyError {
         found: u64,
     },
     /// What stands there is not a policy.
-    #[error("what stands there for `{resource}` (revision {revision}) is not a policy: {why}")]
+    #[error("what stands there for `{resource}` (revision {revision}) is no policy that hosts follow: {why}")]
     Stored {
         /// For which resource.
         resource: ResourceName,
@@ -98,58 +103,120 @@ pub(crate) async fn open(client: &Client, cluster: &ClusterName, replicas: u8) -
     context.get_key_value(&bucket).await.map_err(|error| failed(&error))
 }
 
-/// Brings every change of a policy to the board, beginning with what is there, until something fails.
-pub(crate) async fn follow(store: &Store, cluster: &ClusterName, board: &Board) -> String {
-    let mut entries = match store.watch_with_history(">").await {
+/// Brings every signed change of a policy to the board, beginning with what is there, until something fails.
+///
+/// All revisions are read that the bucket keeps, and the highest serial number wins: what is written over a policy without
+/// a signature does not hide it from a host that starts.
+pub(crate) async fn follow(
+    store: &Store,
+    config: &NatsConfig,
+    cluster: &ClusterName,
+    board: &Board,
+    warn: impl Fn(Complaint),
+) -> String {
+    let mut entries = match store.watch_all_from_revision(1).await {
         Ok(entries) => entries,
         Err(error) => return error.to_string(),
     };
+    // Everything that the bucket keeps, up to the entry that was its last one when the watch began.
+    let (mut kept, mut to_come) = (BTreeMap::<ResourceName, PolicyRevision>::new(), None);
     while let Some(entry) = entries.next().await {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => return error.to_string(),
         };
-        let Some(resource) = subject::resource_of(&entry.key) else {
-            tracing::warn!(
-                "cluster {cluster}: the key `{}` among the policies is not a resource's",
-                entry.key
-            );
-            continue;
-        };
-        let revision = entry.revision;
-        match entry.operation {
-            Operation::Delete | Operation::Purge => {
-                tracing::info!(
-                    "cluster {cluster}: the policy of `{resource}` was deleted (revision {revision})"
-                );
-                board.put(resource, None);
-            }
-            Operation::Put => match Policy::from_json(&entry.value) {
-                Ok(policy) => {
-                    if board.put(resource.clone(), Some(PolicyRevision { revision, policy })) {
-                        tracing::info!(
-                            "cluster {cluster}: the policy of `{resource}` is at revision {revision}"
-                        );
-                    } else {
-                        tracing::warn!(
-                            "cluster {cluster}: no policy of `{resource}`: there are {MOST_RESOURCES} already"
-                        );
+        let left = to_come.map_or(entry.delta, |left: u64| left.saturating_sub(1));
+        to_come = Some(left);
+        let read = read(&entry, config, cluster);
+        if left > 0 {
+            match read {
+                Ok(Some((resource, policy))) => {
+                    if kept.get(&resource).is_none_or(|known| known.serial < policy.serial) {
+                        kept.insert(resource, policy);
                     }
                 }
-                Err(why) => tracing::warn!(
-                    "cluster {cluster}: revision {revision} of the policy of `{resource}` is refused, the last good one \
-                     stays: {why}"
-                ),
-            },
+                // A deletion of then has no effect.
+                Ok(None) => {}
+                Err(complaint) => warn(complaint),
+            }
+            continue;
+        }
+        for (resource, policy) in std::mem::take(&mut kept) {
+            // A policy that was in force before this connection may be later.
+            let _ = adopt(board, cluster, resource, policy);
+        }
+        let done = match read {
+            Ok(Some((resource, policy))) => adopt(board, cluster, resource, policy),
+            Ok(None) => Err(Complaint::Deleted { key: entry.key, revision: entry.revision }),
+            Err(complaint) => Err(complaint),
+        };
+        if let Err(complaint) = done {
+            warn(complaint);
         }
     }
     "the server ended the watch".to_owned()
 }
 
+/// The policy of an entry. `None`: it is a deletion.
+fn read(
+    entry: &Entry,
+    config: &NatsConfig,
+    cluster: &ClusterName,
+) -> Result<Option<(ResourceName, PolicyRevision)>, Complaint> {
+    let Entry { key, revision, .. } = entry;
+    let revision = *revision;
+    let resource = subject::resource_of(key)
+        .ok_or_else(|| Complaint::Key { key: key.chars().take(LONGEST_SHOWN).collect() })?;
+    if entry.operation != Operation::Put {
+        return Ok(None);
+    }
+    match verify(&entry.value, &config.writers, cluster, &resource) {
+        Ok(verified) => Ok(Some((resource, PolicyRevision::new(revision, verified)))),
+        Err(why) => Err(Complaint::Refused { resource, revision, why }),
+    }
+}
+
+fn adopt(
+    board: &Board,
+    cluster: &ClusterName,
+    resource: ResourceName,
+    policy: PolicyRevision,
+) -> Result<(), Complaint> {
+    let PolicyRevision { revision, serial, .. } = policy;
+    match board.put(resource.clone(), policy) {
+        Ok(true) => {
+            tracing::info!(
+                "cluster {cluster}: the policy of `{resource}` is at revision {revision}, serial number {serial}"
+            );
+            Ok(())
+        }
+        Ok(false) => Ok(()),
+        Err(Refusal::Old(why)) => Err(Complaint::Refused { resource, revision, why }),
+        Err(Refusal::TooMany) => Err(Complaint::TooMany { resource }),
+    }
+}
+
+/// A fault of an entry of the bucket. Every client may write there: each kind is said once a minute.
+#[derive(Debug, Error)]
+pub(crate) enum Complaint {
+    #[error("the key `{key}` among the policies is not a resource's")]
+    Key { key: String },
+    #[error(
+        "`{key}` was deleted from the policies (revision {revision}): what was in force stays, since a deletion is not \
+         signed; `tidegate policy set --replace` ends a policy"
+    )]
+    Deleted { key: String, revision: u64 },
+    #[error("revision {revision} of the policy of `{resource}` is refused, the last good one stays: {why}")]
+    Refused { resource: ResourceName, revision: u64, why: InvalidPolicy },
+    #[error("no policy of `{resource}`: there are {MOST_RESOURCES} already")]
+    TooMany { resource: ResourceName },
+}
+
 /// The policy of a resource; `None` when it has none. Waits for the server, some seconds at most.
 ///
 /// # Errors
-/// When the server cannot be reached, has no JetStream, or what stands there is not a policy.
+/// When the server cannot be reached, has no JetStream, or what stands there is not a policy that one of the configured
+/// writers has signed.
 pub fn policy_get(
     nats: &NatsConfig,
     cluster: &ClusterName,
@@ -157,15 +224,16 @@ pub fn policy_get(
 ) -> Result<Option<PolicyRevision>, PolicyError> {
     with_store(nats, cluster, async |store| {
         let Some((revision, value)) = entry(&store, resource).await? else { return Ok(None) };
-        match Policy::from_json(&value) {
-            Ok(policy) => Ok(Some(PolicyRevision { revision, policy })),
+        match verify(&value, &nats.writers, cluster, resource) {
+            Ok(verified) => Ok(Some(PolicyRevision::new(revision, verified))),
             Err(why) => Err(PolicyError::Stored { resource: resource.clone(), revision, why }),
         }
     })
 }
 
-/// Sets the policy of a resource, if it is still at the expected revision; 0 means that there must be none. Returns the new
-/// revision. Waits for the server, some seconds at most.
+/// Signs the policy of a resource and sets it, if it is still at the expected revision; 0 means that there must be none. Returns the new
+/// revision. The serial number must be above that of every policy of this resource before, or hosts refuse it. Waits for the
+/// server, some seconds at most.
 ///
 /// # Errors
 /// When the policy does not hold together, somebody else has changed it, or the server cannot be reached or has no
@@ -174,10 +242,10 @@ pub fn policy_put(
     nats: &NatsConfig,
     cluster: &ClusterName,
     resource: &ResourceName,
-    policy: &Policy,
+    (policy, serial, key): (&Policy, u64, &PolicyKey),
     expected_revision: u64,
 ) -> Result<u64, PolicyError> {
-    let json = policy.to_json()?;
+    let json = sign(key, cluster, resource, serial, policy)?;
     with_store(nats, cluster, async |store| {
         let key = subject::token(resource.as_str());
         let (lost, why) = if expected_revision == 0 {

@@ -8,7 +8,9 @@ mod bucket;
 mod subject;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +20,15 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
 
+use self::bucket::Complaint;
 pub use self::bucket::{PolicyError, policy_get, policy_put};
 use crate::config::{Credentials, NatsConfig};
 use crate::key::{SecretError, read_credentials};
+use crate::notice::Notice;
 use crate::policy::Board;
 use crate::rejection::Rejection;
 use crate::shared::Shared;
-use crate::tls::{self, Identity, Tls};
+use crate::tls::{self, Tls};
 use crate::wire::Message;
 
 /// For a connection to be made.
@@ -49,6 +53,8 @@ pub(crate) struct Nats {
     sequence: Cell<u64>,
     /// What the server complains of, and why policies are not followed, while the connection stands.
     troubles: RefCell<[Option<String>; 2]>,
+    /// The times when each kind of fault of the policies was logged.
+    complaints: RefCell<HashMap<Discriminant<Complaint>, Notice>>,
 }
 
 /// Where in the troubles.
@@ -124,7 +130,7 @@ fn encrypted(options: ConnectOptions, tls: &Tls) -> ConnectOptions {
     if let Some(path) = &tls.authorities {
         options = options.add_root_certificates(path.clone());
     }
-    if let Some(Identity { certificate, private_key }) = &tls.identity {
+    if let Some(tidegate_tls::Identity { certificate, private_key }) = &tls.identity {
         options = options.add_client_certificate(certificate.clone(), private_key.clone());
     }
     options
@@ -136,7 +142,14 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 
 impl Nats {
     pub(crate) fn new(shared: Arc<Shared>, config: NatsConfig, board: Arc<Board>) -> Self {
-        Self { shared, config, board, sequence: Cell::new(0), troubles: RefCell::default() }
+        Self {
+            shared,
+            config,
+            board,
+            sequence: Cell::new(0),
+            troubles: RefCell::default(),
+            complaints: RefCell::default(),
+        }
     }
 
     /// Runs until it is told to stop, and then takes its leave.
@@ -209,6 +222,7 @@ impl Nats {
         };
         self.troubles.take();
         self.tell();
+        self.shared.peers().begin_anew();
         tokio::select! {
             end = self.exchange(&client, heard, woken) => end,
             end = self.listen(&mut told) => end,
@@ -230,12 +244,23 @@ impl Nats {
             let why = match bucket::open(client, &self.shared.cluster, self.config.replicas).await {
                 Ok(store) => {
                     self.set_trouble(POLICIES, None);
-                    bucket::follow(&store, &self.shared.cluster, &self.board).await
+                    let warn = |complaint: Complaint| self.complain(&complaint);
+                    bucket::follow(&store, &self.config, &self.shared.cluster, &self.board, warn).await
                 }
                 Err(error) => error.to_string(),
             };
             self.set_trouble(POLICIES, Some(format!("policies are not followed: {why}")));
             sleep(BUCKET_AGAIN).await;
+        }
+    }
+
+    fn complain(&self, complaint: &Complaint) {
+        let mut complaints = self.complaints.borrow_mut();
+        let notice = complaints.entry(discriminant(complaint)).or_default();
+        if let Some(left_out) = notice.due(self.shared.now()) {
+            let more =
+                if left_out > 0 { format!(" ({left_out} more of this kind before)") } else { String::new() };
+            tracing::warn!("cluster {}: {complaint}{more}", self.shared.cluster);
         }
     }
 
@@ -305,7 +330,7 @@ impl Nats {
             }
             Ok(message)
         });
-        self.shared.hear(self.shared.now(), read, &delivered.subject);
+        self.shared.hear(self.shared.now(), read, &delivered.subject, None);
     }
 }
 

@@ -18,6 +18,7 @@
 //! a file fails when the file is lost. The price paid here is eight bytes per host in each datagram.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -36,6 +37,9 @@ pub(crate) const MOST_ECHOES: usize = 64;
 /// At most so many incarnations are remembered: twice as many as there may be hosts.
 const MOST_SOURCES: usize = 1024;
 
+/// At most so many of one address: some restarts of as many hosts as a multicast group has of one address.
+const MOST_PER_ADDRESS: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct Freshness {
     random: SystemRandom,
@@ -45,8 +49,17 @@ pub(crate) struct Freshness {
     sources: BTreeMap<(HostName, Incarnation), Source>,
 }
 
+/// The part of a datagram that says when it was made.
+#[derive(Debug)]
+pub(crate) struct Stamp<'a> {
+    pub(crate) sequence: u64,
+    pub(crate) nonce: u64,
+    pub(crate) echoes: &'a [u64],
+}
+
 #[derive(Debug)]
 struct Source {
+    from: SocketAddr,
     /// The highest sequence number heard.
     sequence: u64,
     /// The nonce to echo to it.
@@ -79,20 +92,21 @@ impl Freshness {
     pub(crate) fn check(
         &mut self,
         now: Instant,
+        from: SocketAddr,
         host: &HostName,
         incarnation: Incarnation,
-        sequence: u64,
-        nonce: u64,
-        echoes: &[u64],
+        stamp: &Stamp<'_>,
     ) -> Result<(), Rejection> {
+        let Stamp { sequence, nonce, echoes } = *stamp;
         let lease = self.lease();
         self.drawn.retain(|(_, drawn)| now.saturating_since(*drawn) <= lease);
         let proved = self.drawn.iter().rev().find(|(ours, _)| echoes.contains(ours)).map(|(_, drawn)| *drawn);
         let key = (host.clone(), incarnation);
         if !self.sources.contains_key(&key) {
-            self.make_room(now)?;
+            self.make_room(now, from)?;
         }
         let source = self.sources.entry(key).or_insert(Source {
+            from,
             sequence: 0,
             nonce,
             heard: now,
@@ -165,24 +179,32 @@ impl Freshness {
         nonces
     }
 
-    /// Forgets those whose datagrams could not count any more, so that one more fits.
-    fn make_room(&mut self, now: Instant) -> Result<(), Rejection> {
+    /// Forgets sources whose datagrams could not count any more, so that one more fits: of its address, and of all.
+    fn make_room(&mut self, now: Instant, from: SocketAddr) -> Result<(), Rejection> {
         let lease = self.lease();
         self.sources
             .retain(|_, source| now.saturating_since(source.heard) <= lease || source.counts(now, lease));
-        if self.sources.len() < MOST_SOURCES {
-            return Ok(());
+        if self.sources.values().filter(|source| source.from == from).count() >= MOST_PER_ADDRESS {
+            self.forget_unproved(now, |source| source.from == from).ok_or(Rejection::TooManyNames)?;
         }
-        // Whoever has shown nothing yet has nothing to lose. The others' sequence numbers must not be forgotten.
+        if self.sources.len() >= MOST_SOURCES {
+            self.forget_unproved(now, |_| true).ok_or(Rejection::TooManyHosts)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the oldest source that has shown nothing yet: it has nothing to lose. The others' sequence numbers must not
+    /// be forgotten. `None`: there is no such source.
+    fn forget_unproved(&mut self, now: Instant, among: impl Fn(&Source) -> bool) -> Option<()> {
+        let lease = self.lease();
         let oldest = self
             .sources
             .iter()
-            .filter(|(_, source)| !source.counts(now, lease))
+            .filter(|(_, source)| among(source) && !source.counts(now, lease))
             .min_by_key(|(_, source)| source.heard)
-            .map(|(key, _)| key.clone())
-            .ok_or(Rejection::TooManyHosts)?;
+            .map(|(key, _)| key.clone())?;
         self.sources.remove(&oldest);
-        Ok(())
+        Some(())
     }
 }
 
@@ -198,6 +220,12 @@ mod tests {
 
     fn host(name: &str) -> HostName {
         HostName::new(name).unwrap()
+    }
+
+    /// An address for each name.
+    fn of(name: &HostName) -> SocketAddr {
+        let sum = name.as_str().bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+        SocketAddr::new(sum.to_be_bytes().into(), 7710)
     }
 
     /// What travels: sequence, nonce, echoes.
@@ -224,7 +252,8 @@ mod tests {
 
         fn hear(&mut self, now: Instant, from: &Node, sent: &Sent) -> Result<(), Rejection> {
             let (sequence, nonce, echoes) = sent;
-            self.freshness.check(now, &from.name, from.incarnation, *sequence, *nonce, echoes)
+            let stamp = Stamp { sequence: *sequence, nonce: *nonce, echoes };
+            self.freshness.check(now, of(&from.name), &from.name, from.incarnation, &stamp)
         }
     }
 
@@ -290,7 +319,9 @@ mod tests {
             let now = at(second);
             for stranger in 0..100 {
                 let ghost = u128::from(1_000 + second * 100 + stranger);
-                let _ = b.freshness.check(now, &host("a"), Incarnation(ghost), 1, 7, &[]);
+                let from = SocketAddr::new([10, 1, second as u8, stranger as u8].into(), 7710);
+                let stamp = Stamp { sequence: 1, nonce: 7, echoes: &[] };
+                let _ = b.freshness.check(now, from, &host("a"), Incarnation(ghost), &stamp);
             }
             assert!(b.freshness.sources.len() <= MOST_SOURCES);
             let from_b = b.send(now);
@@ -305,6 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn one_address_fills_its_own_places_only() {
+        let (mut a, mut b) = (Node::new("a", 1), Node::new("b", 2));
+        for second in 0..100 {
+            let (now, from_b) = (at(second), b.send(at(second)));
+            for posed in 0..100 {
+                // It lives, and has the key: it echoes what it hears.
+                let stamp = Stamp { sequence: second + 1, nonce: 7, echoes: &[from_b.1] };
+                let from = SocketAddr::new([10, 0, 0, 9].into(), 7710);
+                let _ =
+                    b.freshness.check(now, from, &host(&format!("liar{posed}")), Incarnation(posed), &stamp);
+            }
+            assert!(b.freshness.sources.len() <= MOST_PER_ADDRESS + 1);
+            let heard = a.hear(now, &b, &from_b);
+            let from_a = a.send(now);
+            let taken = b.hear(now, &a, &from_a);
+            assert!(second < 10 || (heard.is_ok() && taken.is_ok()), "at {second} s");
+        }
+    }
+
+    #[test]
     fn a_hundred_hosts_keep_counting_for_one_another() {
         let mut nodes: Vec<_> = (0..100).map(|n| Node::new(&format!("h{n}"), n + 1)).collect();
         for round in 0..30 {
@@ -314,7 +365,8 @@ mod tests {
                 let (name, incarnation) = (nodes[sender].name.clone(), nodes[sender].incarnation);
                 for (receiver, node) in nodes.iter_mut().enumerate() {
                     if receiver != sender {
-                        let taken = node.freshness.check(now, &name, incarnation, sent.0, sent.1, &sent.2);
+                        let stamp = Stamp { sequence: sent.0, nonce: sent.1, echoes: &sent.2 };
+                        let taken = node.freshness.check(now, of(&name), &name, incarnation, &stamp);
                         assert!(round < 5 || taken.is_ok(), "{sender} to {receiver} in round {round}");
                     }
                 }

@@ -5,6 +5,7 @@ mod freshness;
 mod socket;
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_units::Instant;
 
 use self::datagram::{Datagram, LONGEST, OVERHEAD, Seal};
-use self::freshness::{Freshness, MOST_ECHOES};
+use self::freshness::{Freshness, MOST_ECHOES, Stamp};
 use self::socket::Socket;
 use crate::config::UdpConfig;
 use crate::rejection::Rejection;
@@ -114,8 +115,8 @@ impl Udp {
             match socket.socket.recv_from(&mut buffer) {
                 Ok((length, from)) => {
                     let now = self.shared.now();
-                    if let Some(heard) = self.judge(now, &buffer[..length]).transpose() {
-                        self.shared.hear(now, heard, &from);
+                    if let Some(heard) = self.judge(now, &buffer[..length], from).transpose() {
+                        self.shared.hear(now, heard, &from, Some(from));
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -126,13 +127,17 @@ impl Udp {
     }
 
     /// `None`: it was our own.
-    fn judge(&mut self, now: Instant, bytes: &[u8]) -> Result<Option<Message>, Rejection> {
+    fn judge(&mut self, now: Instant, bytes: &[u8], from: SocketAddr) -> Result<Option<Message>, Rejection> {
         let Datagram { message, nonce, echoes } = self.seal.open(bytes)?;
         let sender = &message.sender;
         if sender.incarnation == self.shared.incarnation {
             return Ok(None);
         }
-        self.freshness.check(now, &sender.host, sender.incarnation, message.sequence, nonce, &echoes)?;
+        if !self.shared.peers().knows(from) {
+            return Err(Rejection::UnknownPeer);
+        }
+        let stamp = Stamp { sequence: message.sequence, nonce, echoes: &echoes };
+        self.freshness.check(now, from, &sender.host, sender.incarnation, &stamp)?;
         Ok(Some(message))
     }
 

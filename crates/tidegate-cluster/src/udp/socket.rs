@@ -7,6 +7,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::config::{Reach, UdpConfig};
+use crate::origin::PeerAddress;
 
 /// A socket that neither blocks nor is shared with other programs' children, and to whom it speaks.
 #[derive(Debug)]
@@ -27,14 +28,14 @@ impl Socket {
         }
     }
 
-    fn open_list(listen: SocketAddr, peers: &[SocketAddr]) -> io::Result<Self> {
+    fn open_list(listen: SocketAddr, peers: &[PeerAddress]) -> io::Result<Self> {
         let socket = new_socket(listen)?;
         let both_families = listen.is_ipv6() && listen.ip().is_unspecified();
         if listen.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, !both_families)?;
         }
         bind(&socket, &listen)?;
-        let target = |peer: &SocketAddr| match peer {
+        let target = |peer: &PeerAddress| match &peer.address {
             SocketAddr::V4(v4) if both_families => {
                 SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
             }

@@ -66,7 +66,11 @@ pub fn config(name: &str, carrier: Carrier) -> ClusterConfig {
 }
 
 pub fn udp(listen: SocketAddr, peers: &[SocketAddr]) -> Carrier {
-    Carrier::Udp(UdpConfig { listen, reach: Reach::Peers(peers.to_vec()), key: key() })
+    Carrier::Udp(UdpConfig {
+        listen,
+        reach: Reach::Peers(peers.iter().copied().map(Into::into).collect()),
+        key: key(),
+    })
 }
 
 pub fn join(name: &str, carrier: Carrier) -> Cluster {

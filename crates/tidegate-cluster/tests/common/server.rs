@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_cluster::{Carrier, Credentials, NatsConfig};
+use tidegate_cluster::{Carrier, Credentials, NatsConfig, PolicyKey};
 
 use super::{free_addresses, wait_for};
 
@@ -19,13 +19,21 @@ pub struct Server {
     store: TempDir,
     options: Vec<String>,
     process: Option<Child>,
+    /// The key that signs the policies that its hosts follow.
+    pub key: PolicyKey,
 }
 
 impl Server {
     pub fn prepare(options: &[&str]) -> Self {
         let [address] = free_addresses("127.0.0.1");
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        Self { address, store: tempfile::tempdir().unwrap(), options, process: None }
+        Self {
+            address,
+            store: tempfile::tempdir().unwrap(),
+            options,
+            process: None,
+            key: PolicyKey::generate(),
+        }
     }
 
     pub fn start(options: &[&str]) -> Self {
@@ -66,11 +74,33 @@ impl Server {
             credentials: Credentials::None,
             tls: None,
             replicas: 1,
+            writers: [self.key.writer()].into(),
         }
     }
 
     pub fn carrier(&self) -> Carrier {
         Carrier::Nats(self.config())
+    }
+
+    /// Writes into the bucket of the policies as anyone could; `None`: deletes.
+    pub fn scribble(&self, key: &str, text: Option<&str>) -> u64 {
+        block_on(async {
+            let client = async_nats::connect(self.address.to_string()).await.unwrap();
+            let store = async_nats::jetstream::new(client).get_key_value("tidegate-test").await.unwrap();
+            match text {
+                Some(text) => store.put(key, text.to_owned().into()).await.unwrap(),
+                None => store.delete(key).await.map(|()| 0).unwrap(),
+            }
+        })
+    }
+
+    /// The text of a key in the bucket.
+    pub fn stored(&self, key: &str) -> String {
+        block_on(async {
+            let client = async_nats::connect(self.address.to_string()).await.unwrap();
+            let store = async_nats::jetstream::new(client).get_key_value("tidegate-test").await.unwrap();
+            String::from_utf8(store.get(key).await.unwrap().unwrap().to_vec()).unwrap()
+        })
     }
 
     /// Speaks on a subject as anyone could.

@@ -1,0 +1,213 @@
+//! Names of hosts, bound to where their messages come from: one holder of the cluster's key must not pose as many hosts.
+//!
+//! | carrier | a name belongs to |
+//! |---|---|
+//! | UDP to a list | the entry of the list that it is configured for, or that used it first: one entry is one host |
+//! | UDP to a group | the address that used it first; one address has at most [`MOST_PER_ADDRESS`] names |
+//! | NATS | nothing that a receiver can see: new names are limited in time |
+//! | shared file | a slot, and slots are bounded |
+//!
+//! An address says as much as the network keeps its hosts from using each other's.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{AddrParseError, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_units::{HostName, Instant, NameError};
+
+use crate::config::{Carrier, Reach};
+
+/// Hosts of one address in a multicast group: several services of one machine, or of its tests.
+pub(crate) const MOST_PER_ADDRESS: usize = 4;
+
+/// In so many intervals the number of hosts behind a server may double, or grow by [`LEAST_GROWTH`].
+const GROWTH_INTERVALS: u32 = 60;
+
+/// A rack that is switched on while others work.
+const LEAST_GROWTH: usize = 8;
+
+/// For so many intervals after a connection was made all names are new, and none is too many.
+const BEGINNING_INTERVALS: u32 = 10;
+
+/// Another host in the list of peers: `ADDRESS:PORT`, or `NAME@ADDRESS:PORT` where only that name counts from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The only name that counts from there, and that counts from nowhere else.
+    pub host: Option<HostName>,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// The reason why a text is no peer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PeerAddressError {
+    /// There is no address in it.
+    #[error("write ADDRESS:PORT or NAME@ADDRESS:PORT: {0}")]
+    Address(#[from] AddrParseError),
+    /// The name before the address is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl From<SocketAddr> for PeerAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: None, address }
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = PeerAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A name may contain `@`, an address does not.
+        Ok(match text.rsplit_once('@') {
+            Some((host, address)) => Self { host: Some(HostName::new(host)?), address: address.parse()? },
+            None => Self { host: None, address: text.parse()? },
+        })
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Some(host) => write!(f, "{host}@{}", self.address),
+            None => write!(f, "{}", self.address),
+        }
+    }
+}
+
+/// The rule that binds the names of a carrier's hosts.
+#[derive(Debug)]
+pub(crate) enum Origins {
+    /// Each of these is one host.
+    Listed(Vec<PeerAddress>),
+    /// The address that used a name first has it.
+    Group,
+    /// The carrier shows no origin, and new names are limited in time.
+    Server(Growth),
+    /// The carrier has a place for each host.
+    Slots,
+}
+
+impl Origins {
+    pub(crate) fn of(carrier: &Carrier) -> Self {
+        match carrier {
+            Carrier::Udp(udp) => match &udp.reach {
+                Reach::Peers(peers) => Self::Listed(
+                    peers
+                        .iter()
+                        .map(|peer| PeerAddress { address: plain(peer.address), ..peer.clone() })
+                        .collect(),
+                ),
+                Reach::Multicast { .. } => Self::Group,
+            },
+            Carrier::Nats(_) => Self::Server(Growth::default()),
+            Carrier::File(_) => Self::Slots,
+        }
+    }
+
+    /// Returns whether messages from an address are looked at.
+    pub(crate) fn knows(&self, from: SocketAddr) -> bool {
+        match self {
+            Self::Listed(peers) => peers.iter().any(|peer| peer.address == from),
+            Self::Group | Self::Server(_) | Self::Slots => true,
+        }
+    }
+
+    /// Returns whether the configuration leaves a name to an address.
+    pub(crate) fn allows(&self, host: &HostName, from: SocketAddr) -> bool {
+        let Self::Listed(peers) = self else { return true };
+        let here = peers.iter().find(|peer| peer.address == from);
+        match here.and_then(|peer| peer.host.as_ref()) {
+            Some(configured) => configured == host,
+            None => !peers.iter().any(|peer| peer.host.as_ref() == Some(host)),
+        }
+    }
+}
+
+/// An address without what only tells how it was reached: an IPv4 one through an IPv6 socket, the scope of a link.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The hosts that are new, where nothing tells one sender from another.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    begun: Option<Instant>,
+    admitted: VecDeque<Instant>,
+}
+
+impl Growth {
+    /// Begins anew with a connection: hosts that are heard now may have been there for long.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns whether one more host may be new, of so many that are known, and counts it.
+    pub(crate) fn admits(&mut self, now: Instant, interval: Duration, known: usize) -> bool {
+        let begun = *self.begun.get_or_insert(now);
+        if now.saturating_since(begun) <= interval.saturating_mul(BEGINNING_INTERVALS) {
+            return true;
+        }
+        let window = interval.saturating_mul(GROWTH_INTERVALS);
+        self.admitted.retain(|admitted| now.saturating_since(*admitted) <= window);
+        let most = known.saturating_sub(self.admitted.len()).max(LEAST_GROWTH);
+        let admits = self.admitted.len() < most;
+        if admits {
+            self.admitted.push_back(now);
+        }
+        admits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_peer_is_an_address_with_or_without_a_name() {
+        let plain: PeerAddress = "10.0.0.2:7710".parse().unwrap();
+        assert_eq!((plain.host.clone(), plain.to_string().as_str()), (None, "10.0.0.2:7710"));
+        let named: PeerAddress = "rack@7@[::1]:7710".parse().unwrap();
+        assert_eq!(named.host, Some(HostName::new("rack@7").unwrap()));
+        assert_eq!(named.to_string().parse(), Ok(named));
+        for bad in ["", "host", "@10.0.0.2:7710", "a@b", "10.0.0.2"] {
+            assert!(bad.parse::<PeerAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_configured_name_belongs_to_its_address_alone() {
+        let origins =
+            Origins::Listed(["a@10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap()).to_vec());
+        let (one, two, three) =
+            ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
+        let [a, b] = ["a", "b"].map(|name| HostName::new(name).unwrap());
+        assert!(origins.knows(one) && origins.knows(two) && !origins.knows(three));
+        assert!(origins.allows(&a, one) && origins.allows(&b, two));
+        assert!(!origins.allows(&b, one) && !origins.allows(&a, two));
+    }
+
+    #[test]
+    fn behind_a_server_many_may_be_there_at_first_and_few_come_at_once_later() {
+        let mut growth = Growth::default();
+        assert!((0..300).all(|_| growth.admits(at(1), INTERVAL, 0)));
+        let burst = |growth: &mut Growth, second: u64, known: usize| {
+            (0..500).take_while(|new| growth.admits(at(second), INTERVAL, known + new)).count()
+        };
+        assert_eq!(burst(&mut growth, 100, 2), 8);
+        assert_eq!(burst(&mut growth, 130, 10), 0);
+        assert_eq!(burst(&mut growth, 200, 40), 40, "as many as there are");
+        growth.begin_anew();
+        assert_eq!(burst(&mut growth, 201, 0), 500);
+    }
+}
