@@ -37,7 +37,7 @@ pub use guardian::{Guardian, guard};
 pub use netem::Netem;
 pub use probe::{Capability, Need, lacking, probe};
 pub use rate::{Rate, WriteLimit};
-pub use undo::{Found, undo};
+pub use undo::{Found, undo, undo_orphaned};
 
 /// Which of the packets to a held consumer are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,6 +128,18 @@ impl Throttle {
             Self::Edt(edt) => edt.holds(wanted),
             Self::Rate(rate) => rate.holds(wanted),
             Self::Cgroup(cgroups) => cgroups.holds(wanted),
+        }
+    }
+
+    /// Whether consumers may be throttled more than is wanted, because what is in force could not be changed. Asked after an
+    /// [`apply`](Self::apply) of the same that failed. A throttle that can set nothing new, and releases, is not stuck.
+    #[must_use]
+    pub fn is_stuck(&self, wanted: &[Hold]) -> bool {
+        match self {
+            Self::Netem(netem) => netem.is_stuck(),
+            Self::Edt(edt) => edt.is_stuck(),
+            Self::Rate(rate) => rate.is_stuck(),
+            Self::Cgroup(cgroups) => cgroups.is_stuck(wanted),
         }
     }
 }

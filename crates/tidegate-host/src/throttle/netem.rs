@@ -10,7 +10,7 @@ use super::interface::{LOOK_AGAIN, ROUTE_STAYS, Routes, STAYS, name_of, refused}
 use super::nft::{self, Part, Table};
 use super::probe::{HTB, IFB, NETEM, with_remedy};
 use super::resources::{Resource, Resources};
-use super::tc::{DEVICE, Tc};
+use super::tc::{DEVICE, Device, Tc};
 use super::{Hold, Packets, ThrottleError};
 
 /// Delays packets by traffic control.
@@ -24,6 +24,10 @@ pub struct Netem {
     ports: BTreeSet<u16>,
     resources: Resources,
     device: Option<Holding>,
+    /// Whether the kernel may have a device of ours that is not known here, with any delay.
+    device_is_doubtful: bool,
+    /// Whether the kernel may have other rules than are known here.
+    table_is_doubtful: bool,
     /// Those that lead to members who are held: their names, by their numbers.
     interfaces: BTreeMap<u32, String>,
     /// When they were found; `None` if members have changed since.
@@ -57,6 +61,8 @@ impl Netem {
             ports,
             resources: Resources::default(),
             device: None,
+            device_is_doubtful: false,
+            table_is_doubtful: false,
             interfaces: BTreeMap::new(),
             reached: None,
             routes: Routes::default(),
@@ -82,6 +88,7 @@ impl Netem {
         }
         let mut first_error = None;
         for step in [
+            Self::clear_doubt,
             Self::see_device,
             Self::write_delays,
             Self::reach,
@@ -111,6 +118,27 @@ impl Netem {
             && !self.in_force.interfaces.is_empty()
     }
 
+    /// Whether packets may be delayed more than is wanted: the device's delays, or the rules of who goes there, could not be
+    /// changed.
+    pub(super) fn is_stuck(&self) -> bool {
+        let delays = || self.device.iter().flat_map(|device| device.delays.values());
+        self.device_is_doubtful || self.table_is_doubtful && delays().any(|delay| *delay > Latency::ZERO)
+    }
+
+    /// Removes a device that could not be told its delays. First the rules: what they send to a device that is gone is lost.
+    fn clear_doubt(&mut self, _: Instant) -> Result<(), ThrottleError> {
+        if !self.device_is_doubtful {
+            return Ok(());
+        }
+        let refused = |source| ThrottleError::TrafficControl { interface: DEVICE.to_owned(), source };
+        if let Some(found) = self.tc.device().map_err(refused)?.filter(Device::is_ours) {
+            nft::replace(&Table::default()).map_err(ThrottleError::Rules)?;
+            self.tc.delete_device(found.index).map_err(refused)?;
+        }
+        self.device_is_doubtful = false;
+        Ok(())
+    }
+
     /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this cannot wait until
     /// everything is looked at again.
     fn see_device(&mut self, _: Instant) -> Result<(), ThrottleError> {
@@ -126,6 +154,7 @@ impl Netem {
     /// It is put there anew with the next delay, and the rules with it, which know it by its number.
     fn forget_device(&mut self) {
         self.device = None;
+        self.device_is_doubtful = true;
         self.forget_table();
     }
 
@@ -157,10 +186,15 @@ impl Netem {
     }
 
     fn set(&mut self, class: u16, delay: Latency) -> Result<(), ThrottleError> {
-        let Self { tc, device, .. } = self;
+        let Self { tc, device, device_is_doubtful, .. } = self;
         let device = match device {
             Some(device) => device,
-            None => device.insert(Holding { index: claim(tc)?, delays: BTreeMap::new() }),
+            None => {
+                let index = claim(tc)?;
+                // What was there has made way for it.
+                *device_is_doubtful = false;
+                device.insert(Holding { index, delays: BTreeMap::new() })
+            }
         };
         let index = device.index;
         let changed = match device.delays.insert(class, delay) {
@@ -218,6 +252,7 @@ impl Netem {
         let table = Table { parts, packets: self.packets, ports: self.ports.clone(), interfaces };
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
+                self.table_is_doubtful = true;
                 // Perhaps because somebody else changed it, or an interface is gone: then all of it is put there anew.
                 self.forget_table();
                 self.interfaces.clear();
@@ -226,6 +261,7 @@ impl Netem {
                 return Err(ThrottleError::Rules(error));
             }
             self.in_force = table;
+            self.table_is_doubtful = false;
             self.check_table()?;
         }
         self.ordered = Some(ruled);

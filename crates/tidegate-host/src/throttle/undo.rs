@@ -11,6 +11,7 @@ use super::interface::called;
 use super::nft::{self, Table};
 use super::rate;
 use super::tc::{DEVICE, Device, Qdisc, Tc};
+use crate::cgroup::Tree;
 use crate::root::Root;
 
 /// How long packets that are held may take to leave before what holds them is removed. The guardian has to be done within
@@ -54,6 +55,16 @@ pub fn undo() -> io::Result<Found> {
     Ok(found)
 }
 
+/// The same for a caller who knows that no agent lives in this network namespace. Cgroups are the machine's: they stay as they are
+/// while an agent of another network namespace has claimed them.
+///
+/// # Errors
+/// When the kernel refuses; the rest was done all the same.
+pub fn undo_orphaned() -> io::Result<Found> {
+    let is_claimed = Tree::find(&Root::default()).is_ok_and(|tree| tree.is_claimed());
+    if is_claimed { undo_delay() } else { undo() }
+}
+
 fn undo_delay() -> io::Result<Found> {
     let mut found = Found::default();
     let mut tc = Tc::open()?;
@@ -73,12 +84,8 @@ fn undo_delay() -> io::Result<Found> {
     }
     let deadline = Instant::now() + DRAIN;
     drain(&mut tc, deadline)?;
-    match remove_table() {
-        Ok(removed) => found.table = removed,
-        Err(error) => {
-            failed.get_or_insert(error);
-        }
-    }
+    // Without the device, what rules that are still there send to it would be lost. It delays nothing any more.
+    found.table = remove_table()?;
     // What came between was on its way when the rules went.
     drain(&mut tc, deadline)?;
     let device = tc.device()?.filter(Device::is_ours);

@@ -95,6 +95,15 @@ impl Cgroups {
         to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
     }
 
+    /// Whether a cgroup may be limited more than is wanted: its limit could not be changed, or it is not known.
+    pub(super) fn is_stuck(&self, wanted: &[Hold]) -> bool {
+        let wanted = lowest(wanted);
+        self.held.iter().any(|(key, mark)| {
+            let limit = wanted.get(key).copied().unwrap_or_default();
+            self.unsure.contains(key) || !mark.in_force.is_about(mark.found.min(limit))
+        })
+    }
+
     /// Has the kernel count what is done to devices, once for each: one that went and came again is another one.
     fn count(&mut self, devices: BTreeSet<DeviceNumber>) -> Result<(), ThrottleError> {
         self.counted.retain(|device| devices.contains(device));
@@ -137,7 +146,18 @@ impl Cgroups {
             Some(mark) => found_anew(key, mark, seen, limit),
             None => Mark::over(seen, seen, limit),
         };
-        self.put(key, mark)
+        self.set(key, mark)
+    }
+
+    /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or not by us.
+    fn set(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
+        self.put(key, mark).inspect_err(|error| {
+            // What is read back wrongly may be in force all the same: without its mark it would stay for ever.
+            if !matches!(error, ThrottleError::ReadBack { .. }) {
+                // If this fails, too, it is tried again with the next call.
+                let _ = self.release(key);
+            }
+        })
     }
 
     /// First the mark, then the limit: whoever finds a limit of ours knows what to put in its place.
@@ -213,7 +233,7 @@ impl Cgroups {
             return Ok(());
         }
         let mark = found_anew(key, mark, seen, mark.wanted);
-        self.put(key, mark)
+        self.set(key, mark)
     }
 }
 

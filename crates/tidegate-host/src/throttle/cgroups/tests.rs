@@ -436,6 +436,24 @@ fn what_could_not_be_undone_is_undone_the_next_time() {
 }
 
 #[test]
+fn a_throttle_is_stuck_while_a_limit_cannot_be_taken_back_and_not_because_one_cannot_be_set() {
+    let Some(paper) = Paper::new() else { return };
+    let (a, b, both) = (Paper::hold(&["a"]), Paper::hold(&["b"]), Paper::hold(&["a", "b"]));
+    let mut throttle = Cgroups::new(paper.root()).unwrap();
+    throttle.apply(at(1), &a).unwrap();
+    paper.breaks("a");
+    throttle.apply(at(2), &b).unwrap_err();
+    assert!(throttle.is_stuck(&b));
+    paper.says("a", Paper::HELD);
+    throttle.apply(at(3), &b).unwrap();
+    assert!(!throttle.is_stuck(&b));
+    paper.breaks("a");
+    throttle.apply(at(4), &both).unwrap_err();
+    assert!(!throttle.is_stuck(&both));
+    assert_ne!(paper.limit("b"), IoLimit::NONE, "the other one is limited all the same");
+}
+
+#[test]
 fn an_attribute_that_says_nothing_is_removed() {
     let Some(paper) = Paper::new() else { return };
     mark::try_out(&paper.tree().unwrap(), &paper.directory("a")).unwrap();

@@ -21,7 +21,7 @@ pub(super) use program::release;
 use self::program::Program;
 use super::interface::{LOOK_AGAIN, Routes, STAYS, called, claim, refused};
 use super::probe::{FILTER, FQ, with_remedy};
-use super::resources::{RULE_STAYS, Resources};
+use super::resources::{RULE_STAYS, Resource, Resources};
 use super::tc::{Fair, Tc, class_id};
 use super::{Hold, Packets, ThrottleError};
 
@@ -117,6 +117,20 @@ impl Edt {
             || (self.delays.get(&slot) == Some(&resource.delay)
                 && self.members.values().any(|member| member.slot == slot)
                 && !self.interfaces.is_empty())
+    }
+
+    /// Whether packets may be delayed more than is wanted: the program's maps could not be changed.
+    pub(super) fn is_stuck(&self) -> bool {
+        let wanted = |slot: &u32| {
+            let of_slot = |(_, resource): &(_, &Resource)| u32::from(resource.class) == *slot;
+            self.resources.iter().find(of_slot).map_or(Latency::ZERO, |(_, resource)| resource.delay)
+        };
+        let (members, _) = self.slots();
+        let is_delayed = |slot| self.delays.get(slot).is_some_and(|delay| *delay > Latency::ZERO);
+        self.delays.iter().any(|(slot, delay)| *delay > wanted(slot))
+            || self.members.iter().any(|(address, member)| {
+                member.slot != RELEASED && is_delayed(&member.slot) && !members.contains_key(address)
+            })
     }
 
     /// One entry of a map for each resource, however many members it has.

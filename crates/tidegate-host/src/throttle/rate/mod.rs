@@ -54,6 +54,8 @@ pub struct Rate {
     in_force: BTreeMap<DeviceNumber, WriteLimit>,
     /// Whether the kernel may have something else than is known here: then all of it is put there anew.
     doubtful: bool,
+    /// Whether the cgroup and its limits could not be removed although they had to be.
+    stuck: bool,
     /// When everything was compared with the kernel.
     looked: Instant,
     /// When somebody was held last.
@@ -74,6 +76,7 @@ impl Rate {
             cgroup: None,
             in_force: BTreeMap::new(),
             doubtful: false,
+            stuck: false,
             looked: Instant::ZERO,
             last_held: Instant::ZERO,
         })
@@ -103,6 +106,11 @@ impl Rate {
         let mut devices = wanted.limits.keys();
         wanted.limits.is_empty()
             || (!self.doubtful && devices.any(|device| self.in_force.contains_key(device)))
+    }
+
+    /// Whether writes may be limited more than is wanted: the limits could not be removed.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.stuck
     }
 
     fn put_in_force(
@@ -139,7 +147,9 @@ impl Rate {
 
     /// Lets go of everybody, and removes the cgroup.
     fn clear(&mut self) -> Result<(), ThrottleError> {
-        self.hierarchy.clear().map_err(ThrottleError::Rates)?;
+        let cleared = self.hierarchy.clear();
+        self.stuck = cleared.is_err();
+        cleared.map_err(ThrottleError::Rates)?;
         self.cgroup = None;
         self.in_force.clear();
         Ok(())
