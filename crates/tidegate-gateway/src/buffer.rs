@@ -4,13 +4,18 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
 use crate::config::MAX_PAYLOAD;
 
 /// What every device accepts for direct I/O.
 const ALIGNMENT: usize = 4096;
 const SMALLEST: usize = 4096;
+/// Larger blocks are mapped: they occupy memory as it is written to, and grow without being copied. To fill 32 MiB with
+/// zeros would keep the worker for 10 ms and more.
+const LARGEST_ALLOCATED: usize = 1 << 20;
 const CLASSES: usize = (MAX_PAYLOAD as usize / SMALLEST).ilog2() as usize + 1;
 
 /// A block of memory that direct I/O can use. Its capacity is a power of two from 4 KiB up; it is initialised
@@ -28,10 +33,32 @@ impl Buffer {
     /// Zeroed memory for `length` bytes, rounded up to a size class.
     pub(crate) fn zeroed(length: usize) -> Self {
         let layout = layout(class_bytes(length));
-        // SAFETY: the layout's size is at least SMALLEST, not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let capacity = layout.size();
+        let memory = if capacity > LARGEST_ALLOCATED {
+            // SAFETY: the kernel chooses the address; nothing that exists is affected. Anonymous memory is zeroed.
+            let mapped = unsafe {
+                mmap_anonymous(null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            };
+            mapped.unwrap_or(null_mut()).cast()
+        } else {
+            // SAFETY: the layout's size is at least SMALLEST, not zero.
+            unsafe { alloc_zeroed(layout) }
+        };
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        Self { memory, capacity: layout.size() }
+        Self { memory, capacity }
+    }
+
+    /// Grows without copying, where that is possible; what is new is zeroed.
+    fn grow(&mut self, capacity: usize) -> bool {
+        if self.capacity <= LARGEST_ALLOCATED || capacity < self.capacity {
+            return false;
+        }
+        // SAFETY: the memory was mapped with this size, and is owned; it is used by its new address alone.
+        let grown =
+            unsafe { mremap(self.memory.as_ptr().cast(), self.capacity, capacity, MremapFlags::MAYMOVE) };
+        let Some(memory) = grown.ok().and_then(|memory| NonNull::new(memory.cast())) else { return false };
+        (self.memory, self.capacity) = (memory, capacity);
+        true
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -58,8 +85,13 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with the same layout in `zeroed`, and owned.
-        unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) };
+        if self.capacity > LARGEST_ALLOCATED {
+            // SAFETY: mapped with this size in `zeroed` or `grow`, and owned. It fails only for what is not mapped.
+            let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.capacity) };
+        } else {
+            // SAFETY: allocated with the same layout in `zeroed`, and owned.
+            unsafe { dealloc(self.memory.as_ptr(), layout(self.capacity)) };
+        }
     }
 }
 
@@ -97,6 +129,17 @@ impl BufferPool {
         }
     }
 
+    /// A buffer for `length` bytes that begins with the `filled` bytes of a smaller one, which goes back.
+    pub(crate) fn grow(&mut self, mut smaller: Buffer, filled: usize, length: usize) -> Buffer {
+        if smaller.grow(class_bytes(length)) {
+            return smaller;
+        }
+        let mut larger = self.take(length);
+        larger[..filled].copy_from_slice(&smaller[..filled]);
+        self.put(smaller);
+        larger
+    }
+
     pub(crate) fn put(&mut self, buffer: Buffer) {
         if self.held + buffer.capacity <= self.limit {
             self.held += buffer.capacity;
@@ -119,6 +162,23 @@ mod tests {
             let buffer = Buffer::zeroed(length);
             assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
             assert!(buffer.len() >= length && buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_grows_keeps_its_contents() {
+        let mut pool = BufferPool::new(8 << 20);
+        let mut buffer = pool.take(1 << 20);
+        let mut filled = 0;
+        while buffer.len() < MAX_PAYLOAD as usize {
+            let end = buffer.len();
+            buffer[filled..end].fill(end.ilog2() as u8);
+            filled = end;
+            buffer = pool.grow(buffer, filled, 2 * filled);
+            assert_eq!(buffer.len(), 2 * filled);
+            assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            assert!((20..=filled.ilog2()).all(|class| buffer[(1 << class) - 1] == class as u8));
+            assert!(buffer[filled..].iter().all(|byte| *byte == 0));
         }
     }
 

@@ -12,7 +12,10 @@ use tidegate_control::{Contract, LoopConfig};
 use tidegate_device::{DeviceConfig, ExponentialChange};
 use tidegate_nbd::ExportName;
 use tidegate_sched::{Discipline, Limit, Release};
+use tidegate_tls::{ClientFiles, ServerFiles};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
+
+use crate::access::Access;
 
 /// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
 pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
@@ -21,7 +24,9 @@ pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayConfig {
     /// Where clients connect. Every endpoint serves every export.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<ListenConfig>,
+    /// The certificate that clients are shown, and the authorities of theirs.
+    pub tls: Option<ServerFiles>,
     /// The pools; each has a worker thread of its own.
     pub pools: Vec<PoolConfig>,
     /// What clients may occupy before they have chosen an export.
@@ -29,10 +34,11 @@ pub struct GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// A gateway with default limits.
+    /// A gateway with default limits, without TLS.
     #[must_use]
     pub fn new(listen: Vec<Endpoint>, pools: Vec<PoolConfig>) -> Self {
-        Self { listen, pools, handshake: HandshakeLimits::default() }
+        let listen = listen.into_iter().map(ListenConfig::from).collect();
+        Self { listen, tls: None, pools, handshake: HandshakeLimits::default() }
     }
 
     /// Checks what can be checked without touching files or sockets.
@@ -43,6 +49,12 @@ impl GatewayConfig {
         if self.listen.is_empty() {
             return Err(ConfigError::NoEndpoint);
         }
+        if let Some(listen) = self.listen.iter().find(|listen| listen.tls != TlsUse::Off)
+            && self.tls.is_none()
+        {
+            return Err(ConfigError::NoCertificate(listen.endpoint.clone()));
+        }
+        let verifies = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let mut pools = HashSet::new();
         let mut exports = HashSet::new();
         for pool in &self.pools {
@@ -53,10 +65,63 @@ impl GatewayConfig {
                 if !exports.insert(&export.name) {
                     return Err(ConfigError::DuplicateExport(export.name.clone()));
                 }
+                if export.access.asks_for_certificates() && !verifies {
+                    return Err(ConfigError::NoAuthorities(export.name.clone()));
+                }
             }
             pool.validate()?;
         }
         Ok(())
+    }
+}
+
+/// An endpoint, and how clients are received there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// Where clients connect.
+    pub endpoint: Endpoint,
+    /// Whether they can or must speak by TLS.
+    pub tls: TlsUse,
+    /// The file of a Unix socket; without effect for TCP.
+    pub file: SocketFile,
+}
+
+impl From<Endpoint> for ListenConfig {
+    fn from(endpoint: Endpoint) -> Self {
+        Self { endpoint, tls: TlsUse::Off, file: SocketFile::default() }
+    }
+}
+
+/// The use of TLS at an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsUse {
+    /// A client that asks for it hears that there is none.
+    Off,
+    /// A client may have it, and needs it for exports whose rules want a certificate.
+    Offered,
+    /// A client needs it before it can ask for anything.
+    Required,
+}
+
+/// The rights to a Unix socket. To connect, a process needs the right to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketFile {
+    /// Its mode, whatever the umask of the process.
+    pub mode: u32,
+    /// Its owner, where that is another than the process's user.
+    pub owner: Option<u32>,
+    /// Its group, where that is another than the process's.
+    pub group: Option<u32>,
+}
+
+impl SocketFile {
+    /// Owner and group may connect.
+    pub const DEFAULT_MODE: u32 = 0o660;
+}
+
+impl Default for SocketFile {
+    fn default() -> Self {
+        Self { mode: Self::DEFAULT_MODE, owner: None, group: None }
     }
 }
 
@@ -81,7 +146,10 @@ impl fmt::Display for Endpoint {
 /// Bounds on clients that have not chosen an export yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// Handshakes at once. A newcomer beyond that displaces the oldest, so that idlers cannot keep others out.
+    /// Connections per endpoint that have not asked for anything yet. A newcomer beyond that displaces the oldest of
+    /// the source that has most, so that idlers cannot keep others out. A quarter of the process's descriptors at most.
+    pub waiting: usize,
+    /// Handshakes at once of clients that have asked for something; a newcomer displaces as above.
     pub concurrent: usize,
     /// How long one may take from accept to the transmission phase.
     pub deadline: Duration,
@@ -89,7 +157,7 @@ pub struct HandshakeLimits {
 
 impl Default for HandshakeLimits {
     fn default() -> Self {
-        Self { concurrent: 256, deadline: Duration::from_secs(10) }
+        Self { waiting: 4096, concurrent: 256, deadline: Duration::from_secs(10) }
     }
 }
 
@@ -210,6 +278,8 @@ pub struct UpstreamConfig {
     pub timeout: Duration,
     /// What is sent again after a connection was lost.
     pub replay: Replay,
+    /// Whom to trust and what to show, where the connections are encrypted.
+    pub tls: Option<ClientFiles>,
 }
 
 impl UpstreamConfig {
@@ -225,6 +295,7 @@ impl UpstreamConfig {
             reconnect: Duration::from_secs(30),
             timeout: Duration::from_secs(60),
             replay: Replay::Reads,
+            tls: None,
         }
     }
 }
@@ -263,6 +334,8 @@ pub struct ExportConfig {
     pub description: Option<String>,
     /// Refuses every change.
     pub read_only: bool,
+    /// The clients that may use it.
+    pub access: Access,
     /// Its weight against the other consumers of the pool.
     pub shares: Shares,
     /// Never held back by a law: its reads are what the law keeps fast.
@@ -288,6 +361,7 @@ impl ExportConfig {
             store,
             description: None,
             read_only: false,
+            access: Access::default(),
             shares: Shares::DEFAULT,
             protected: false,
             reservation: None,
@@ -316,6 +390,14 @@ pub enum ExportStore {
 pub struct PoolLimits {
     /// Sessions at once; a newcomer beyond that is refused during its handshake.
     pub sessions: usize,
+    /// Sessions of one export. `None`: half of `sessions`, or all of them where the pool has one export.
+    pub export_sessions: Option<usize>,
+    /// Sessions of one source: an IPv4 address, an IPv6 network of 64 bits, or a user on Unix sockets. `None`: three
+    /// quarters of `sessions`. It does not bound the places that are kept for an export.
+    pub source_sessions: Option<usize>,
+    /// A session without requests for this long is ended when a newcomer needs its place. `None`: only sessions that
+    /// never sent a request are, after [`UNUSED`](Self::UNUSED).
+    pub idle_timeout: Option<Duration>,
     /// Requests of one session between its header being read and its reply being sent.
     pub session_requests: usize,
     /// Payload memory of one session, at least [`MAX_PAYLOAD`].
@@ -327,10 +409,86 @@ pub struct PoolLimits {
     pub reply_deadline: Duration,
 }
 
+/// The memory that is kept for each export of a pool; see [`PoolLimits::reserves`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryReserves {
+    /// For each protected export.
+    pub protected: Bytes,
+    /// For each other export.
+    pub other: Bytes,
+}
+
+/// The sessions for which places are kept at each export of a pool; see [`PoolLimits::kept_sessions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptSessions {
+    /// At each protected export.
+    pub protected: usize,
+    /// At each other export.
+    pub other: usize,
+}
+
+impl PoolLimits {
+    /// A session that has never sent a request may be ended after this time. Chosen: a client that opens an export
+    /// reads from it within seconds.
+    pub const UNUSED: Duration = Duration::from_secs(60);
+
+    /// Divides the part of the pool's sessions for which places are kept: half of them. Protected exports are first: they
+    /// share three quarters of that part, up to 16 each, as many connections as clients open to one export. The others
+    /// share what is left, up to 2 each: one for a client, one for its successor.
+    #[must_use]
+    pub fn kept_sessions(&self, protected: usize, others: usize) -> KeptSessions {
+        const MOST_PROTECTED: usize = 16;
+        const MOST_OTHER: usize = 2;
+        let part = self.sessions / 2;
+        let first = if others == 0 { part } else { (part * 3).div_ceil(4) };
+        let protected_each = first.checked_div(protected).unwrap_or(0).min(MOST_PROTECTED);
+        let left = part - protected_each * protected;
+        let other_each = left.checked_div(others).unwrap_or(0).min(MOST_OTHER);
+        KeptSessions { protected: protected_each, other: other_each }
+    }
+
+    /// The most sessions of one export, in a pool with so many exports.
+    #[must_use]
+    pub fn sessions_of_export(&self, exports: usize) -> usize {
+        let default = if exports == 1 { self.sessions } else { self.sessions.div_ceil(2) };
+        self.export_sessions.unwrap_or(default)
+    }
+
+    /// The most sessions of one source.
+    #[must_use]
+    pub fn sessions_of_source(&self) -> usize {
+        self.source_sessions.unwrap_or((self.sessions * 3).div_ceil(4))
+    }
+
+    /// Divides the part of the pool's memory that is reserved: half of it, and never so much that the largest request
+    /// would not fit into the rest. Protected exports are first: they share three quarters of that part, up to one
+    /// largest request each. The others share what is left, up to 8 MiB each. Chosen: 8 MiB are 64 requests of 128 KiB.
+    #[must_use]
+    pub fn reserves(&self, protected: usize, others: usize) -> MemoryReserves {
+        const MOST_PROTECTED: u64 = MAX_PAYLOAD as u64;
+        const MOST_OTHER: u64 = 8 << 20;
+        const PAGE: u64 = 4096;
+        let pool = self.pool_bytes.get();
+        let part = (pool / 2).min(pool.saturating_sub(u64::from(MAX_PAYLOAD)));
+        let each = |part: u64, exports: usize, most: u64| {
+            let share = part.checked_div(exports as u64).unwrap_or(0).min(most);
+            share - share % PAGE
+        };
+        let first = if others == 0 { part } else { part / 4 * 3 };
+        let protected_each = each(first, protected, MOST_PROTECTED);
+        let most_other = if protected == 0 { MOST_OTHER } else { MOST_OTHER.min(protected_each) };
+        let other_each = each(part - protected_each * protected as u64, others, most_other);
+        MemoryReserves { protected: Bytes::new(protected_each), other: Bytes::new(other_each) }
+    }
+}
+
 impl Default for PoolLimits {
     fn default() -> Self {
         Self {
             sessions: 256,
+            export_sessions: None,
+            source_sessions: None,
+            idle_timeout: None,
             session_requests: 128,
             session_bytes: Bytes::from_mib(64),
             pool_bytes: Bytes::from_mib(256),
@@ -345,6 +503,12 @@ pub enum ConfigError {
     /// Nobody could connect.
     #[error("no endpoint to listen on")]
     NoEndpoint,
+    /// An endpoint is to speak by TLS, and there is no certificate to show.
+    #[error("{0}: TLS needs a certificate")]
+    NoCertificate(Endpoint),
+    /// An export's rules want clients to have certificates, and there is nothing to verify them by.
+    #[error("export `{0}`: rules about certificates need the authorities of clients")]
+    NoAuthorities(ConsumerName),
     /// Pools are told apart by name.
     #[error("two pools are called `{0}`")]
     DuplicatePool(ResourceName),

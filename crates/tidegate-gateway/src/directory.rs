@@ -1,38 +1,70 @@
 //! What handshakes need to know of the pools: names, sizes, and the doors through which sessions enter.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::Shutdown;
 use tidegate_nbd::handshake::Answer;
 use tidegate_nbd::{Export, ExportName};
+use tidegate_tls::ServerTls;
 
+use crate::access::{Access, Client, Verdict};
+use crate::config::PoolLimits;
+use crate::seats::{Seats, Source};
+use crate::stats::Refusal;
 use crate::worker::Command;
+
+/// How long a newcomer waits for the place of a session that is ended for it: some turns of the worker.
+const ROOM: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(5);
 
 /// The way into a pool's worker, from other threads.
 #[derive(Debug)]
 pub(crate) struct Door {
     commands: Sender<Command>,
     wake: OwnedFd,
-    sessions: AtomicUsize,
-    limit: AtomicUsize,
+    seats: Mutex<Seats>,
+    /// The sockets of sessions, so that they can be shut down when the worker cannot do it any more.
+    sockets: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
 impl Door {
     /// # Errors
     /// When the system has no descriptor left.
-    pub(crate) fn new(commands: Sender<Command>, session_limit: usize) -> io::Result<Self> {
+    pub(crate) fn new(commands: Sender<Command>) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { commands, wake, sessions: AtomicUsize::new(0), limit: AtomicUsize::new(session_limit) })
+        Ok(Self { commands, wake, seats: Mutex::default(), sockets: Mutex::default() })
     }
 
     /// Whether the worker is there to take it.
     pub(crate) fn send(&self, command: Command) -> bool {
+        if let Command::Session(new) = &command {
+            let mut sockets = self.lock_sockets();
+            sockets.retain(|socket| socket.strong_count() > 0);
+            sockets.push(Arc::downgrade(&new.socket));
+        }
         // A failed write means that the counter is at its limit: the worker is awake already.
         self.commands.send(command).is_ok() && rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok()
+    }
+
+    /// Shuts down the sockets of all sessions, in the place of a worker that does not run any more: their clients hear
+    /// at once that the connection has ended.
+    pub(crate) fn shut_sessions(&self) {
+        for socket in self.lock_sockets().iter().filter_map(Weak::upgrade) {
+            // Fails only when the connection has ended already.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+    }
+
+    fn lock_sockets(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
+        // Entries are independent of each other, so that a panic elsewhere leaves nothing half done.
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Readable while commands may wait.
@@ -40,32 +72,69 @@ impl Door {
         self.wake.as_fd()
     }
 
-    pub(crate) fn set_session_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
+    /// Takes new bounds and the exports that are served; see [`Seats::configure`].
+    pub(crate) fn configure(&self, limits: &PoolLimits, exports: &[(u64, bool)]) {
+        self.seats().configure(limits, exports);
     }
 
-    fn reserve(self: &Arc<Self>) -> Option<SessionSlot> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.sessions
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < limit).then_some(count + 1))
-            .ok()
-            .map(|_| SessionSlot(Arc::clone(self)))
+    /// Returns whether an export has more sessions than places are kept for it.
+    pub(crate) fn draws(&self, export: u64) -> bool {
+        self.seats().draws(export)
+    }
+
+    /// A place for a newcomer: a free one, or that of an idle session which is ended for it.
+    fn reserve(self: &Arc<Self>, export: u64, source: Source) -> Result<SessionSlot, Refusal> {
+        let bound = match self.take(export, source) {
+            Err(bound) => bound,
+            taken => return taken,
+        };
+        let (reply, ended) = sync_channel(1);
+        let end = Instant::now() + ROOM;
+        if self.send(Command::MakeRoom { bound, export, source, reply })
+            && ended.recv_timeout(ROOM).unwrap_or(false)
+        {
+            while Instant::now() < end {
+                if let Ok(slot) = self.take(export, source) {
+                    return Ok(slot);
+                }
+                std::thread::sleep(RETRY);
+            }
+        }
+        Err(bound)
+    }
+
+    fn take(self: &Arc<Self>, export: u64, source: Source) -> Result<SessionSlot, Refusal> {
+        self.seats().take(export, source)?;
+        Ok(SessionSlot { door: Arc::clone(self), export, source })
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        // A panic elsewhere may leave a count too high, which refuses a newcomer and nothing else.
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A session's place among those of its pool; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct SessionSlot(Arc<Door>);
+pub(crate) struct SessionSlot {
+    door: Arc<Door>,
+    export: u64,
+    source: Source,
+}
 
 impl SessionSlot {
     pub(crate) fn door(&self) -> &Arc<Door> {
-        &self.0
+        &self.door
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        self.source
     }
 }
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.0.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.door.seats().give_back(self.export, self.source);
     }
 }
 
@@ -78,6 +147,7 @@ pub(crate) type Pin = Arc<()>;
 pub(crate) struct Entry {
     pub(crate) name: ExportName,
     pub(crate) export: Export,
+    pub(crate) access: Access,
     /// The export's identity across all pools; a later export of the same name has another.
     pub(crate) id: u64,
     pub(crate) door: Arc<Door>,
@@ -88,6 +158,10 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     entries: Mutex<Vec<Entry>>,
+    /// Exports that are configured, and not served before their upstream is reached.
+    awaited: Mutex<BTreeMap<ExportName, Access>>,
+    /// The gateway's part in TLS, where it has one.
+    tls: Mutex<Option<ServerTls>>,
     shutting_down: AtomicBool,
 }
 
@@ -99,42 +173,90 @@ pub(crate) struct Reservation {
     pub(crate) pin: Pin,
 }
 
+/// A client's question that is answered with a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused(Refusal);
+
+impl Refused {
+    pub(crate) fn refusal(self) -> Refusal {
+        self.0
+    }
+}
+
+impl From<Refused> for Answer {
+    fn from(Refused(refusal): Refused) -> Self {
+        match refusal {
+            Refusal::ShuttingDown => Self::ShuttingDown,
+            Refusal::Unreached => Self::Unavailable,
+            Refusal::PoolSessions | Refusal::ExportSessions | Refusal::SourceSessions => Self::AtCapacity,
+            Refusal::Certificate | Refusal::Address | Refusal::User => Self::Forbidden,
+            Refusal::TlsRequired => Self::TlsRequired,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl Directory {
-    pub(crate) fn set(&self, entries: Vec<Entry>) {
+    pub(crate) fn set(&self, entries: Vec<Entry>, awaited: BTreeMap<ExportName, Access>) {
         *self.lock() = entries;
+        *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = awaited;
     }
 
     pub(crate) fn shut_down(&self) {
         self.shutting_down.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. The empty name
-    /// is the export, if there is but one.
-    pub(crate) fn find(&self, name: &ExportName, open: bool) -> (Answer, Option<Reservation>) {
-        if self.shutting_down.load(Ordering::Relaxed) {
-            return (Answer::ShuttingDown, None);
-        }
-        let entries = self.lock();
-        let entry = match &entries[..] {
-            [only] if name.as_str().is_empty() => Some(only),
-            entries => entries.iter().find(|entry| entry.name == *name),
-        };
-        let Some(entry) = entry else { return (Answer::Unknown, None) };
-        if !open {
-            return (Answer::Found(entry.export.clone()), None);
-        }
-        match entry.door.reserve() {
-            Some(slot) => {
-                let reservation = Reservation { export: entry.id, slot, pin: Pin::clone(&entry.pin) };
-                (Answer::Found(entry.export.clone()), Some(reservation))
-            }
-            None => (Answer::AtCapacity, None),
-        }
+    pub(crate) fn set_tls(&self, tls: Option<ServerTls>) {
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    /// Names and descriptions, in the order of the configuration.
-    pub(crate) fn list(&self) -> Vec<(ExportName, String)> {
-        self.lock().iter().map(|entry| (entry.name.clone(), entry.export.description.clone())).collect()
+    pub(crate) fn tls(&self) -> Option<ServerTls> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. The empty name
+    /// is the export, if there is but one.
+    ///
+    /// # Errors
+    /// The reason for which the client is refused.
+    pub(crate) fn find(
+        &self,
+        name: &ExportName,
+        open: bool,
+        client: &Client,
+        source: Source,
+    ) -> Result<(Export, Option<Reservation>), Refused> {
+        if self.shutting_down.load(Ordering::Relaxed) {
+            return Err(Refused(Refusal::ShuttingDown));
+        }
+        let entry = match &self.lock()[..] {
+            [only] if name.as_str().is_empty() => Some(only.clone()),
+            entries => entries.iter().find(|entry| entry.name == *name).cloned(),
+        };
+        let allowed = |access: &Access| match access.judge(client) {
+            Verdict::Allowed => Ok(()),
+            Verdict::NeedsCertificate => Err(Refused(Refusal::TlsRequired)),
+            Verdict::Denied(refusal) => Err(Refused(refusal)),
+        };
+        let Some(entry) = entry else {
+            let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            let access = awaited.get(name).ok_or(Refused(Refusal::UnknownExport))?;
+            allowed(access)?;
+            return Err(Refused(Refusal::Unreached));
+        };
+        allowed(&entry.access)?;
+        if !open {
+            return Ok((entry.export, None));
+        }
+        let slot = entry.door.reserve(entry.id, source).map_err(Refused)?;
+        Ok((entry.export, Some(Reservation { export: entry.id, slot, pin: entry.pin })))
+    }
+
+    /// Names and descriptions of the exports that a client may use, in the order of the configuration.
+    pub(crate) fn list(&self, client: &Client) -> Vec<(ExportName, String)> {
+        let entries = self.lock();
+        let allowed = entries.iter().filter(|entry| entry.access.judge(client) == Verdict::Allowed);
+        allowed.map(|entry| (entry.name.clone(), entry.export.description.clone())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {

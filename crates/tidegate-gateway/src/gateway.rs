@@ -1,34 +1,50 @@
 //! The handle on a running gateway.
 
+mod awaited;
+
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant as WallInstant};
 
 use thiserror::Error;
 use tidegate_device::Device;
 use tidegate_nbd::{Export, ExportName};
+use tidegate_tls::{ServerFiles, TlsError};
 use tidegate_units::{ConsumerName, ResourceName};
-use tracing::{debug, error};
+use tracing::{debug, error, info};
 
-use crate::backend::{Emulated, FileVolume, Volume};
+use crate::backend::{Emulated, Volume, open_file};
 use crate::clock::Clock;
 use crate::config::{
-    BackendConfig, ConfigError, Endpoint, ExportConfig, ExportStore, GatewayConfig, PoolConfig,
+    BackendConfig, ConfigError, Endpoint, ExportConfig, ExportStore, GatewayConfig, ListenConfig, PoolConfig,
+    PoolLimits,
 };
 use crate::directory::{Directory, Door, Entry, Pin};
-use crate::listener::{Bound, Handshakes, Listener};
+use crate::endpoint::Bound;
+use crate::listener::{Handshakes, Listener};
 use crate::peers::Peers;
-use crate::stats::{GatewaySnapshot, PoolSnapshot};
-use crate::upstream::{self, Target, Upstream, UpstreamError};
-use crate::worker::{Command, NewExport, Parts, PoolChange, Worker};
+use crate::stats::{AwaitedSnapshot, GatewaySnapshot, PoolSnapshot};
+use crate::upstream::{self, Connected, Upstream, UpstreamError};
+use crate::worker::{Command, KERNEL_GRACE, NewExport, Parts, PoolChange, Worker};
+use awaited::{Awaited, FirstAttempts, Reached};
+
+mod opening;
+
+pub use opening::{OpenedVolumes, Opening};
 
 /// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across them.
 const REGION_ALIGNMENT: u64 = 1 << 20;
+
+/// The time in which all pools together answer a question. A worker answers within a turn, which is far below a
+/// millisecond; one that needs longer than this does not run.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time that a worker has to end after its drain's deadline and the kernel's grace.
+const END_PATIENCE: Duration = Duration::from_millis(250);
 
 /// A running gateway. Dropping it ends the service at once; [`drain`](Self::drain) ends it in order.
 #[derive(Debug)]
@@ -42,6 +58,8 @@ pub struct Gateway {
     listeners: Vec<Listener>,
     pools: Vec<Pool>,
     next_export: u64,
+    /// Upstreams that were reached after the start.
+    reached: Receiver<Reached>,
 }
 
 /// The handle on a pool's worker.
@@ -49,12 +67,25 @@ pub struct Gateway {
 struct Pool {
     name: ResourceName,
     door: Arc<Door>,
-    thread: Option<JoinHandle<usize>>,
+    /// The number of sessions that the worker cut off, once it has ended. The thread itself is never joined: the kernel
+    /// keeps it for as long as an operation of its ring hangs. `None` after it was told.
+    ended: Option<Receiver<usize>>,
+    /// The answer to a question that the worker left open.
+    unanswered: Mutex<Option<Receiver<PoolSnapshot>>>,
     /// Why the worker failed, once it has.
     failure: Arc<OnceLock<String>>,
     exports: Vec<Opened>,
+    /// Exports whose upstream was not reached yet: the worker does not know of them.
+    awaited: Vec<Awaited>,
     /// The end of the last region that was given away on an emulated device, and the device's size.
     regions: (u64, u64),
+}
+
+/// A question to a worker.
+struct Asked {
+    answer: Receiver<PoolSnapshot>,
+    /// It was asked before, and was not answered in time.
+    again: bool,
 }
 
 /// An export that is served.
@@ -72,6 +103,9 @@ pub enum StartError {
     /// The configuration contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A certificate, its key or an authority cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An endpoint cannot be listened on.
     #[error("cannot listen on {endpoint}: {source}")]
     Listen {
@@ -100,7 +134,7 @@ pub enum StartError {
         /// The name of its export there.
         name: ExportName,
         /// What is wrong.
-        source: UpstreamError,
+        source: Box<UpstreamError>,
     },
     /// The exports of an emulated pool do not fit on its device.
     #[error("pool `{pool}`: export `{export}` does not fit on the emulated device")]
@@ -156,10 +190,13 @@ pub enum GatewayError {
 }
 
 /// How a drain ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainReport {
     /// Sessions that were cut off at the deadline with requests unanswered.
     pub cut_off: usize,
+    /// Pools whose worker did not end in time, because the kernel does not give it back. The sockets of their clients
+    /// are shut down.
+    pub stuck: Vec<ResourceName>,
 }
 
 impl Gateway {
@@ -181,10 +218,14 @@ impl Gateway {
         peers: impl Fn(&ResourceName) -> Option<Arc<dyn Peers>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
-        let bind = |endpoint: &Endpoint| {
-            Bound::new(endpoint).map_err(|source| StartError::Listen { endpoint: endpoint.clone(), source })
+        let tls = config.tls.as_ref().map(ServerFiles::load).transpose()?;
+        let bind = |listen: &ListenConfig| {
+            Bound::new(listen)
+                .map_err(|source| StartError::Listen { endpoint: listen.endpoint.clone(), source })
         };
         let bound: Vec<Bound> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+        let mut first_attempts = awaited::first_attempts(&config.pools);
+        let (sender, reached) = channel();
         let mut gateway = Self {
             clock: Clock::start(),
             directory: Arc::default(),
@@ -193,6 +234,7 @@ impl Gateway {
             listeners: Vec::new(),
             pools: Vec::new(),
             next_export: 0,
+            reached,
             config,
         };
         for pool in &gateway.config.pools {
@@ -201,8 +243,11 @@ impl Gateway {
                 peers(&pool.name),
                 gateway.clock,
                 &mut gateway.next_export,
+                &mut first_attempts,
+                &sender,
             )?);
         }
+        gateway.directory.set_tls(tls);
         gateway.publish();
         for bound in bound {
             let endpoint = bound.endpoint().clone();
@@ -228,17 +273,49 @@ impl Gateway {
     /// # Errors
     /// When the configuration is invalid, or differs in something that needs a restart; nothing is applied then.
     pub fn apply(&mut self, config: GatewayConfig) -> Result<(), ApplyError> {
+        let opened = self.opening(&config)?.open()?;
+        self.apply_opened(config, opened)
+    }
+
+    /// The volumes that `config` adds. To open them takes as long as their storage takes to answer: a caller that must
+    /// not wait has [`Opening::open`] run on another thread, and then calls [`apply_opened`](Self::apply_opened).
+    ///
+    /// # Errors
+    /// When the configuration is invalid, or differs in something that needs a restart.
+    pub fn opening(&self, config: &GatewayConfig) -> Result<Opening, ApplyError> {
+        config.validate().map_err(StartError::from)?;
+        let fixed = needs_restart(&self.config, config);
+        if !fixed.is_empty() {
+            return Err(ApplyError::NeedsRestart(fixed));
+        }
+        Ok(Opening::new(&self.config, config, self.clock))
+    }
+
+    /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for storage.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_opened(
+        &mut self,
+        config: GatewayConfig,
+        mut opened: OpenedVolumes,
+    ) -> Result<(), ApplyError> {
         config.validate().map_err(StartError::from)?;
         let fixed = needs_restart(&self.config, &config);
         if !fixed.is_empty() {
             return Err(ApplyError::NeedsRestart(fixed));
         }
+        let tls = if config.tls == self.config.tls {
+            self.directory.tls()
+        } else {
+            config.tls.as_ref().map(ServerFiles::load).transpose().map_err(StartError::from)?
+        };
         let mut next_export = self.next_export;
         let prepared: Vec<Prepared> = self
             .pools
             .iter()
             .zip(&config.pools)
-            .map(|(pool, config)| pool.prepare(config, &mut next_export, self.clock))
+            .map(|(pool, config)| pool.prepare(config, &mut next_export, self.clock, &mut opened))
             .collect::<Result<_, _>>()?;
         for pool in &self.pools {
             pool.check()?;
@@ -249,22 +326,62 @@ impl Gateway {
             pool.change(prepared);
         }
         self.config = config;
+        self.directory.set_tls(tls);
         self.publish();
         Ok(())
     }
 
-    /// The state of every pool.
+    /// Serves exports whose upstream has been reached since the last call. To be called a few times a second.
+    pub fn open_awaited(&mut self) {
+        let mut opened = false;
+        while let Ok((id, connected)) = self.reached.try_recv() {
+            let mut pools = self.pools.iter_mut().zip(&self.config.pools);
+            // One that was removed meanwhile is in none of them.
+            if let Some((pool, config)) = pools.find(|(pool, _)| pool.awaits(id)) {
+                pool.open_awaited(config, id, connected, self.clock);
+                opened = true;
+            }
+        }
+        if opened {
+            self.publish();
+        }
+    }
+
+    /// Reads the certificates again, for handshakes from now on.
+    ///
+    /// # Errors
+    /// When a file cannot be used; those that were read before go on then.
+    pub fn renew_certificates(&self) -> Result<(), TlsError> {
+        if let Some(files) = &self.config.tls {
+            self.directory.set_tls(Some(files.load()?));
+        }
+        Ok(())
+    }
+
+    /// The state of every pool that answers within half a second. A pool that did not is asked again, without waiting
+    /// for it, until it answers.
     ///
     /// # Errors
     /// When a pool's worker has failed.
     pub fn snapshot(&self) -> Result<GatewaySnapshot, GatewayError> {
         let (handshakes, handshakes_ended) = self.handshakes.counts();
-        let pools = self.pools.iter().map(Pool::snapshot).collect::<Result<_, _>>()?;
-        Ok(GatewaySnapshot { pools, handshakes, handshakes_ended })
+        // All are asked before the first answer is awaited.
+        let asked: Vec<_> = self.pools.iter().map(|pool| (pool, pool.ask())).collect();
+        let end = WallInstant::now() + ANSWER_PATIENCE;
+        let (mut pools, mut silent) = (Vec::with_capacity(asked.len()), Vec::new());
+        for (pool, asked) in asked {
+            match pool.answer(asked, end)? {
+                Some(snapshot) => pools.push(snapshot),
+                None => silent.push(pool.name.clone()),
+            }
+        }
+        let refused = self.handshakes.refusals().counts();
+        Ok(GatewaySnapshot { pools, silent, handshakes, handshakes_ended, refused })
     }
 
     /// Ends in order: accepts nothing more, answers what was received, refuses further requests with ESHUTDOWN,
-    /// closes. What is still unanswered after `deadline` is cut off.
+    /// closes. What is still unanswered after `deadline` is cut off. It returns at most half a second later, also when
+    /// storage hangs.
     ///
     /// # Errors
     /// When a pool's worker has failed.
@@ -273,18 +390,25 @@ impl Gateway {
         self.end(deadline)
     }
 
-    fn end(&mut self, deadline: Duration) -> Result<DrainReport, GatewayError> {
+    fn end(&mut self, patience: Duration) -> Result<DrainReport, GatewayError> {
         self.directory.shut_down();
         self.listeners.clear();
-        let deadline = self.clock.now() + deadline;
+        let deadline = self.clock.now() + patience;
         for pool in &self.pools {
             pool.door.send(Command::Drain(deadline));
         }
         // All are waited for, whatever becomes of one.
-        let ended: Vec<Result<usize, GatewayError>> = self.pools.iter_mut().map(Pool::join).collect();
+        let end = WallInstant::now() + patience + KERNEL_GRACE + END_PATIENCE;
+        let ended: Vec<_> = self.pools.iter_mut().map(|pool| (pool.name.clone(), pool.end(end))).collect();
         self.pools.clear();
-        let cut_off = ended.into_iter().sum::<Result<usize, GatewayError>>()?;
-        Ok(DrainReport { cut_off })
+        let mut report = DrainReport { cut_off: 0, stuck: Vec::new() };
+        for (pool, ended) in ended {
+            match ended? {
+                Some(cut_off) => report.cut_off += cut_off,
+                None => report.stuck.push(pool),
+            }
+        }
+        Ok(report)
     }
 
     /// Tells handshakes what there is.
@@ -295,12 +419,19 @@ impl Gateway {
                 name: ExportName::new(opened.config.name.as_str())
                     .expect("a consumer's name is an export name"),
                 export: opened.export.clone(),
+                access: opened.config.access.clone(),
                 id: opened.id,
                 door: Arc::clone(&pool.door),
                 pin: Pin::clone(&opened.pin),
             })
         });
-        self.directory.set(entries.collect());
+        let awaited = self.pools.iter().flat_map(|pool| &pool.awaited);
+        // Invariant: as above.
+        let awaited = awaited.filter_map(|awaited| {
+            let name = ExportName::new(awaited.config.name.as_str()).ok()?;
+            Some((name, awaited.config.access.clone()))
+        });
+        self.directory.set(entries.collect(), awaited.collect());
     }
 }
 
@@ -315,8 +446,9 @@ impl Drop for Gateway {
 /// A pool's new configuration, opened and checked.
 struct Prepared {
     change: PoolChange,
-    sessions: usize,
+    limits: PoolLimits,
     exports: Vec<Opened>,
+    awaited: Vec<Awaited>,
     regions: (u64, u64),
 }
 
@@ -326,6 +458,8 @@ impl Pool {
         peers: Option<Arc<dyn Peers>>,
         clock: Clock,
         next_export: &mut u64,
+        first_attempts: &mut FirstAttempts,
+        reached: &Sender<Reached>,
     ) -> Result<Self, StartError> {
         let worker_error = |source| StartError::Worker { pool: config.name.clone(), source };
         let (emulated, mut regions) = match &config.backend {
@@ -349,19 +483,31 @@ impl Pool {
         };
         let mut exports = Vec::new();
         let mut opened = Vec::new();
+        let mut awaited = Vec::new();
         for export in &config.exports {
-            let volume = open(config, export, &mut regions, clock)?;
-            let (new, described) = adopt(*next_export, volume, export);
+            let id = *next_export;
+            *next_export += 1;
+            let volume = match first_attempts.remove(&export.name) {
+                Some(Ok(first)) => upstream_volume(config, export, first, clock),
+                Some(Err(error)) => {
+                    let begun = Awaited::begin(id, config, export, &error, reached.clone());
+                    awaited.push(begun.map_err(worker_error)?);
+                    continue;
+                }
+                None => open(config, export, &mut regions, clock)?,
+            };
+            let (new, described) = adopt(id, volume, export);
             opened.push(described);
             exports.push(new);
-            *next_export += 1;
         }
 
         let (sender, commands): (Sender<Command>, _) = channel();
-        let door = Arc::new(Door::new(sender, config.limits.sessions).map_err(worker_error)?);
+        let door = Arc::new(Door::new(sender).map_err(worker_error)?);
+        door.configure(&config.limits, &seated(&opened));
         let failure: Arc<OnceLock<String>> = Arc::default();
         let (ready, started) = sync_channel(1);
-        let thread = {
+        let (end, ended) = sync_channel(1);
+        let spawned = {
             let (failure, name) = (Arc::clone(&failure), config.name.clone());
             let parts = Parts {
                 config: config.clone(),
@@ -378,15 +524,18 @@ impl Pool {
                     Err(error) => {
                         // Whoever starts a pool waits for this.
                         let _ = ready.send(Err(error));
-                        return 0;
+                        return;
                     }
                 };
                 let _ = ready.send(Ok(()));
-                serve(worker, &name, &failure)
+                // The handle may have given up waiting.
+                let _ = end.send(serve(worker, &name, &failure));
             })
         };
-        let thread = Some(thread.map_err(worker_error)?);
-        let pool = Self { name: config.name.clone(), door, thread, failure, exports: opened, regions };
+        spawned.map_err(worker_error)?;
+        let (name, unanswered) = (config.name.clone(), Mutex::default());
+        let pool =
+            Self { name, door, ended: Some(ended), unanswered, failure, exports: opened, awaited, regions };
         let ended = || Err(io::Error::other("its thread ended at once"));
         started.recv().unwrap_or_else(|_| ended()).map_err(worker_error)?;
         Ok(pool)
@@ -397,9 +546,11 @@ impl Pool {
         config: &PoolConfig,
         next_export: &mut u64,
         clock: Clock,
+        opened: &mut OpenedVolumes,
     ) -> Result<Prepared, StartError> {
         let mut regions = self.regions;
         let (mut changed, mut added, mut exports) = (Vec::new(), Vec::new(), Vec::new());
+        let mut awaited = Vec::new();
         for export in &config.exports {
             if let Some(old) = self.exports.iter().find(|old| old.config.name == export.name) {
                 changed.push((old.id, export.clone()));
@@ -411,8 +562,13 @@ impl Pool {
                     config: export.clone(),
                     pin: Pin::clone(&old.pin),
                 });
+            } else if let Some(old) = self.awaited.iter().find(|old| old.config.name == export.name) {
+                awaited.push(old.with(export));
             } else {
-                let volume = open(config, export, &mut regions, clock)?;
+                let volume = match opened.take(&config.name, &export.name) {
+                    Some(volume) => volume,
+                    None => open(config, export, &mut regions, clock)?,
+                };
                 let (new, described) = adopt(*next_export, volume, export);
                 exports.push(described);
                 added.push(new);
@@ -430,30 +586,106 @@ impl Pool {
             added,
             removed,
         };
-        Ok(Prepared { change, sessions: config.limits.sessions, exports, regions })
+        Ok(Prepared { change, limits: config.limits.clone(), exports, awaited, regions })
     }
 
     fn change(&mut self, prepared: Prepared) {
-        self.door.set_session_limit(prepared.sessions);
+        self.door.configure(&prepared.limits, &seated(&prepared.exports));
         self.exports = prepared.exports;
+        self.awaited = prepared.awaited;
         self.regions = prepared.regions;
         // A worker that has just failed says so at the next snapshot.
         self.door.send(Command::Change(Box::new(prepared.change)));
     }
 
-    fn snapshot(&self) -> Result<PoolSnapshot, GatewayError> {
-        let (reply, answer) = sync_channel(1);
-        self.door.send(Command::Snapshot(reply));
-        answer.recv().map_err(|_| self.failed())
+    fn awaits(&self, id: u64) -> bool {
+        self.awaited.iter().any(|awaited| awaited.id == id)
+    }
+
+    fn open_awaited(&mut self, config: &PoolConfig, id: u64, first: Connected, clock: Clock) {
+        let Some(place) = self.awaited.iter().position(|awaited| awaited.id == id) else { return };
+        let export = self.awaited.remove(place).config;
+        info!(pool = %self.name, export = %export.name, "its upstream is reached: the export is served now");
+        let (new, described) = adopt(id, upstream_volume(config, &export, first, clock), &export);
+        self.exports.push(described);
+        self.door.configure(&config.limits, &seated(&self.exports));
+        let change = PoolChange {
+            depth: config.depth,
+            law: config.law.clone(),
+            release: config.release,
+            limits: config.limits.clone(),
+            changed: Vec::new(),
+            added: vec![new],
+            removed: Vec::new(),
+        };
+        // A worker that has just failed says so at the next snapshot.
+        self.door.send(Command::Change(Box::new(change)));
+    }
+
+    /// Asks the worker for its state, unless it still owes an answer.
+    fn ask(&self) -> Asked {
+        match self.lock_unanswered().take() {
+            Some(answer) => Asked { answer, again: true },
+            None => {
+                let (reply, answer) = sync_channel(1);
+                self.door.send(Command::Snapshot(reply));
+                Asked { answer, again: false }
+            }
+        }
+    }
+
+    /// The worker's state, or `None` when it does not answer in time; a worker that was silent before is not waited for.
+    fn answer(&self, asked: Asked, end: WallInstant) -> Result<Option<PoolSnapshot>, GatewayError> {
+        let Asked { answer, again } = asked;
+        let patience = if again { Duration::ZERO } else { end.saturating_duration_since(WallInstant::now()) };
+        match answer.recv_timeout(patience) {
+            Ok(snapshot) => {
+                if again {
+                    info!(pool = %self.name, "the pool answers again");
+                }
+                let awaited = self.awaited.iter().map(|awaited| AwaitedSnapshot {
+                    name: awaited.config.name.clone(),
+                    reason: awaited.reason.clone(),
+                });
+                Ok(Some(PoolSnapshot { awaited: awaited.collect(), ..snapshot }))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if !again {
+                    error!(
+                        pool = %self.name,
+                        "the pool does not answer: its worker waits in the kernel, and so do the pool's clients; \
+                         look for storage that hangs (`dmesg`, /proc/PID/task/*/stack)"
+                    );
+                }
+                *self.lock_unanswered() = Some(answer);
+                Ok(None)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.failed()),
+        }
+    }
+
+    fn lock_unanswered(&self) -> std::sync::MutexGuard<'_, Option<Receiver<PoolSnapshot>>> {
+        // It is replaced as a whole, so that a panic elsewhere leaves nothing half done.
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self) -> Result<(), GatewayError> {
         if self.failure.get().is_some() { Err(self.failed()) } else { Ok(()) }
     }
 
-    fn join(&mut self) -> Result<usize, GatewayError> {
-        let cut_off = self.thread.take().map_or(Ok(0), JoinHandle::join).map_err(|_| self.failed())?;
-        self.check().map(|()| cut_off)
+    /// Waits for the worker's end, and says how many sessions it cut off. If it does not end in time: shuts down its
+    /// clients' sockets and says `None`.
+    fn end(&mut self, end: WallInstant) -> Result<Option<usize>, GatewayError> {
+        let Some(ended) = self.ended.take() else { return Ok(Some(0)) };
+        let patience = end.saturating_duration_since(WallInstant::now());
+        match ended.recv_timeout(patience) {
+            Ok(cut_off) => self.check().map(|()| Some(cut_off)),
+            Err(RecvTimeoutError::Timeout) => {
+                self.door.shut_sessions();
+                Ok(None)
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.failed()),
+        }
     }
 
     fn failed(&self) -> GatewayError {
@@ -465,10 +697,10 @@ impl Pool {
 impl Drop for Pool {
     /// Ends a worker that nobody has ended in order, as when a later step of the start fails.
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.ended.is_some() {
             self.door.send(Command::Drain(tidegate_units::Instant::ZERO));
             // A failure was logged where it happened.
-            let _ = self.join();
+            let _ = self.end(WallInstant::now() + KERNEL_GRACE + END_PATIENCE);
         }
     }
 }
@@ -494,6 +726,11 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".into())
 }
 
+/// The exports for which places are kept, and whether they are protected.
+fn seated(exports: &[Opened]) -> Vec<(u64, bool)> {
+    exports.iter().map(|opened| (opened.id, opened.config.protected)).collect()
+}
+
 /// An opened export's two halves: the worker's and the handle's.
 fn adopt(id: u64, volume: Volume, config: &ExportConfig) -> (NewExport, Opened) {
     let export = Export {
@@ -514,8 +751,10 @@ fn open(
 ) -> Result<Volume, StartError> {
     match (&pool.backend, &export.store) {
         (BackendConfig::File { direct }, ExportStore::Path(path)) => {
-            FileVolume::open(path, *direct, export.read_only).map(Volume::File).map_err(|source| {
-                StartError::Open { export: export.name.clone(), path: path.clone(), source }
+            open_file(path, *direct, export.read_only).map(Volume::File).map_err(|source| StartError::Open {
+                export: export.name.clone(),
+                path: path.clone(),
+                source,
             })
         }
         (BackendConfig::Emulated { .. }, ExportStore::Size(size)) => {
@@ -528,18 +767,27 @@ fn open(
             Ok(Volume::Region { base, size: size.get() })
         }
         (BackendConfig::Nbd(config), ExportStore::Upstream(name)) => {
-            let target = Target { address: config.address.clone(), export: name.clone() };
+            // Invariant: it is the target of just these two.
+            let target = awaited::target(pool, export).expect("an upstream has a target");
             let first = upstream::open(&target).map_err(|source| StartError::Upstream {
                 export: export.name.clone(),
-                address: target.address.clone(),
+                address: config.address.clone(),
                 name: name.clone(),
-                source,
+                source: Box::new(source),
             })?;
-            let (pool, export, config) = (pool.name.clone(), export.name.clone(), config.clone());
-            Ok(Volume::Upstream(Box::new(Upstream::new(pool, export, target, config, first, clock.now()))))
+            Ok(upstream_volume(pool, export, first, clock))
         }
         _ => unreachable!("`validate` has matched stores with backends"),
     }
+}
+
+/// An export of an upstream that was reached.
+fn upstream_volume(pool: &PoolConfig, export: &ExportConfig, first: Connected, clock: Clock) -> Volume {
+    let (BackendConfig::Nbd(config), Some(target)) = (&pool.backend, awaited::target(pool, export)) else {
+        unreachable!("only an export with an upstream has a connection to it");
+    };
+    let (pool, export, config) = (pool.name.clone(), export.name.clone(), config.clone());
+    Volume::Upstream(Box::new(Upstream::new(pool, export, target, config, first, clock.now())))
 }
 
 /// What differs and cannot be changed under running clients.

@@ -3,7 +3,8 @@
 use tidegate_nbd::transmission::{REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
 use tidegate_nbd::{Errno, Geometry, Operation};
 
-use crate::buffer::{Buffer, BufferPool};
+use crate::buffer::{Buffer, BufferPool, class_bytes};
+use crate::memory::Allowance;
 use crate::ring::Part;
 
 /// What is received at once: sixteen writes of 4 KiB, or two thousand reads.
@@ -23,7 +24,8 @@ pub(crate) enum Parsed {
     Request { cookie: u64, operation: Operation, payload: Option<Buffer>, charged: u64 },
     /// A request that the protocol refuses.
     Refused { cookie: u64, errno: Errno },
-    /// The next request needs memory that was not granted. Nothing was taken; ask again later.
+    /// The next request, or the rest of a payload, needs memory that was not granted. Nothing was taken: ask again
+    /// later, or give the request up with [`Input::refuse`].
     Full,
     /// More bytes are needed: see [`Input::receive_into`].
     More,
@@ -43,7 +45,7 @@ pub(crate) struct Receive {
 #[derive(Debug)]
 enum State {
     Header,
-    /// `buffer` is away while the kernel fills it.
+    /// `buffer` is away while the kernel fills it. It may be shorter than the payload, and grows then.
     Payload {
         cookie: u64,
         operation: Operation,
@@ -51,12 +53,21 @@ enum State {
         filled: usize,
         length: usize,
         charged: u64,
+        ahead: u64,
     },
     Discard {
         cookie: u64,
         errno: Errno,
         remaining: usize,
     },
+}
+
+/// The memory of a payload that will not become complete.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned {
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) charged: u64,
+    pub(crate) ahead: u64,
 }
 
 /// The receiving side of a session.
@@ -78,13 +89,13 @@ impl Input {
         Self { buffer: Some(buffer), start: 0, end: already.len(), state: State::Header }
     }
 
-    /// Takes the next request, if it is here and `grant` allows the memory that it needs. To be called only
+    /// Takes the next request, if it is here and `allowance` grants the memory that it needs. To be called only
     /// while nothing is being received.
     pub(crate) fn next(
         &mut self,
         geometry: &Geometry,
         pool: &mut BufferPool,
-        mut grant: impl FnMut(u64) -> bool,
+        allowance: &mut Allowance<'_>,
     ) -> Parsed {
         let Some(received) = &self.buffer else { return Parsed::More };
         loop {
@@ -99,26 +110,31 @@ impl Input {
                     let payload = request.payload_length();
                     match geometry.check(&request) {
                         Ok(operation) => {
-                            let charged = crate::request::memory_of(&operation);
-                            if charged > 0 && !grant(charged) {
-                                return Parsed::Full;
-                            }
-                            self.start += REQUEST_SIZE;
+                            let occupied = crate::request::memory_of(&operation);
                             let Operation::Write { length, .. } = operation else {
+                                if occupied > 0 && !allowance.grant(occupied) {
+                                    return Parsed::Full;
+                                }
+                                self.start += REQUEST_SIZE;
                                 return Parsed::Request {
                                     cookie: request.cookie,
                                     operation,
                                     payload: None,
-                                    charged,
+                                    charged: occupied,
                                 };
                             };
+                            let Some(charge) = allowance.begin_payload(occupied) else {
+                                return Parsed::Full;
+                            };
+                            self.start += REQUEST_SIZE;
                             self.state = State::Payload {
                                 cookie: request.cookie,
                                 operation,
-                                buffer: Some(pool.take(length as usize)),
+                                buffer: Some(pool.take(charge.bytes as usize)),
                                 filled: 0,
                                 length: length as usize,
-                                charged,
+                                charged: charge.bytes,
+                                ahead: charge.ahead,
                             };
                         }
                         Err(_) if payload > TOLERATED_PAYLOAD => {
@@ -131,16 +147,26 @@ impl Input {
                         }
                     }
                 }
-                State::Payload { cookie, operation, buffer, filled, length, charged } => {
+                State::Payload { cookie, operation, buffer, filled, length, charged, ahead } => {
                     // Invariant: the buffer is here, because nothing is being received.
                     let target = buffer.as_mut().expect("a payload's buffer is here between receives");
-                    let count = available.len().min(*length - *filled);
+                    let count = available.len().min(target.len().min(*length) - *filled);
                     target[*filled..*filled + count].copy_from_slice(&available[..count]);
                     *filled += count;
                     self.start += count;
                     if *filled < *length {
-                        return Parsed::More;
+                        if *filled < target.len() {
+                            return Parsed::More;
+                        }
+                        let (held, whole) = (*charged, class_bytes(*length) as u64);
+                        if !allowance.grow_payload(held, held, whole) {
+                            return Parsed::Full;
+                        }
+                        *charged = 2 * held;
+                        *buffer = buffer.take().map(|smaller| pool.grow(smaller, *filled, *charged as usize));
+                        continue;
                     }
+                    allowance.arrived(std::mem::take(ahead));
                     let parsed = Parsed::Request {
                         cookie: *cookie,
                         operation: *operation,
@@ -168,9 +194,11 @@ impl Input {
     /// Where to receive next, after [`Parsed::More`]. The memory comes back by [`received`](Self::received).
     pub(crate) fn receive_into(&mut self) -> Option<Receive> {
         if let State::Payload { buffer, filled, length, .. } = &mut self.state
-            && *length - *filled >= DIRECT
+            && let Some(target) = buffer
+            && let room = target.len().min(*length) - *filled
+            && room >= DIRECT
         {
-            let part = Part { start: *filled, length: (*length - *filled).min(PORTION) };
+            let part = Part { start: *filled, length: room.min(PORTION) };
             return buffer.take().map(|buffer| Receive { buffer, part, whole: true });
         }
         let mut buffer = self.buffer.take()?;
@@ -198,11 +226,46 @@ impl Input {
         self.end = 0;
     }
 
-    /// Gives up: the payload that was being received, and the memory it was charged with.
-    pub(crate) fn abandon(&mut self) -> (Option<Buffer>, u64) {
+    /// Gives up the payload that was being received, and its memory.
+    pub(crate) fn abandon(&mut self) -> Abandoned {
         match std::mem::replace(&mut self.state, State::Header) {
-            State::Payload { buffer, charged, .. } => (buffer, charged),
-            State::Header | State::Discard { .. } => (None, 0),
+            State::Payload { buffer, charged, ahead, .. } => Abandoned { buffer, charged, ahead },
+            State::Header | State::Discard { .. } => Abandoned::default(),
+        }
+    }
+
+    /// Gives up the request for which [`next`](Self::next) has just said [`Parsed::Full`]: its payload is dropped as it
+    /// comes, then it is [`Parsed::Refused`]. Returns the memory that it had.
+    pub(crate) fn refuse(&mut self, errno: Errno) -> Abandoned {
+        match &self.state {
+            State::Payload { cookie, filled, length, .. } => {
+                let discard = State::Discard { cookie: *cookie, errno, remaining: *length - *filled };
+                let abandoned = self.abandon();
+                self.state = discard;
+                abandoned
+            }
+            State::Header => {
+                let header = self.buffer.as_ref().and_then(|received| {
+                    received[self.start..self.end]
+                        .first_chunk()
+                        .and_then(|header| Request::parse(header).ok())
+                });
+                if let Some(request) = header {
+                    self.start += REQUEST_SIZE;
+                    let remaining = request.payload_length() as usize;
+                    self.state = State::Discard { cookie: request.cookie, errno, remaining };
+                }
+                Abandoned::default()
+            }
+            State::Discard { .. } => Abandoned::default(),
+        }
+    }
+
+    /// The memory that a payload has which is not complete.
+    pub(crate) fn charged(&self) -> u64 {
+        match &self.state {
+            State::Payload { charged, .. } => *charged,
+            State::Header | State::Discard { .. } => 0,
         }
     }
 
@@ -229,7 +292,15 @@ mod tests {
     use tidegate_nbd::{BlockSizes, CommandFlags, TransmissionFlags};
 
     use super::*;
-    use crate::buffer::class_bytes;
+    use crate::config::PoolLimits;
+    use crate::memory::{AccountKey, Memory};
+
+    /// The memory of a pool with one export.
+    fn memory() -> (Memory, AccountKey) {
+        let mut memory = Memory::new(&PoolLimits::default());
+        let account = memory.open(false);
+        (memory, account)
+    }
 
     fn geometry() -> Geometry {
         Geometry { size: 1 << 30, flags: TransmissionFlags::SEND_FLUSH, blocks: BlockSizes::DEFAULT }
@@ -250,10 +321,15 @@ mod tests {
 
     /// Plays the socket: hands over `stream` in pieces no longer than `piece`, and collects what is parsed.
     fn run(stream: &[u8], piece: usize) -> Vec<Parsed> {
+        let (mut memory, account) = memory();
+        run_within(&mut memory.allowance(account, &mut 0), stream, piece)
+    }
+
+    fn run_within(allowance: &mut Allowance<'_>, stream: &[u8], piece: usize) -> Vec<Parsed> {
         let (mut pool, mut input, mut parsed) = (BufferPool::new(1 << 20), Input::new(&[]), Vec::new());
         let mut rest = stream;
         loop {
-            match input.next(&geometry(), &mut pool, |_| true) {
+            match input.next(&geometry(), &mut pool, allowance) {
                 Parsed::More if rest.is_empty() => return parsed,
                 Parsed::More => {
                     let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
@@ -298,20 +374,87 @@ mod tests {
         assert!(matches!(parsed[1], Parsed::Request { cookie: 2, .. }));
     }
 
+    /// Payloads grow where another session has charged ahead of arrival what may be charged so.
+    #[test]
+    fn a_payload_that_grows_comes_out_whole() {
+        let (mut memory, account) = memory();
+        let mut other = 0;
+        assert_eq!(memory.allowance(account, &mut other).begin_payload(32 << 20).unwrap().ahead, 32 << 20);
+        for length in [(1 << 20) + 1, 5_000_000, 32 << 20] {
+            for piece in [10_000, 1 << 20] {
+                let (stream, mut session) = (write(7, 0, length), 0);
+                let parsed = run_within(&mut memory.allowance(account, &mut session), &stream, piece);
+                let [Parsed::Request { cookie: 7, payload: Some(payload), charged, .. }] = &parsed[..] else {
+                    panic!("{parsed:?}");
+                };
+                assert_eq!((*charged, session), (class_bytes(length) as u64, class_bytes(length) as u64));
+                assert_eq!(payload[..length], stream[REQUEST_SIZE..]);
+                memory.release(account, &mut session, class_bytes(length) as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn an_announced_payload_occupies_little_until_it_arrives() {
+        let (mut memory, account) = memory();
+        let sessions: Vec<u64> = (0..8)
+            .map(|_| {
+                let (mut pool, mut bytes) = (BufferPool::new(1 << 20), 0);
+                let mut input = Input::new(&write(1, 0, 32 << 20)[..REQUEST_SIZE]);
+                let mut allowance = memory.allowance(account, &mut bytes);
+                assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::More));
+                bytes
+            })
+            .collect();
+        assert_eq!(sessions.iter().sum::<u64>(), (32 + 7) << 20);
+    }
+
     #[test]
     fn without_memory_nothing_is_taken() {
         let wire = write(7, 0, 10);
+        let (mut memory, account) = memory();
         let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&wire));
-        assert!(matches!(input.next(&geometry(), &mut pool, |_| false), Parsed::Full));
+        // As much as a session may have.
+        let mut bytes = PoolLimits::default().session_bytes.get();
+        let full = input.next(&geometry(), &mut pool, &mut memory.allowance(account, &mut bytes));
+        assert!(matches!(full, Parsed::Full));
+        let mut bytes = 0;
+        let mut allowance = memory.allowance(account, &mut bytes);
         assert!(matches!(
-            input.next(&geometry(), &mut pool, |_| true),
+            input.next(&geometry(), &mut pool, &mut allowance),
             Parsed::Request { cookie: 7, charged: 4096, .. }
         ));
     }
 
     #[test]
+    fn a_request_given_up_is_refused_once_its_payload_has_come() {
+        let (mut memory, account) = memory();
+        let mut pool = BufferPool::new(1 << 20);
+        let wire = [write(7, 0, 5_000), write(8, 0, 10)].concat();
+        let mut input = Input::new(&wire[..3_000]);
+        let mut full = PoolLimits::default().session_bytes.get();
+        let mut allowance = memory.allowance(account, &mut full);
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::Full));
+        assert_eq!(input.refuse(Errno::NoMem).charged, 0);
+        let mut bytes = 0;
+        let mut allowance = memory.allowance(account, &mut bytes);
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::More));
+        let Receive { mut buffer, part, .. } = input.receive_into().unwrap();
+        let rest = &wire[3_000..];
+        buffer[part.start..part.start + rest.len()].copy_from_slice(rest);
+        input.received(buffer, rest.len());
+        let refused = input.next(&geometry(), &mut pool, &mut allowance);
+        assert!(matches!(refused, Parsed::Refused { cookie: 7, errno: Errno::NoMem }));
+        let next = input.next(&geometry(), &mut pool, &mut allowance);
+        assert!(matches!(next, Parsed::Request { cookie: 8, .. }));
+    }
+
+    #[test]
     fn a_stream_out_of_step_is_broken() {
         let (mut pool, mut input) = (BufferPool::new(1 << 20), Input::new(&[0xff; 28]));
-        assert!(matches!(input.next(&geometry(), &mut pool, |_| true), Parsed::Broken(_)));
+        let (mut memory, account) = memory();
+        let mut bytes = 0;
+        let mut allowance = memory.allowance(account, &mut bytes);
+        assert!(matches!(input.next(&geometry(), &mut pool, &mut allowance), Parsed::Broken(_)));
     }
 }

@@ -15,11 +15,14 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod backend;
 mod buffer;
 mod clock;
 mod config;
+mod crowd;
 mod directory;
+mod endpoint;
 mod gateway;
 mod histogram;
 mod input;
@@ -27,27 +30,35 @@ mod listener;
 mod memory;
 mod message;
 mod peers;
+mod refusals;
 mod request;
 mod ring;
+mod seats;
 mod session;
 mod stage;
 mod stats;
 mod tenant;
 mod upstream;
 mod worker;
+mod zeroing;
 
+pub use access::{Access, AccessRule, CertificateName, Network, NetworkError};
 pub use config::{
     BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
-    HandshakeLimits, MAX_PAYLOAD, PoolConfig, PoolLimits, Replay, UpstreamConfig,
+    HandshakeLimits, KeptSessions, ListenConfig, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits, Replay,
+    SocketFile, TlsUse, UpstreamConfig,
 };
-pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, StartError};
+pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, Opening, StartError};
 pub use histogram::{FineHistogram, Histogram, LogLinear};
 pub use peers::Peers;
+pub use ring::check_io_uring;
 pub use stats::{
-    ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, RECENT_DECISIONS,
-    ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
+    AwaitedSnapshot, ConsumerSnapshot, ContractSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot,
+    RECENT_DECISIONS, Refusal, ReservedSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
 pub use upstream::{Mismatch, UpstreamError};
 
 // Part of `ExportStore`.
 pub use tidegate_nbd::ExportName;
+// Part of `GatewayConfig` and `UpstreamConfig`.
+pub use tidegate_tls::{ClientFiles, Identity, ServerFiles, ServerName, TlsError};

@@ -1,29 +1,33 @@
 //! Endpoints: accepting connections, and their handshakes, in short-lived threads with a deadline.
 
-use std::collections::VecDeque;
-use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+mod doorstep;
+
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::net::{Shutdown, sockopt};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::Timespec;
 use thiserror::Error;
 use tidegate_nbd::handshake::{Answer, Server, ServerError, ServerEvent};
+use tidegate_tls::{Relay, TlsStream};
 use tracing::{debug, info, warn};
 
-use crate::config::{Endpoint, HandshakeLimits};
-use crate::directory::{Directory, Reservation};
+use self::doorstep::{Doorstep, Event, Look, Visitor};
+use crate::access::Client;
+use crate::config::HandshakeLimits;
+use crate::crowd::Crowd;
+use crate::directory::{Directory, Reservation, SessionSlot};
+use crate::endpoint::{Bound, Connection};
 use crate::input::READ_AHEAD;
+use crate::refusals::Refusals;
 use crate::session::NewSession;
+use crate::stats::Refusal;
 use crate::worker::Command;
 
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
@@ -35,222 +39,78 @@ const CHUNK: usize = 4096;
 /// How long to wait after a failed accept: it fails when descriptors run out, and would spin.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// Connections accepted in a row before the others are looked at.
+const ARRIVALS: usize = 64;
+
 const _: () = assert!(CHUNK <= READ_AHEAD);
 
-/// A bound socket.
-#[derive(Debug)]
-enum Socket {
-    Unix { listener: UnixListener, file: SocketFile },
-    Tcp(TcpListener),
-}
-
-/// The file of a Unix socket, removed at the end if it is still the one that was made.
-#[derive(Debug)]
-struct SocketFile {
-    path: std::path::PathBuf,
-    inode: (u64, u64),
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.inode) {
-            // Somebody else may have removed it in between, which comes to the same.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// An endpoint that is listened on.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    socket: Socket,
-    endpoint: Endpoint,
-}
-
-impl Bound {
-    /// # Errors
-    /// When the address is in use, or the system refuses.
-    pub(crate) fn new(endpoint: &Endpoint) -> io::Result<Self> {
-        match endpoint {
-            Endpoint::Unix(path) => {
-                remove_stale(path)?;
-                let listener = UnixListener::bind(path)?;
-                listener.set_nonblocking(true)?;
-                let metadata = fs::symlink_metadata(path)?;
-                let file = SocketFile { path: path.clone(), inode: (metadata.dev(), metadata.ino()) };
-                Ok(Self { socket: Socket::Unix { listener, file }, endpoint: endpoint.clone() })
-            }
-            Endpoint::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                let endpoint = Endpoint::Tcp(listener.local_addr()?);
-                Ok(Self { socket: Socket::Tcp(listener), endpoint })
-            }
-        }
-    }
-
-    /// With the real port.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
-    fn accept(&self) -> io::Result<Connection> {
-        match &self.socket {
-            Socket::Unix { listener, file } => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                let pid = sockopt::socket_peercred(&stream).map(|peer| peer.pid.as_raw_nonzero());
-                let peer = pid.map_or_else(|_| "?".into(), |pid| format!("pid {pid}"));
-                Ok(Connection {
-                    stream: Stream::Unix(stream),
-                    peer: format!("unix:{} {peer}", file.path.display()),
-                })
-            }
-            Socket::Tcp(listener) => {
-                let (stream, address) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                // Replies are gathered already; waiting to gather more would only add latency.
-                stream.set_nodelay(true)?;
-                // A client whose machine vanished must not hold its session for ever.
-                sockopt::set_socket_keepalive(&stream, true)?;
-                Ok(Connection { stream: Stream::Tcp(stream), peer: address.to_string() })
-            }
-        }
-    }
-}
-
-impl AsFd for Bound {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Unix { listener, .. } => listener.as_fd(),
-            Socket::Tcp(listener) => listener.as_fd(),
-        }
-    }
-}
-
-/// Makes way for a new socket where an old one has no server any more.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file, and it is not a socket"));
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
-        Err(_) => fs::remove_file(path),
-    }
-}
-
-#[derive(Debug)]
-struct Connection {
-    stream: Stream,
-    peer: String,
-}
-
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => {
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
-            }
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
-            }
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
-        }
-    }
-
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(buffer),
-            Self::Tcp(stream) => stream.write(buffer),
-        }
-    }
-
-    /// For the worker's ring, which has no use for the timeouts of the handshake.
-    fn into_socket(self) -> io::Result<OwnedFd> {
-        match self {
-            Self::Unix(stream) => {
-                stream.set_read_timeout(None)?;
-                stream.set_write_timeout(None)?;
-                Ok(stream.into())
-            }
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(None)?;
-                stream.set_write_timeout(None)?;
-                Ok(stream.into())
-            }
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-/// Handshakes under way, oldest first, with a handle on their sockets to end them.
+/// Handshakes under way, with a handle on their sockets to end them, and what became of others.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    running: Mutex<VecDeque<(u64, OwnedFd)>>,
-    next: AtomicU64,
+    running: Mutex<Crowd<OwnedFd>>,
+    /// Connections that have not asked for anything yet.
+    waiting: AtomicUsize,
     ended: AtomicU64,
+    refusals: Refusals,
 }
 
 impl Handshakes {
-    /// Enters a newcomer; the oldest leaves when there are too many.
-    fn enter(&self, stream: &Stream, limit: usize) -> io::Result<u64> {
-        let socket = stream.as_fd().try_clone_to_owned()?;
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+    /// Enters a newcomer; another leaves when there are too many.
+    fn enter(&self, connection: &Connection, limit: usize) -> io::Result<u64> {
+        let socket = connection.stream.try_clone()?;
         let mut running = self.lock();
         while running.len() >= limit.max(1) {
-            if let Some((_, oldest)) = running.pop_front() {
+            if let Some(displaced) = running.displace() {
+                self.refusals.count(Refusal::Displaced, tell_displaced);
                 // Its thread sees the end of the connection; it has none to lose but its own.
-                let _ = rustix::net::shutdown(&oldest, Shutdown::Both);
+                let _ = rustix::net::shutdown(&displaced, Shutdown::Both);
             }
         }
-        running.push_back((id, socket));
-        Ok(id)
+        Ok(running.enter(connection.source, socket))
     }
 
     fn leave(&self, id: u64, with_session: bool) {
-        self.lock().retain(|(other, _)| *other != id);
+        self.lock().remove(id);
         if !with_session {
-            self.ended.fetch_add(1, Ordering::Relaxed);
+            self.ended(1);
         }
     }
 
+    fn ended(&self, count: usize) {
+        self.ended.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn displaced(&self) {
+        self.ended(1);
+        self.refusals.count(Refusal::Displaced, tell_displaced);
+    }
+
     fn end_all(&self) {
-        for (_, socket) in &*self.lock() {
+        for socket in self.lock().members() {
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
     }
 
     /// How many are under way, and how many have ended without a session.
     pub(crate) fn counts(&self) -> (usize, u64) {
-        (self.lock().len(), self.ended.load(Ordering::Relaxed))
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        (self.lock().len() + waiting, self.ended.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, OwnedFd)>> {
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Crowd<OwnedFd>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn tell_displaced(also: u64) {
+    warn!(
+        also_displaced = also,
+        "too many connections have not chosen an export; the oldest of the source that has most is closed"
+    );
 }
 
 /// The thread that accepts on one endpoint.
@@ -271,11 +131,12 @@ impl Listener {
         limits: HandshakeLimits,
     ) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let doorstep = Doorstep::new(bound.as_fd(), stop.as_fd(), limits.waiting)?;
         let acceptor = Acceptor { bound, directory, handshakes: Arc::clone(&handshakes), limits };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("tg-accept".into())
-            .spawn(move || acceptor.run(stopped.as_fd()))?;
+            .spawn(move || acceptor.run(doorstep, stopped.as_fd()))?;
         Ok(Self { stop, thread: Some(thread), handshakes })
     }
 }
@@ -302,45 +163,104 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    fn run(self, stop: BorrowedFd<'_>) {
-        let readable = |fd: &BorrowedFd<'_>, timeout: Option<&Timespec>| {
-            let mut fds =
-                [PollFd::from_borrowed_fd(stop, PollFlags::IN), PollFd::from_borrowed_fd(*fd, PollFlags::IN)];
-            // An interrupted poll says nothing about either; it is asked again.
-            let _ = poll(&mut fds, timeout);
-            !fds[0].revents().is_empty()
-        };
+    fn run(self, mut doorstep: Doorstep, stop: BorrowedFd<'_>) {
+        let (mut events, mut counted) = (Vec::new(), 0);
         loop {
-            if readable(&self.bound.as_fd(), None) {
-                return;
-            }
-            match self.bound.accept().and_then(|connection| self.greet(connection)) {
-                Ok(()) => {}
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(error) => {
-                    warn!(endpoint = %self.bound.endpoint, "cannot take a connection: {error}");
-                    if readable(&stop, Some(&ACCEPT_PAUSE)) {
-                        return;
+            doorstep.wait(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Stop => {
+                        self.handshakes.waiting.fetch_sub(counted, Ordering::Relaxed);
+                        return self.handshakes.ended(doorstep.len());
                     }
+                    Event::Arrival => self.accept(&mut doorstep, stop),
+                    Event::Visitor { id, hung_up } => match doorstep.look_at(id, hung_up) {
+                        Look::Asks(visitor) => {
+                            if let Err(error) = self.shake_hands(*visitor) {
+                                self.complain(&error);
+                            }
+                        }
+                        Look::Left => self.handshakes.ended(1),
+                        Look::Waits => {}
+                    },
+                }
+            }
+            while let Some(visitor) = doorstep.expired(Instant::now()) {
+                self.handshakes.ended(1);
+                self.handshakes.refusals.count(Refusal::TooSlow, |also| {
+                    info!(peer = visitor.connection.peer, also, "handshake failed: it took too long");
+                });
+            }
+            self.handshakes.waiting.fetch_add(doorstep.len(), Ordering::Relaxed);
+            self.handshakes.waiting.fetch_sub(counted, Ordering::Relaxed);
+            counted = doorstep.len();
+        }
+    }
+
+    /// Accepts connections, some at a time.
+    fn accept(&self, doorstep: &mut Doorstep, stop: BorrowedFd<'_>) {
+        for _ in 0..ARRIVALS {
+            let deadline = Instant::now() + self.limits.deadline;
+            let welcomed = self.bound.accept().and_then(|connection| doorstep.welcome(connection, deadline));
+            match welcomed {
+                Ok(None) => {}
+                Ok(Some(_displaced)) => self.handshakes.displaced(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The client left before it was greeted.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted
+                            | io::ErrorKind::ConnectionAborted
+                            | io::ErrorKind::ConnectionReset
+                            | io::ErrorKind::BrokenPipe
+                    ) => {}
+                Err(error) => {
+                    self.complain(&error);
+                    if is_exhausted(&error) && !self.make_way(doorstep) {
+                        let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+                        // If it is interrupted, the next failure waits again.
+                        let _ = poll(&mut fds, Some(&ACCEPT_PAUSE));
+                    }
+                    return;
                 }
             }
         }
     }
 
-    fn greet(&self, connection: Connection) -> io::Result<()> {
-        let id = self.handshakes.enter(&connection.stream, self.limits.concurrent)?;
+    /// Closes some visitors, whose descriptors are then free; says whether there were any.
+    fn make_way(&self, doorstep: &mut Doorstep) -> bool {
+        let displaced = (0..ARRIVALS).map_while(|_| doorstep.displace()).count();
+        (0..displaced).for_each(|_| self.handshakes.displaced());
+        displaced > 0
+    }
+
+    fn complain(&self, error: &io::Error) {
+        self.handshakes.refusals.count(Refusal::System, |also| {
+            warn!(endpoint = %self.bound.endpoint(), also, "cannot take a connection: {error}");
+        });
+    }
+
+    /// Goes on with a handshake in a thread.
+    fn shake_hands(&self, visitor: Visitor) -> io::Result<()> {
+        let Visitor { connection, server, deadline } = visitor;
+        let id = self.handshakes.enter(&connection, self.limits.concurrent)?;
         let (directory, handshakes) = (Arc::clone(&self.directory), Arc::clone(&self.handshakes));
-        let deadline = Instant::now() + self.limits.deadline;
         let thread = move || {
             let peer = connection.peer.clone();
-            let outcome = shake_hands(connection, &directory, deadline);
+            let outcome = shake_hands(connection, server, &directory, &handshakes.refusals, deadline);
             match &outcome {
-                Ok(Outcome::Session) => {}
+                Ok(Outcome::Session(_)) => {}
                 Ok(Outcome::Goodbye) => debug!(peer, "handshake ended by the client"),
-                Err(error) => info!(peer, "handshake failed: {error}"),
+                Err(HandshakeError::HungUp) => debug!(peer, "the client hung up in its handshake"),
+                Err(error) => handshakes.refusals.count(error.refusal(), |also| {
+                    info!(peer, also, "handshake failed: {error}");
+                }),
             }
-            handshakes.leave(id, matches!(outcome, Ok(Outcome::Session)));
+            handshakes.leave(id, matches!(outcome, Ok(Outcome::Session(_))));
+            if let Ok(Outcome::Session(Some(session))) = outcome {
+                session.run(&peer);
+            }
         };
         std::thread::Builder::new()
             .name("tg-handshake".into())
@@ -351,11 +271,32 @@ impl Acceptor {
     }
 }
 
+/// Returns whether the system has no descriptor or memory left.
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
 enum Outcome {
-    /// The client has chosen; its pool has it now.
-    Session,
+    /// The client has chosen; its pool has it now. By TLS its bytes go through this thread from here on.
+    Session(Option<Box<TlsSession>>),
     /// It only wanted to ask, or has changed its mind.
     Goodbye,
+}
+
+/// A session by TLS: what moves its bytes between the client and the pool's worker.
+struct TlsSession {
+    relay: Relay,
+    /// Its place among the sessions, so that there are never more relays than sessions may be.
+    _slot: Arc<SessionSlot>,
+}
+
+impl TlsSession {
+    fn run(self, peer: &str) {
+        match self.relay.run() {
+            Ok(end) => debug!(peer, ?end, "TLS ended"),
+            Err(error) => info!(peer, "TLS ended: {error}"),
+        }
+    }
 }
 
 #[derive(Debug, Error)]
@@ -370,6 +311,22 @@ enum HandshakeError {
     Io(io::Error),
     #[error("its pool has failed")]
     Pool,
+    #[error("TLS: {0}")]
+    Tls(tidegate_tls::HandshakeError),
+    #[error("{0}")]
+    Insecure(ServerError),
+}
+
+impl HandshakeError {
+    fn refusal(&self) -> Refusal {
+        match self {
+            Self::Protocol(_) | Self::HungUp => Refusal::Protocol,
+            Self::Deadline => Refusal::TooSlow,
+            Self::Tls(_) => Refusal::TlsFailed,
+            Self::Insecure(_) => Refusal::TlsRequired,
+            Self::Io(_) | Self::Pool => Refusal::System,
+        }
+    }
 }
 
 impl From<io::Error> for HandshakeError {
@@ -386,12 +343,39 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
+impl From<rustix::io::Errno> for HandshakeError {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+impl From<tidegate_tls::HandshakeError> for HandshakeError {
+    fn from(error: tidegate_tls::HandshakeError) -> Self {
+        match error {
+            tidegate_tls::HandshakeError::Deadline => Self::Deadline,
+            tidegate_tls::HandshakeError::HungUp => Self::HungUp,
+            tidegate_tls::HandshakeError::Io(error) => Self::Io(error),
+            error @ tidegate_tls::HandshakeError::Tls(_) => Self::Io(io::Error::other(error)),
+        }
+    }
+}
+
+/// A client's connection during its handshake.
+enum Wire {
+    Plain(OwnedFd),
+    Tls(Box<TlsStream>),
+}
+
 fn shake_hands(
-    mut connection: Connection,
+    connection: Connection,
+    mut server: Server,
     directory: &Directory,
+    refusals: &Refusals,
     deadline: Instant,
 ) -> Result<Outcome, HandshakeError> {
-    let mut server = Server::new();
+    let Connection { stream, peer, source, origin, tls: _ } = connection;
+    let mut client = Client { origin, names: None };
+    let mut wire = Wire::Plain(stream);
     let mut reservation: Option<Reservation> = None;
     // One line per connection, however often it asks.
     let mut complained = false;
@@ -402,55 +386,77 @@ fn shake_hands(
             Ok(received) => received,
             Err(error) => {
                 // The client may still learn from the last words why it is refused.
-                let _ = send(&mut connection.stream, &mut server, deadline);
-                return Err(error.into());
+                let _ = wire.send(&mut server, deadline);
+                return Err(match error {
+                    ServerError::Insecure => HandshakeError::Insecure(error),
+                    error => error.into(),
+                });
             }
         };
         start += taken;
+        if server.refused_without_tls() > 0 && !std::mem::replace(&mut complained, true) {
+            refusals.count(Refusal::TlsRequired, |also| {
+                info!(peer, also, "refused: {}", Refusal::TlsRequired.reason());
+            });
+        }
         match event {
             Some(ServerEvent::ExportWanted { name, open }) => {
-                let (answer, reserved) = directory.find(&name, open);
-                if let Some(why) = refusal(&answer)
-                    && !std::mem::replace(&mut complained, true)
-                {
-                    info!(peer = connection.peer, export = ?name.as_str(), "export refused: {why}");
-                }
+                let (answer, reserved) = match directory.find(&name, open, &client, source) {
+                    Ok((export, reserved)) => (Answer::Found(export), reserved),
+                    Err(refused) => {
+                        if !std::mem::replace(&mut complained, true) {
+                            refusals.count(refused.refusal(), |also| {
+                                let why = refused.refusal().reason();
+                                info!(peer, export = ?name.as_str(), also, "export refused: {why}");
+                            });
+                        }
+                        (refused.into(), None)
+                    }
+                };
                 reservation = reserved;
                 server.answer(answer);
             }
             Some(ServerEvent::ListWanted) => {
-                let exports = directory.list();
+                let exports = directory.list(&client);
                 server.answer_list(exports.iter().map(|(name, description)| (name, description.as_str())));
             }
+            Some(ServerEvent::TlsWanted) => {
+                wire.send(&mut server, deadline)?;
+                let stream = wire.secure(directory, deadline).map_err(HandshakeError::Tls)?;
+                client.names = stream.is_peer_known().then(|| stream.peer_names());
+                wire = Wire::Tls(Box::new(stream));
+                server.secured();
+            }
             Some(ServerEvent::Opened(opened)) => {
-                send(&mut connection.stream, &mut server, deadline)?;
+                wire.send(&mut server, deadline)?;
                 // Invariant: an export is opened only after it was found, which made a reservation.
                 let Reservation { export, slot, pin } = reservation.expect("an opened export was reserved");
                 let door = Arc::clone(slot.door());
+                let slot = Arc::new(slot);
+                let (socket, relay) = wire.into_session()?;
                 let session = NewSession {
-                    socket: connection.stream.into_socket()?,
-                    peer: connection.peer,
+                    socket: Arc::new(socket),
+                    peer,
                     export,
                     style: opened.replies,
                     already: chunk[start..end].to_vec(),
-                    slot,
+                    slot: Arc::clone(&slot),
                     _pin: pin,
                 };
                 return if door.send(Command::Session(Box::new(session))) {
-                    Ok(Outcome::Session)
+                    Ok(Outcome::Session(relay.map(|relay| Box::new(TlsSession { relay, _slot: slot }))))
                 } else {
                     Err(HandshakeError::Pool)
                 };
             }
             Some(ServerEvent::Aborted) => {
-                send(&mut connection.stream, &mut server, deadline)?;
+                wire.send(&mut server, deadline)?;
                 return Ok(Outcome::Goodbye);
             }
             None => {
-                send(&mut connection.stream, &mut server, deadline)?;
+                wire.send(&mut server, deadline)?;
                 if start == end {
-                    set_timeout(&connection.stream, deadline)?;
-                    (start, end) = (0, connection.stream.read(&mut chunk)?);
+                    (start, end) = (0, wire.read(&mut chunk, deadline)?);
                     if end == 0 {
                         return Err(HandshakeError::HungUp);
                     }
@@ -460,28 +466,68 @@ fn shake_hands(
     }
 }
 
-fn refusal(answer: &Answer) -> Option<&'static str> {
-    match answer {
-        Answer::Found(_) => None,
-        Answer::Unknown => Some("no export has this name"),
-        Answer::AtCapacity => Some("its pool has as many sessions as it may"),
-        Answer::ShuttingDown => Some("the gateway is shutting down"),
+impl Wire {
+    fn send(&mut self, server: &mut Server, deadline: Instant) -> Result<(), HandshakeError> {
+        while !server.output().is_empty() {
+            let count = match self {
+                Self::Plain(socket) => {
+                    sockopt::set_socket_timeout(&*socket, Timeout::Send, Some(left_until(deadline)?))?;
+                    match rustix::net::send(&*socket, server.output(), SendFlags::NOSIGNAL) {
+                        Err(rustix::io::Errno::INTR) => continue,
+                        sent => sent?,
+                    }
+                }
+                Self::Tls(stream) => {
+                    stream.write_all(server.output(), deadline)?;
+                    server.output().len()
+                }
+            };
+            server.sent(count);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: &mut [u8], deadline: Instant) -> Result<usize, HandshakeError> {
+        match self {
+            Self::Plain(socket) => loop {
+                sockopt::set_socket_timeout(&*socket, Timeout::Recv, Some(left_until(deadline)?))?;
+                match rustix::net::recv(&*socket, &mut *buffer, RecvFlags::empty()) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    received => return Ok(received?.0),
+                }
+            },
+            Self::Tls(stream) => Ok(stream.read(buffer, deadline)?),
+        }
+    }
+
+    /// Shakes hands by TLS.
+    fn secure(
+        &self,
+        directory: &Directory,
+        deadline: Instant,
+    ) -> Result<TlsStream, tidegate_tls::HandshakeError> {
+        let (Self::Plain(socket), Some(tls)) = (self, directory.tls()) else {
+            // Invariant: TLS is asked for once, and only where it is configured.
+            return Err(tidegate_tls::HandshakeError::HungUp);
+        };
+        TlsStream::accept(socket.try_clone().map_err(tidegate_tls::HandshakeError::Io)?, &tls, deadline)
+    }
+
+    /// For the worker's ring, which has no use for the timeouts of the handshake.
+    fn into_session(self) -> io::Result<(OwnedFd, Option<Relay>)> {
+        match self {
+            Self::Plain(socket) => {
+                for timeout in [Timeout::Recv, Timeout::Send] {
+                    sockopt::set_socket_timeout(&socket, timeout, None)?;
+                }
+                Ok((socket, None))
+            }
+            Self::Tls(stream) => stream.split().map(|(socket, relay)| (socket, Some(relay))),
+        }
     }
 }
 
-fn send(stream: &mut Stream, server: &mut Server, deadline: Instant) -> Result<(), HandshakeError> {
-    while !server.output().is_empty() {
-        set_timeout(stream, deadline)?;
-        let count = stream.write(server.output())?;
-        server.sent(count);
-    }
-    Ok(())
-}
-
-fn set_timeout(stream: &Stream, deadline: Instant) -> Result<(), HandshakeError> {
+fn left_until(deadline: Instant) -> Result<Duration, HandshakeError> {
     let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(HandshakeError::Deadline);
-    }
-    Ok(stream.set_timeout(left)?)
+    if left.is_zero() { Err(HandshakeError::Deadline) } else { Ok(left) }
 }

@@ -5,9 +5,7 @@ use tidegate_units::Instant;
 
 use crate::buffer::{Buffer, class_bytes};
 use crate::upstream::Change;
-
-/// Zeros that are written at a time where a file system cannot make a range zero by itself.
-pub(crate) const ZEROES: usize = 256 * 1024;
+use crate::zeroing::{Slice, ZEROES};
 
 /// One request between its arrival and its reply.
 #[derive(Debug)]
@@ -26,10 +24,52 @@ pub(crate) struct Request {
     pub(crate) dispatched: Option<Instant>,
     /// Waits for a sync: a flush, or a change that the backend has made and that must be durable.
     pub(crate) syncing: bool,
-    /// Bytes transferred so far.
+    /// Bytes transferred, zeroed or trimmed so far.
     pub(crate) done: u32,
+    /// What is carried out now, or next.
+    pub(crate) slice: Slice,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
     pub(crate) change: Option<Change>,
+}
+
+/// Whether success means that data is on stable storage: a flush, or a change with FUA.
+pub(crate) fn is_durable(operation: &Operation) -> bool {
+    matches!(
+        *operation,
+        Operation::Flush
+            | Operation::Write { fua: true, .. }
+            | Operation::Trim { fua: true, .. }
+            | Operation::WriteZeroes { fua: true, .. }
+    )
+}
+
+/// The part of a file that a sync covers. Of length zero at offset zero, as the kernel has it: all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SyncRange {
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+impl SyncRange {
+    pub(crate) const WHOLE: Self = Self { offset: 0, length: 0 };
+
+    /// The least range that covers all of these operations; the whole file if one of them is a flush.
+    pub(crate) fn covering<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> Self {
+        let (mut start, mut end) = (u64::MAX, 0);
+        for operation in operations {
+            let (Operation::Write { offset, length, .. }
+            | Operation::Trim { offset, length, .. }
+            | Operation::WriteZeroes { offset, length, .. }) = *operation
+            else {
+                return Self::WHOLE;
+            };
+            start = start.min(offset);
+            end = end.max(offset + u64::from(length));
+        }
+        // A range of more than 4 GiB does not fit the kernel's interface.
+        let length = u32::try_from(end.saturating_sub(start)).ok().filter(|length| *length > 0);
+        length.map_or(Self::WHOLE, |length| Self { offset: start, length })
+    }
 }
 
 /// The memory that an operation occupies at most, at any time of its life.
@@ -38,7 +78,30 @@ pub(crate) fn memory_of(operation: &Operation) -> u64 {
         Operation::Read { length, .. } | Operation::Write { length, .. } => {
             class_bytes(length as usize) as u64
         }
-        Operation::WriteZeroes { .. } => ZEROES as u64,
+        Operation::WriteZeroes { .. } => u64::from(ZEROES),
         Operation::Flush | Operation::Trim { .. } | Operation::Disconnect => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(offset: u64, length: u32) -> Operation {
+        Operation::Write { offset, length, fua: true }
+    }
+
+    #[test]
+    fn a_sync_covers_every_change_and_no_more_than_the_range_that_holds_them() {
+        let covering = |operations: &[Operation]| SyncRange::covering(operations);
+        assert_eq!(covering(&[write(4096, 512)]), SyncRange { offset: 4096, length: 512 });
+        assert_eq!(
+            covering(&[write(8192, 512), write(512, 512)]),
+            SyncRange { offset: 512, length: 8192 },
+            "in any order"
+        );
+        assert_eq!(covering(&[write(4096, 512), Operation::Flush]), SyncRange::WHOLE);
+        assert_eq!(covering(&[write(0, 512), write(1 << 40, 512)]), SyncRange::WHOLE, "too far apart");
+        assert_eq!(covering(&[]), SyncRange::WHOLE);
     }
 }

@@ -17,10 +17,16 @@ use slab::Slab;
 
 use crate::buffer::Buffer;
 use crate::message::{Item, Message, Reply};
+use crate::request::SyncRange;
 use crate::upstream::Outgoing;
 
-/// Submissions per turn before the ring is entered early, and operations that complete at once.
-const ENTRIES: u32 = 1024;
+/// Submissions of a worker per turn before the ring is entered early, and operations that complete at once.
+pub(crate) const WORKER_ENTRIES: u32 = 1024;
+
+/// Kernel threads that may work on a ring's operations at once. The kernel's own bound, four per processor, is reached by
+/// a few operations that hang, and every sync of another volume then waits behind them. Chosen far above the depth of a
+/// pool; a thread exists only while an operation waits in it.
+const KERNEL_WORKERS: u32 = 1024;
 
 /// How long to watch for a completion before sleeping. Being woken costs a client at depth 1 about this much; who
 /// waits for a disk waits much longer, and is not watched for.
@@ -32,6 +38,15 @@ const NO_WAIT: Duration = Duration::from_micros(5);
 
 /// Waits in a row that would have been worth watching for before watching begins.
 const SHORT_WAITS: u32 = 4;
+
+/// Whether, and for how long, to watch for completions before sleeping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watching {
+    /// While completions come soon.
+    WhenWorthwhile,
+    /// Never: many threads that watch would take the processors from each other.
+    Never,
+}
 
 /// Whether completions come so soon that watching for them is cheaper than sleeping: after a few short waits in a
 /// row, until the first long one.
@@ -111,10 +126,50 @@ struct Operation {
 
 pub(crate) struct Ring {
     uring: IoUring,
+    watching: Watching,
     polling: Polling,
     operations: Slab<Operation>,
     /// Completions taken out of the kernel's queue before their turn.
     early: VecDeque<cqueue::Entry>,
+}
+
+/// Says why the kernel gives no ring, and what to do about it.
+fn refusal(error: &io::Error) -> io::Error {
+    // Kernels before 6.6 have no such setting.
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
+    let advice = advice(error.raw_os_error(), disabled.as_deref().map(str::trim));
+    io::Error::new(error.kind(), format!("io_uring is not available: {error}; {advice}"))
+}
+
+fn advice(errno: Option<i32>, disabled: Option<&str>) -> &'static str {
+    match (errno, disabled) {
+        (Some(libc::EPERM), Some("2")) => {
+            "kernel.io_uring_disabled is 2: set it to 0, or set it to 1 and add the service to kernel.io_uring_group"
+        }
+        (Some(libc::EPERM), Some("1")) => {
+            "kernel.io_uring_disabled is 1: set it to 0, or add the service to kernel.io_uring_group"
+        }
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            "a seccomp filter forbids it, as container runtimes do by default: have it allow io_uring_setup, \
+             io_uring_enter and io_uring_register"
+        }
+        (Some(libc::ENOSYS), _) => {
+            "the kernel is built without CONFIG_IO_URING, or a seccomp filter hides it: have it allow \
+             io_uring_setup, io_uring_enter and io_uring_register"
+        }
+        (Some(libc::ENOMEM), _) => {
+            "the limit of locked memory is too low: raise LimitMEMLOCK= or `ulimit -l`"
+        }
+        _ => "Linux 5.11 or later is needed",
+    }
+}
+
+/// Asks the kernel for an io_uring, as every pool's worker does.
+///
+/// # Errors
+/// When the kernel gives none. The error says why, and what to do about it.
+pub fn check_io_uring() -> io::Result<()> {
+    Ring::new(1, Watching::Never).map(drop)
 }
 
 /// A part of a buffer.
@@ -129,17 +184,18 @@ impl Ring {
     ///
     /// # Errors
     /// When the kernel gives none.
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(entries: u32, watching: Watching) -> io::Result<Self> {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             // Shows pending work in shared memory, so that polling needs no system call.
             .setup_taskrun_flag()
             .setup_submit_all()
-            .setup_cqsize(4 * ENTRIES)
-            .build(ENTRIES)
+            .setup_cqsize(4 * entries)
+            .build(entries)
             // Kernels before 6.1 know neither of the first two.
-            .or_else(|_| IoUring::builder().setup_cqsize(4 * ENTRIES).build(ENTRIES))?;
+            .or_else(|_| IoUring::builder().setup_cqsize(4 * entries).build(entries))
+            .map_err(|error| refusal(&error))?;
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -148,7 +204,10 @@ impl Ring {
         }
         // Saves a lookup per entry into the kernel; kernels before 5.18 refuse, and go without.
         let _ = uring.submitter().register_ring_fd();
-        Ok(Self { uring, polling: Polling::default(), operations: Slab::new(), early: VecDeque::new() })
+        // Kernels before 5.15 keep their own bound.
+        let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS, 0]);
+        let polling = Polling::default();
+        Ok(Self { uring, watching, polling, operations: Slab::new(), early: VecDeque::new() })
     }
 
     /// Operations that have not completed.
@@ -163,7 +222,10 @@ impl Ring {
     pub(crate) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let submitted = if !self.early.is_empty() || !self.uring.completion().is_empty() {
             self.uring.submit()
-        } else if timeout != Some(Duration::ZERO) && self.polling.is_worthwhile() {
+        } else if self.watching == Watching::WhenWorthwhile
+            && timeout != Some(Duration::ZERO)
+            && self.polling.is_worthwhile()
+        {
             self.poll(timeout)
         } else {
             let began = Instant::now();
@@ -264,48 +326,10 @@ impl Ring {
         self.submit(token, entry, message.into());
     }
 
-    /// Reads into a part of the buffer.
-    pub(crate) fn read(
-        &mut self,
-        token: Token,
-        fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
-        offset: u64,
-    ) {
-        let (memory, length) = window(&mut buffer, part);
-        let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
-        self.submit(token, entry, Held::Buffer(buffer));
-    }
-
-    /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
-    pub(crate) fn write(
-        &mut self,
-        token: Token,
-        fd: BorrowedFd<'_>,
-        mut buffer: Buffer,
-        part: Part,
-        offset: u64,
-        durable: bool,
-    ) {
-        let (memory, length) = window(&mut buffer, part);
-        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), memory, length)
-            .offset(offset)
-            .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
-            .build();
-        self.submit(token, entry, Held::Buffer(buffer));
-    }
-
-    /// Brings all written data, and what is needed to find it, to stable storage.
-    pub(crate) fn sync(&mut self, token: Token, fd: BorrowedFd<'_>) {
-        let entry = opcode::Fsync::new(Fd(fd.as_raw_fd())).flags(FsyncFlags::DATASYNC).build();
-        self.submit(token, entry, Held::Nothing);
-    }
-
-    /// Changes a range's allocation; see fallocate(2) for the mode.
-    pub(crate) fn allocate(&mut self, token: Token, fd: BorrowedFd<'_>, mode: i32, offset: u64, length: u64) {
-        let entry = opcode::Fallocate::new(Fd(fd.as_raw_fd()), length).offset(offset).mode(mode).build();
-        self.submit(token, entry, Held::Nothing);
+    /// Has an operation on a file done.
+    pub(crate) fn file(&mut self, operation: FileOperation) {
+        let FileOperation { token, entry, held } = operation;
+        self.submit(token, entry, held);
     }
 
     fn submit(&mut self, token: Token, entry: squeue::Entry, held: Held) {
@@ -324,6 +348,65 @@ impl Ring {
             let _ = self.uring.submit();
             self.early.extend(self.uring.completion());
         }
+    }
+}
+
+/// An operation on a file, with the memory that it uses. It is valid for as long as the file is open.
+#[derive(Debug)]
+pub(crate) struct FileOperation {
+    token: Token,
+    entry: squeue::Entry,
+    held: Held,
+}
+
+impl FileOperation {
+    /// Reads into a part of the buffer.
+    pub(crate) fn read(
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        offset: u64,
+    ) -> Self {
+        let (memory, length) = window(&mut buffer, part);
+        let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
+        Self { token, entry, held: Held::Buffer(buffer) }
+    }
+
+    /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
+    pub(crate) fn write(
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        offset: u64,
+        durable: bool,
+    ) -> Self {
+        let (memory, length) = window(&mut buffer, part);
+        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), memory, length)
+            .offset(offset)
+            .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
+            .build();
+        Self { token, entry, held: Held::Buffer(buffer) }
+    }
+
+    /// Brings the written data of a range, and what is needed to find it, to stable storage.
+    pub(crate) fn sync(token: Token, fd: BorrowedFd<'_>, range: SyncRange) -> Self {
+        let SyncRange { offset, length } = range;
+        let sync = opcode::Fsync::new(Fd(fd.as_raw_fd())).offset(offset).len(length);
+        let entry = sync.flags(FsyncFlags::DATASYNC).build();
+        Self { token, entry, held: Held::Nothing }
+    }
+
+    /// Changes a range's allocation; see fallocate(2) for the mode.
+    pub(crate) fn allocate(token: Token, fd: BorrowedFd<'_>, mode: i32, offset: u64, length: u64) -> Self {
+        let entry = opcode::Fallocate::new(Fd(fd.as_raw_fd()), length).offset(offset).mode(mode).build();
+        Self { token, entry, held: Held::Nothing }
+    }
+
+    /// The operation as one that was refused.
+    pub(crate) fn refused(self, error: io::Error) -> Completed {
+        Completed { token: self.token, result: Err(error), held: self.held }
     }
 }
 
@@ -354,6 +437,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refused_ring_says_which_setting_refuses_it() {
+        for (errno, disabled, said) in [
+            (libc::EPERM, Some("2"), "io_uring_disabled is 2"),
+            (libc::EPERM, Some("1"), "io_uring_group"),
+            (libc::EPERM, Some("0"), "seccomp"),
+            (libc::EPERM, None, "seccomp"),
+            (libc::ENOSYS, None, "CONFIG_IO_URING"),
+            (libc::ENOMEM, Some("0"), "LimitMEMLOCK"),
+            (libc::EINVAL, Some("0"), "5.11"),
+        ] {
+            assert!(advice(Some(errno), disabled).contains(said), "{errno} {disabled:?}");
+        }
+    }
+
+    #[test]
     fn watching_begins_after_short_waits_and_ends_with_the_first_long_one() {
         let mut polling = Polling::default();
         for _ in 0..100 {
@@ -374,7 +472,7 @@ mod tests {
     fn a_part_of_a_payload_while_watching_does_not_outlast_the_timeout() {
         let (report, outcome) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut ring = Ring::new().unwrap();
+            let mut ring = Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile).unwrap();
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             let part = Part { start: 0, length: 4096 };
             ring.receive(Token::Received { session: 0 }, ours.as_fd(), Buffer::zeroed(4096), part, true);

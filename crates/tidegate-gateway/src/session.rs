@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tidegate_nbd::transmission::ReplyStyle;
 use tidegate_units::Instant;
@@ -27,21 +28,31 @@ pub(crate) enum Phase {
 /// Whoever a session was accepted from, and what was negotiated.
 #[derive(Debug)]
 pub(crate) struct NewSession {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<OwnedFd>,
     pub(crate) peer: String,
     /// The export's identity across all pools.
     pub(crate) export: u64,
     pub(crate) style: ReplyStyle,
     /// What the handshake has read too much.
     pub(crate) already: Vec<u8>,
-    pub(crate) slot: SessionSlot,
+    /// Shared with the relay of a session by TLS.
+    pub(crate) slot: Arc<SessionSlot>,
     /// Holds the export until the session is counted there.
     pub(crate) _pin: Pin,
 }
 
+/// A wait for memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryWait {
+    /// Since when no memory of the export was returned.
+    pub(crate) since: Instant,
+    /// How often memory had been returned by then; see [`crate::memory::Memory::returns`].
+    pub(crate) returns: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<OwnedFd>,
     pub(crate) peer: String,
     /// The worker's key of its export.
     pub(crate) export: usize,
@@ -52,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) receiving: Option<Instant>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
     pub(crate) stalled: bool,
+    /// Waits for memory, which `stalled` sessions may.
+    pub(crate) memory_wait: Option<MemoryWait>,
     pub(crate) replies: VecDeque<Reply>,
     /// Away while it is being sent.
     pub(crate) message: Option<Box<Message<Reply>>>,
@@ -61,14 +74,18 @@ pub(crate) struct Session {
     pub(crate) requests: usize,
     /// Memory that it is charged with.
     pub(crate) bytes: u64,
+    /// When its last request came; until then, when it was opened.
+    pub(crate) active: Instant,
+    /// It has sent a request.
+    pub(crate) used: bool,
     /// When a send was begun or made progress.
     pub(crate) progress: Instant,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
     /// Which of its upstream's losses a flush has told it of; see [`crate::upstream::Ledger`].
     pub(crate) heard_losses: u64,
-    /// Its place among the pool's sessions, given back when it is dropped.
-    pub(crate) _slot: SessionSlot,
+    /// Its place among the pool's sessions, given back when it is closed.
+    pub(crate) slot: Option<Arc<SessionSlot>>,
 }
 
 impl Session {
@@ -82,15 +99,18 @@ impl Session {
             phase: Phase::Open,
             receiving: None,
             stalled: false,
+            memory_wait: None,
             replies: VecDeque::new(),
             message: Some(Box::new(Message::new())),
             listed: false,
             requests: 0,
             bytes: 0,
+            active: now,
+            used: false,
             progress: now,
             complained: false,
             heard_losses,
-            _slot: new.slot,
+            slot: Some(new.slot),
         }
     }
 
@@ -100,6 +120,17 @@ impl Session {
             && self.receiving.is_none()
             && self.message.is_some()
             && self.requests == 0
+    }
+
+    /// Whether it waits for memory that others have: nothing of its own can be what it waits for.
+    pub(crate) fn waits_for_others(&self) -> bool {
+        self.stalled && self.memory_wait.is_some() && self.bytes == self.input.charged()
+    }
+
+    /// Since when nothing has been asked of it, and nothing is under way on it that an end would lose.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let idle = self.phase == Phase::Open && self.requests == 0 && !self.input.is_within_request();
+        idle.then_some(self.active)
     }
 
     /// Whether replies have been waiting for the client since `since`.

@@ -39,6 +39,12 @@ pub(crate) struct Consumer {
     /// In the scheduler's queue.
     queued: usize,
     in_flight: usize,
+    /// Requests at the backend whose slots others have, because the volume was silent.
+    lent: usize,
+    /// Its volume hangs: the law does not count it.
+    hung: bool,
+    /// When its volume answered again after it hung. What was dispatched before is no sample for the law.
+    answered: Instant,
     /// Queued or at the backend: what the client has outstanding.
     outstanding: Integral,
     interval: [Operations; 2],
@@ -152,6 +158,9 @@ impl Stage {
             delay: Latency::ZERO,
             queued: 0,
             in_flight: 0,
+            lent: 0,
+            hung: false,
+            answered: Instant::ZERO,
             outstanding: Integral { since: now, changed: now, ..Integral::default() },
             interval: [Operations::default(); 2],
             sizes: (0, Bytes::ZERO),
@@ -232,25 +241,8 @@ impl Stage {
         }
     }
 
-    pub(crate) fn enqueue(
-        &mut self,
-        consumer: &mut Consumer,
-        key: usize,
-        operation: &Operation,
-        now: Instant,
-    ) {
-        let extent = match *operation {
-            Operation::Read { offset, length }
-            | Operation::Write { offset, length, .. }
-            | Operation::WriteZeroes { offset, length, no_hole: true, .. } => {
-                Extent { offset, bytes: length }
-            }
-            // A range that is only marked costs one I/O, however long it is.
-            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
-                Extent { offset, bytes: 0 }
-            }
-            Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
-        };
+    /// Has a request, or the next slice of one, wait for its turn. `extent` is what it is charged with.
+    pub(crate) fn enqueue(&mut self, consumer: &mut Consumer, key: usize, extent: Extent, now: Instant) {
         consumer.queued += 1;
         consumer.outstanding.add(1, now);
         if let Some(tenant) = &mut consumer.tenant
@@ -295,6 +287,26 @@ impl Stage {
         }
     }
 
+    /// Gives the slots of a consumer's requests at the backend to others: its volume is silent.
+    pub(crate) fn lend_slots(&mut self, consumer: &mut Consumer, now: Instant) {
+        for _ in consumer.lent..consumer.in_flight {
+            self.scheduler.complete(consumer.flow, now).expect(OURS);
+        }
+        consumer.lent = consumer.in_flight;
+    }
+
+    /// Counts a request that is about to go to the backend outside the window, as if it had come from the queue.
+    pub(crate) fn borrow_slot(consumer: &mut Consumer, now: Instant) {
+        consumer.queued += 1;
+        consumer.lent += 1;
+        consumer.outstanding.add(1, now);
+    }
+
+    /// Whether requests wait to be dispatched.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.scheduler.queued() > 0
+    }
+
     /// Takes out the queued requests that are `gone`, and says which they are: their session is.
     pub(crate) fn cancel(
         &mut self,
@@ -317,14 +329,20 @@ impl Stage {
         succeeded: bool,
     ) {
         consumer.in_flight -= 1;
-        self.scheduler.complete(consumer.flow, now).expect(OURS);
+        // Which of its requests has a slot does not matter, only how many.
+        if consumer.lent > 0 {
+            consumer.lent -= 1;
+        } else {
+            self.scheduler.complete(consumer.flow, now).expect(OURS);
+        }
         let operation = &request.operation;
         let dispatched = request.dispatched.unwrap_or(now);
         let latency = now.latency_since(dispatched);
-        let bytes = length_of(operation);
+        let bytes = u64::from(request.slice.charged);
+        let answered = consumer.answered;
         if let Some(interval) = consumer.interval_of(operation) {
             interval.in_flight -= 1;
-            if succeeded {
+            if succeeded && dispatched >= answered {
                 interval.count += 1;
                 interval.bytes = Bytes::new(interval.bytes.get() + bytes);
                 interval.total_latency = interval.total_latency.saturating_add(latency);
@@ -505,6 +523,18 @@ impl Consumer {
         self.in_flight
     }
 
+    pub(crate) fn is_protected(&self) -> bool {
+        self.config.protected
+    }
+
+    /// Its volume hangs, or answers again.
+    pub(crate) fn set_hung(&mut self, hung: bool, now: Instant) {
+        self.hung = hung;
+        if !hung {
+            self.answered = now;
+        }
+    }
+
     /// One request less is outstanding.
     fn has_one_less(&mut self, now: Instant) {
         self.outstanding.add(-1, now);
@@ -531,9 +561,11 @@ impl Consumer {
             flushes: self.flushes,
             trims: self.trims,
             errors: self.errors,
+            poisoned: false,
             reserved: None,
             tenant: None,
             upstream: None,
+            hung: false,
         }
     }
 
@@ -544,7 +576,15 @@ impl Consumer {
             let report = std::mem::replace(operations, fresh);
             Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..report }
         };
-        let (reads, writes) = (report(reads, oldest[0]), report(writes, oldest[1]));
+        let (mut reads, mut writes) = (report(reads, oldest[0]), report(writes, oldest[1]));
+        let mut outstanding = self.outstanding.mean(now);
+        if self.hung {
+            // Its ever older requests say nothing about the load: no throttle would shorten them.
+            for operations in [&mut reads, &mut writes] {
+                (operations.in_flight, operations.oldest_in_flight) = (0, None);
+            }
+            outstanding = 0.0;
+        }
         let requests = reads.count + writes.count;
         if requests > 0 {
             self.sizes = (requests, Bytes::new(reads.bytes.get() + writes.bytes.get()));
@@ -555,7 +595,7 @@ impl Consumer {
             reservation: self.config.reservation.map(in_requests),
             reads,
             writes,
-            mean_outstanding: Outstanding::new(self.outstanding.mean(now)),
+            mean_outstanding: Outstanding::new(outstanding),
             queued: u32::try_from(self.queued).unwrap_or(u32::MAX),
             ..ConsumerObservation::idle(self.config.name.clone(), self.config.shares, self.config.protected)
         }

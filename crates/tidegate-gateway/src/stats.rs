@@ -13,10 +13,114 @@ use crate::histogram::{FineHistogram, Histogram};
 pub struct GatewaySnapshot {
     /// In the order of the configuration.
     pub pools: Vec<PoolSnapshot>,
+    /// Pools that do not answer, because their worker waits in the kernel.
+    pub silent: Vec<ResourceName>,
     /// Connections between accept and the choice of an export.
     pub handshakes: usize,
     /// Handshakes that ended without a session since the start: malformed, too slow, refused, or only asking.
     pub handshakes_ended: u64,
+    /// Connections refused since the start, for each reason.
+    pub refused: Vec<(Refusal, u64)>,
+}
+
+/// Why a connection got no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// No export has the name that the client asked for.
+    UnknownExport,
+    /// The upstream of the export has not been reached since the start.
+    Unreached,
+    /// The pool has as many sessions as it may, apart from places that are kept for other exports.
+    PoolSessions,
+    /// The export has as many sessions as it may.
+    ExportSessions,
+    /// The client's address or user has as many sessions as it may.
+    SourceSessions,
+    /// The gateway is about to end.
+    ShuttingDown,
+    /// Too many connections had not chosen an export.
+    Displaced,
+    /// The handshake took too long.
+    TooSlow,
+    /// The client did not keep to the protocol, or hung up.
+    Protocol,
+    /// It asked in plain text for what needs TLS.
+    TlsRequired,
+    /// The TLS handshake failed: no certificate, or one that is not accepted.
+    TlsFailed,
+    /// No rule fits the names in its certificate.
+    Certificate,
+    /// No rule fits its address.
+    Address,
+    /// No rule fits its user and groups.
+    User,
+    /// The system had no descriptor or thread left, or the pool has failed.
+    System,
+}
+
+impl Refusal {
+    /// All reasons.
+    pub const ALL: [Self; 15] = [
+        Self::UnknownExport,
+        Self::Unreached,
+        Self::PoolSessions,
+        Self::ExportSessions,
+        Self::SourceSessions,
+        Self::ShuttingDown,
+        Self::Displaced,
+        Self::TooSlow,
+        Self::Protocol,
+        Self::TlsRequired,
+        Self::TlsFailed,
+        Self::Certificate,
+        Self::Address,
+        Self::User,
+        Self::System,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UnknownExport => "unknown_export",
+            Self::Unreached => "unreached",
+            Self::PoolSessions => "pool_sessions",
+            Self::ExportSessions => "export_sessions",
+            Self::SourceSessions => "source_sessions",
+            Self::ShuttingDown => "shutting_down",
+            Self::Displaced => "displaced",
+            Self::TooSlow => "too_slow",
+            Self::Protocol => "protocol",
+            Self::TlsRequired => "tls_required",
+            Self::TlsFailed => "tls_failed",
+            Self::Certificate => "certificate",
+            Self::Address => "address",
+            Self::User => "user",
+            Self::System => "system",
+        }
+    }
+
+    /// Its explanation in the log.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::UnknownExport => "no export has this name",
+            Self::Unreached => "its upstream has not been reached yet",
+            Self::PoolSessions => "its pool has as many sessions as it may; see `sessions`",
+            Self::ExportSessions => "it has as many sessions as it may; see `export_sessions`",
+            Self::SourceSessions => "this source has as many sessions as it may; see `source_sessions`",
+            Self::ShuttingDown => "the gateway is shutting down",
+            Self::Displaced => "too many connections have not chosen an export",
+            Self::TooSlow => "it took too long",
+            Self::Protocol => "it did not keep to the protocol",
+            Self::TlsRequired => "the client asks in plain text for what needs TLS",
+            Self::TlsFailed => "TLS failed",
+            Self::Certificate => "`allow` names no such certificate",
+            Self::Address => "`allow` has no rule for this address",
+            Self::User => "`allow` has no rule for this user",
+            Self::System => "the system has no descriptor or thread left",
+        }
+    }
 }
 
 /// One pool at one moment. Counters count since the gateway's start.
@@ -28,6 +132,8 @@ pub struct PoolSnapshot {
     pub at: Instant,
     /// In the order of the configuration; removed exports stay until their last session is gone.
     pub consumers: Vec<ConsumerSnapshot>,
+    /// Exports that are not served, since their upstream has not been reached since the start.
+    pub awaited: Vec<AwaitedSnapshot>,
     /// Sessions in the transmission phase.
     pub sessions: usize,
     /// Payload memory that requests occupy.
@@ -44,6 +150,15 @@ pub struct PoolSnapshot {
     pub recent_decisions: Vec<Decision>,
     /// Decisions since the start.
     pub decisions: u64,
+}
+
+/// An export that waits for its upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AwaitedSnapshot {
+    /// The export's name.
+    pub name: ConsumerName,
+    /// Why the first attempt to reach the upstream failed.
+    pub reason: String,
 }
 
 /// How many decisions a pool remembers for its snapshot.
@@ -76,8 +191,12 @@ pub struct ConsumerSnapshot {
     pub flushes: u64,
     /// Trims answered.
     pub trims: u64,
+    /// Its volume has completed nothing for seconds, with something outstanding.
+    pub hung: bool,
     /// Requests answered with an error, of any kind.
     pub errors: u64,
+    /// The storage has lost written data: no flush succeeds until the export is removed and added again.
+    pub poisoned: bool,
     /// What it got under its reservation, where it has one.
     pub reserved: Option<ReservedSnapshot>,
     /// How it fares under a law that commands rates; `None` under another, and without one.

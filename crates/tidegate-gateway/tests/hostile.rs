@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::raw::{Raw, closed, connect, request};
 use common::{MIB, Served, emulated_pool, file_pool, name, run, run_any};
 use tidegate_gateway::{
-    DataStore, Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig, PoolConfig, StartError,
+    DataStore, Endpoint, ExportConfig, ExportStore, Gateway, GatewayConfig, PoolConfig, Refusal, StartError,
 };
 use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::Command;
@@ -69,7 +69,7 @@ fn a_name_that_is_not_there_is_refused_and_another_may_be_asked_for() {
 #[test]
 fn idlers_in_the_handshake_keep_nobody_out() {
     let mut served = two_files();
-    served.config.handshake.concurrent = 4;
+    served.config.handshake.waiting = 4;
     served.config.handshake.deadline = Duration::from_millis(500);
     let (directory, config) = (served.directory, served.config);
     drop(served.gateway);
@@ -84,6 +84,63 @@ fn idlers_in_the_handshake_keep_nobody_out() {
     assert!(idlers.iter_mut().all(closed));
     assert!(began.elapsed() < Duration::from_secs(10));
     served.wait_for_handshakes(12);
+}
+
+/// Idlers that have asked for something, and do not go on.
+#[test]
+fn handshakes_that_do_not_go_on_keep_nobody_out() {
+    let mut served = two_files();
+    served.config.handshake.concurrent = 4;
+    served.config.handshake.deadline = Duration::from_secs(3);
+    let (directory, config) = (served.directory, served.config);
+    drop(served.gateway);
+    let served = Served::with(directory, config);
+    let half_an_option = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &7u32.to_be_bytes(), &100u32.to_be_bytes()];
+    let mut idlers: Vec<_> = (0..12).map(|_| connect(&served.socket())).collect();
+    idlers.iter_mut().for_each(|idler| drop(idler.write_all(&half_an_option.concat())));
+    good_client_gets_through(&served, "a");
+    assert!(idlers.iter_mut().all(closed));
+    served.wait_for_handshakes(12);
+    let refused = served.gateway.snapshot().unwrap().refused;
+    let count = |wanted| refused.iter().find(|(refusal, _)| *refusal == wanted).unwrap().1;
+    assert!(count(Refusal::Displaced) >= 8 && count(Refusal::TooSlow) >= 1, "{refused:?}");
+}
+
+#[test]
+fn a_session_that_was_idle_for_long_makes_room_for_a_newcomer() {
+    let served = Served::start(|directory| {
+        let mut pool = file_pool(directory, &["a"], MIB);
+        pool.limits.sessions = 2;
+        pool.limits.source_sessions = Some(2);
+        pool.limits.idle_timeout = Some(Duration::from_millis(300));
+        vec![pool]
+    });
+    let (mut idle, mut busy) = (Raw::open(&served.socket(), "a"), Raw::open(&served.socket(), "a"));
+    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    let mut newcomer = None;
+    let began = Instant::now();
+    while newcomer.is_none() && began.elapsed() < Duration::from_secs(60) {
+        assert_eq!(busy.ask(Command::Flush, 0, 0), 0);
+        newcomer = Raw::try_open(&served.socket(), "a");
+    }
+    assert_eq!(newcomer.unwrap().ask(Command::Flush, 0, 0), 0);
+    assert!(idle.is_closed());
+    assert_eq!(busy.ask(Command::Flush, 0, 0), 0);
+}
+
+#[test]
+fn a_session_that_is_idle_stays_while_its_place_is_not_needed_or_may_not_be_had() {
+    let served = Served::start(|directory| {
+        let mut pool = file_pool(directory, &["a"], MIB);
+        pool.limits.sessions = 1;
+        vec![pool]
+    });
+    let mut idle = Raw::open(&served.socket(), "a");
+    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
+    for _ in 0..5 {
+        assert!(Raw::try_open(&served.socket(), "a").is_none());
+    }
+    assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
 }
 
 #[test]
@@ -182,8 +239,8 @@ fn a_client_that_never_takes_its_replies_is_bounded_and_then_cut() {
             (0..1024).flat_map(|cookie| request(Command::Read, cookie, 0, MIB as u32)).collect();
         hoarder.0.write_all(&requests).unwrap();
     }
-    let full = served.wait_until(|pool| pool.bytes_in_use >= Bytes::from_mib(48));
-    assert!(full.bytes_in_use <= Bytes::from_mib(64));
+    // The export's own 8 MiB, and half of the 48 MiB that are shared.
+    served.wait_until(|pool| pool.bytes_in_use >= Bytes::from_mib(24));
     good_client_gets_through(&served, "b");
     let pool = served.wait_until(|pool| pool.sessions == 0);
     assert!(pool.bytes_in_use_peak <= Bytes::from_mib(64), "{}", pool.bytes_in_use_peak);
@@ -191,29 +248,71 @@ fn a_client_that_never_takes_its_replies_is_bounded_and_then_cut() {
     assert!(hoarders.iter_mut().all(Raw::is_closed));
 }
 
-/// Announced payloads occupy the whole pool: without a deadline nobody else would ever get through.
 #[test]
-fn payloads_that_never_come_do_not_hold_the_pools_memory_for_ever() {
+fn payloads_that_never_come_occupy_little_and_not_for_ever() {
     let served = Served::start(|directory| {
         let mut pool = file_pool(directory, &["a", "b"], 64 * MIB);
         pool.limits.pool_bytes = Bytes::from_mib(64);
-        pool.limits.reply_deadline = Duration::from_millis(700);
+        pool.limits.reply_deadline = Duration::from_millis(1500);
         vec![pool]
     });
-    let mut hoarders: Vec<Raw> = (0..2).map(|_| Raw::open(&served.socket(), "a")).collect();
+    let mut hoarders: Vec<Raw> = (0..8).map(|_| Raw::open(&served.socket(), "a")).collect();
     for hoarder in &mut hoarders {
         hoarder.send(Command::Write, 1, 0, 32 * MIB as u32);
         hoarder.0.write_all(&[0; 100_000]).unwrap();
     }
     // Idle between two requests, which is nobody's business.
     let mut idle = Raw::open(&served.socket(), "a");
-    served.wait_until(|pool| pool.bytes_in_use == Bytes::from_mib(64));
-    let mut other = Raw::open(&served.socket(), "b");
-    other.send(Command::Read, 7, 0, 4096);
-    assert_eq!(other.data(4096), (7, vec![0; 4096]));
+    let pool = served.wait_until(|pool| pool.bytes_in_use >= Bytes::from_mib(8));
+    assert_eq!(pool.bytes_in_use, Bytes::from_mib(8), "one MiB each");
+    // Another client of the same export has room for a whole request.
+    let mut other = Raw::open(&served.socket(), "a");
+    other.send(Command::Read, 7, 0, 16 * MIB as u32);
+    assert_eq!(other.data(16 * MIB as usize).0, 7);
     assert!(hoarders.iter_mut().all(Raw::is_closed));
     assert_eq!(idle.ask(Command::Flush, 0, 0), 0);
-    assert_eq!(served.pool().bytes_in_use, Bytes::ZERO);
+    served.wait_until(|pool| pool.bytes_in_use == Bytes::ZERO);
+}
+
+/// The reader of a session that waits is at rest, and nothing is sent to it: it would not notice that its client left.
+#[test]
+fn a_client_that_leaves_while_it_waits_returns_its_memory() {
+    // One request in ten seconds.
+    let served = Served::start(|_| {
+        let mut pool = emulated_pool(&["slow", "b"], 64 * MIB, 0.1);
+        pool.depth = 1;
+        pool.limits.session_requests = 4;
+        vec![pool]
+    });
+    let mut client = Raw::open(&served.socket(), "slow");
+    for cookie in 0..8 {
+        client.send(Command::Read, cookie, 0, MIB as u32);
+    }
+    served.wait_until(|pool| pool.bytes_in_use == Bytes::from_mib(4));
+    drop(client);
+    // The request at the device keeps its memory.
+    served.wait_until(|pool| pool.bytes_in_use <= Bytes::from_mib(1));
+}
+
+#[test]
+fn a_request_that_waits_in_vain_for_memory_ends_and_its_session_goes_on() {
+    let served = Served::start(|directory| {
+        let mut pool = file_pool(directory, &["a", "b"], 64 * MIB);
+        pool.limits.pool_bytes = Bytes::from_mib(64);
+        vec![pool]
+    });
+    let mut hoarders: Vec<Raw> = (0..4).map(|_| Raw::open(&served.socket(), "a")).collect();
+    for hoarder in &mut hoarders {
+        hoarder.send(Command::Read, 1, 0, 16 * MIB as u32);
+    }
+    served.wait_until(|pool| pool.bytes_in_use >= Bytes::from_mib(16));
+    let mut waiting = Raw::open(&served.socket(), "a");
+    waiting.send_write(7, 0, &[1; 16 * MIB as usize]);
+    assert_eq!(waiting.answer(), (7, Errno::NoMem.code()));
+    // What is smaller finds room.
+    waiting.send_write(8, 0, &[1; 4096]);
+    assert_eq!(waiting.answer(), (8, 0));
+    good_client_gets_through(&served, "b");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_client_that_was_just_let_in_keeps_an_export_that_is_removed_at_that_moment(
 fn what_needs_a_restart_is_said_and_nothing_is_applied() {
     let mut served = Served::start(|directory| vec![file_pool(directory, &["a"], MIB)]);
     let mut config = served.config.clone();
-    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()));
+    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
     config.pools[0].exports[0].shares = Shares::new(7).unwrap();
     config.pools[0].exports[0].read_only = true;
     let Err(ApplyError::NeedsRestart(things)) = served.gateway.apply(config.clone()) else { panic!() };
@@ -158,7 +158,7 @@ fn a_drain_answers_what_was_received_and_refuses_the_rest() {
     assert_eq!(answers, expected);
     assert!(client.is_closed());
     drop(client);
-    assert_eq!(drain.join().unwrap(), DrainReport { cut_off: 0 });
+    assert_eq!(drain.join().unwrap(), DrainReport { cut_off: 0, stuck: Vec::new() });
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_drain_ends_at_its_deadline_whatever_is_left() {
     served.wait_until(|pool| pool.in_flight == 1);
     let began = Instant::now();
     let report = served.gateway.drain(Duration::from_millis(300)).unwrap();
-    assert_eq!(report, DrainReport { cut_off: 1 });
+    assert_eq!(report, DrainReport { cut_off: 1, stuck: Vec::new() });
     assert!(began.elapsed() < Duration::from_secs(5));
     assert!(client.is_closed());
 }
@@ -185,7 +185,7 @@ fn tcp_serves_as_well_and_tells_its_port() {
     let served = Served::start(|directory| vec![file_pool(directory, &["a"], MIB)]);
     let Served { gateway, mut config, directory } = served;
     drop(gateway);
-    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()));
+    config.listen.push(Endpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
     let served = Served::with(directory, config);
     let addresses = served.gateway.addresses();
     let Endpoint::Tcp(address) = addresses[1] else { panic!("{addresses:?}") };

@@ -10,7 +10,7 @@ mod servers;
 
 use std::collections::BTreeSet;
 use std::net::Shutdown;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ use proptest::prelude::*;
 use servers::upstream_pool;
 use tempfile::TempDir;
 use tidegate_gateway::{BackendConfig, Replay};
-use tidegate_nbd::Errno;
 use tidegate_nbd::transmission::{Command, Frame, Request};
+use tidegate_nbd::{CommandFlags, Errno};
 use tidegate_units::Bytes;
 
 const EIO: u32 = Errno::Io.code();
@@ -214,35 +214,73 @@ fn errors_of_the_upstream_reach_the_client_with_their_meaning() {
     }
 }
 
-#[test]
-fn a_flush_that_the_upstream_fails_is_heard_of_by_every_session() {
-    let directory = tempfile::tempdir().unwrap();
-    let failing = Arc::new(AtomicBool::new(true));
-    let fails = Arc::clone(&failing);
+/// A server that answers the first request that `fails` picks with an error, and all others as it should.
+fn failing_once(
+    directory: &Path,
+    errno: Errno,
+    fails: impl Fn(&Request) -> bool + Send + Sync + 'static,
+) -> Hostile {
+    let failing = AtomicBool::new(true);
     let act = move |connection: &mut Connection| {
         while let Some((request, payload)) = connection.request() {
-            if request.command == Command::Flush && fails.swap(false, Ordering::SeqCst) {
-                connection.reply(request.cookie, Err(Errno::Io), &[]);
+            if fails(&request) && failing.swap(false, Ordering::SeqCst) {
+                connection.reply(request.cookie, Err(errno), &[]);
             } else {
                 connection.serve(&request, &payload);
             }
         }
     };
-    let server = Hostile::start(&directory.path().join("u.sock"), |_, stream| Some(stream), act);
-    let served = over(&server, Replay::Reads);
-    let (mut one, mut two) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
-    for client in [&mut one, &mut two] {
-        client.send_write(1, 0, &[1; 4096]);
-        assert_eq!(client.answer(), (1, 0));
+    Hostile::start(&directory.join("u.sock"), |_, stream| Some(stream), act)
+}
+
+/// Whether its kernel told of lost data by it, and takes that for clean now, the gateway cannot know.
+#[test]
+fn after_a_flush_or_fua_that_the_upstream_fails_no_flush_succeeds_whatever_the_error() {
+    let flush: fn(&Request) -> bool = |request| request.command == Command::Flush;
+    let fua: fn(&Request) -> bool = |request| request.flags.contains(CommandFlags::FUA);
+    for (fails, errno) in [
+        (flush, Errno::Io),
+        (flush, Errno::Inval),
+        (fua, Errno::Io),
+        (fua, Errno::NoSpc),
+        (fua, Errno::Inval),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = failing_once(directory.path(), errno, fails);
+        let served = over(&server, Replay::Reads);
+        let (mut one, mut two) = (Raw::open(&served.socket(), "vol"), Raw::open(&served.socket(), "vol"));
+        for client in [&mut one, &mut two] {
+            client.send_write(1, 0, &[1; 4096]);
+            assert_eq!(client.answer(), (1, 0));
+        }
+        let first =
+            if fails(&fua_request()) { one.write_fua(0, &[2; 4096]) } else { one.ask(Command::Flush, 0, 0) };
+        assert_eq!(first, errno.code());
+        for _ in 0..3 {
+            assert_eq!(two.ask(Command::Flush, 0, 0), EIO, "its write may be among those that are lost");
+            assert_eq!((one.ask(Command::Flush, 0, 0), one.write_fua(0, &[3; 4096])), (EIO, EIO));
+        }
+        assert_eq!(Raw::open(&served.socket(), "vol").ask(Command::Flush, 0, 0), EIO);
+        one.send_write(1, 0, &[4; 4096]);
+        assert_eq!(one.answer(), (1, 0), "reads and plain writes go on");
+        assert!(served.pool().consumers[0].poisoned);
     }
-    assert_eq!(one.ask(Command::Flush, 0, 0), EIO);
-    assert_eq!(
-        two.ask(Command::Flush, 0, 0),
-        EIO,
-        "its write is among those that the failed flush should have covered"
-    );
-    assert_eq!((one.ask(Command::Flush, 0, 0), two.ask(Command::Flush, 0, 0)), (0, 0));
-    assert_eq!(Raw::open(&served.socket(), "vol").ask(Command::Flush, 0, 0), 0);
+}
+
+#[test]
+fn an_error_that_tells_of_nothing_but_its_own_request_poisons_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = failing_once(directory.path(), Errno::NoSpc, |request| request.command == Command::Write);
+    let served = over(&server, Replay::Reads);
+    let mut client = Raw::open(&served.socket(), "vol");
+    client.send_write(1, 0, &[1; 4096]);
+    assert_eq!(client.answer(), (1, Errno::NoSpc.code()));
+    assert_eq!((client.ask(Command::Flush, 0, 0), client.write_fua(0, &[2; 4096])), (0, 0));
+    assert!(!served.pool().consumers[0].poisoned);
+}
+
+fn fua_request() -> Request {
+    Request { command: Command::Write, flags: CommandFlags::FUA, cookie: 0, offset: 0, length: 0 }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tidegate_nbd::handshake::{Client, ClientEvent, Opened};
+use tidegate_tls::{ClientFiles, ClientTls, HandshakeError, Identity, TlsStream};
 
 use crate::error::ConnectError;
 use crate::target::{Endpoint, Target};
@@ -82,6 +84,15 @@ impl Socket {
     }
 }
 
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        match socket {
+            Socket::Tcp(stream) => stream.into(),
+            Socket::Unix(stream) => stream.into(),
+        }
+    }
+}
+
 /// Connects with a bound on the time that a server with a full backlog can make us wait, which the standard library
 /// does not offer for Unix sockets.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
@@ -106,33 +117,39 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and opens the export, asking for structured replies.
     pub(crate) fn open(target: &Target) -> Result<Self, ConnectError> {
+        let tls = target.tls.as_deref().map(|folder| client_tls(folder, &target.endpoint)).transpose()?;
         let socket = Socket::connect(&target.endpoint).map_err(ConnectError::Socket)?;
         let deadline = Instant::now() + PATIENCE;
         let mut client = Client::open(target.export.clone(), true);
+        if tls.is_some() {
+            client = client.by_tls();
+        }
+        let mut wire = Wire::Plain(socket);
         let mut buffer = [0; 4096];
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ConnectError::TimedOut(PATIENCE));
+            wire.send(&mut client, deadline)?;
+            let count = wire.receive(&mut buffer, deadline)?;
+            if count == 0 {
+                return Err(ConnectError::Closed);
             }
-            socket.set_timeouts(left, left).map_err(ConnectError::Io)?;
-            send_output(&socket, &mut client).map_err(handshake_io)?;
-            let count = match socket.read(&mut buffer) {
-                Ok(0) => return Err(ConnectError::Closed),
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(handshake_io(error)),
-            };
             match client.receive(&buffer[..count]) {
                 // Without a request, a server has nothing to say after the handshake: what it sends nevertheless is
                 // not looked at, and the parser will find that both have lost step.
                 Ok((_, Some(ClientEvent::Opened(opened)))) => {
-                    return Ok(Self { socket, opened });
+                    return Ok(Self { socket: wire.into_socket()?, opened });
+                }
+                Ok((_, Some(ClientEvent::TlsReady))) => {
+                    let (Wire::Plain(socket), Some(tls)) = (wire, &tls) else {
+                        return Err(ConnectError::Closed);
+                    };
+                    let stream = TlsStream::connect(socket.into(), tls, deadline).map_err(tls_failure)?;
+                    wire = Wire::Tls(Box::new(stream));
+                    client.secured();
                 }
                 Ok(_) => {}
                 Err(error) => {
                     // A goodbye that fails is as good as one that arrives.
-                    let _ = send_output(&socket, &mut client);
+                    let _ = wire.send(&mut client, deadline);
                     return Err(ConnectError::Handshake(error));
                 }
             }
@@ -140,15 +157,91 @@ impl Connection {
     }
 }
 
-fn send_output(socket: &Socket, client: &mut Client) -> io::Result<()> {
-    while !client.output().is_empty() {
-        match socket.write_vectored(&[IoSlice::new(client.output())]) {
-            Ok(count) => client.sent(count),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// The certificates in a folder, by the names that libnbd and QEMU use: `ca-cert.pem`, and where the server asks for them
+/// `client-cert.pem` and `client-key.pem`.
+fn client_tls(folder: &Path, endpoint: &Endpoint) -> Result<ClientTls, ConnectError> {
+    let server = match endpoint {
+        Endpoint::Tcp { host, .. } => host.as_str(),
+        Endpoint::Unix(_) => "localhost",
+    };
+    let certificate = folder.join("client-cert.pem");
+    let identity =
+        certificate.exists().then(|| Identity { certificate, private_key: folder.join("client-key.pem") });
+    let server = server.parse().map_err(ConnectError::ServerName)?;
+    let files = ClientFiles { authorities: folder.join("ca-cert.pem"), identity, server };
+    files.load().map_err(ConnectError::Certificates)
+}
+
+/// A connection during its handshake.
+enum Wire {
+    Plain(Socket),
+    Tls(Box<TlsStream>),
+}
+
+impl Wire {
+    fn send(&mut self, client: &mut Client, deadline: Instant) -> Result<(), ConnectError> {
+        while !client.output().is_empty() {
+            let count = match self {
+                Self::Plain(socket) => {
+                    bound(socket, deadline)?;
+                    match socket.write_vectored(&[IoSlice::new(client.output())]) {
+                        Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                        sent => sent.map_err(handshake_io)?,
+                    }
+                }
+                Self::Tls(stream) => {
+                    stream.write_all(client.output(), deadline).map_err(tls_failure)?;
+                    client.output().len()
+                }
+            };
+            client.sent(count);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], deadline: Instant) -> Result<usize, ConnectError> {
+        match self {
+            Self::Plain(socket) => loop {
+                bound(socket, deadline)?;
+                match socket.read(buffer) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    received => return received.map_err(handshake_io),
+                }
+            },
+            Self::Tls(stream) => stream.read(buffer, deadline).map_err(tls_failure),
         }
     }
-    Ok(())
+
+    /// The socket for the load; by TLS it is one end of a relay, which ends with the connection or with the load.
+    fn into_socket(self) -> Result<Socket, ConnectError> {
+        match self {
+            Self::Plain(socket) => Ok(socket),
+            Self::Tls(stream) => {
+                let (socket, relay) = stream.split().map_err(ConnectError::Io)?;
+                // How it ends shows at the socket.
+                let run = move || drop(relay.run());
+                let thread = std::thread::Builder::new().name("load-tls".to_owned());
+                thread.spawn(run).map_err(ConnectError::Io)?;
+                Ok(Socket::Unix(socket.into()))
+            }
+        }
+    }
+}
+
+fn bound(socket: &Socket, deadline: Instant) -> Result<(), ConnectError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ConnectError::TimedOut(PATIENCE));
+    }
+    socket.set_timeouts(left, left).map_err(ConnectError::Io)
+}
+
+fn tls_failure(error: HandshakeError) -> ConnectError {
+    match error {
+        HandshakeError::Deadline => ConnectError::TimedOut(PATIENCE),
+        HandshakeError::Io(error) => handshake_io(error),
+        error @ (HandshakeError::HungUp | HandshakeError::Tls(_)) => ConnectError::Tls(error),
+    }
 }
 
 fn handshake_io(error: io::Error) -> ConnectError {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_nbd::handshake::ClientError;
 use tidegate_nbd::transmission::ReplyError;
+use tidegate_tls::{HandshakeError, ServerNameError, TlsError};
 use tidegate_units::Bytes;
 
 use crate::config::ConfigError;
@@ -71,6 +72,15 @@ pub enum ConnectError {
     /// The handshake failed.
     #[error(transparent)]
     Handshake(ClientError),
+    /// A certificate, its key or an authority cannot be used.
+    #[error(transparent)]
+    Certificates(TlsError),
+    /// The host cannot be the name in a certificate.
+    #[error(transparent)]
+    ServerName(ServerNameError),
+    /// The server is not the one that was meant, or does not accept us.
+    #[error("TLS: {0}")]
+    Tls(HandshakeError),
 }
 
 /// Why an export cannot take a load.

@@ -31,6 +31,8 @@ pub struct Target {
     pub endpoint: Endpoint,
     /// Which of its exports; the empty name is the server's default.
     pub export: ExportName,
+    /// The folder with certificates, where the connections are encrypted.
+    pub tls: Option<PathBuf>,
 }
 
 /// Why a text is not an NBD URI that can be used here.
@@ -39,9 +41,9 @@ pub enum TargetError {
     /// It does not begin like one.
     #[error("write `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`, not `{0}`")]
     Scheme(String),
-    /// It asks for TLS.
-    #[error("`{0}` asks for TLS, which is not supported")]
-    Tls(String),
+    /// It asks for TLS, and does not say where the certificates are.
+    #[error("`{0}` names no certificates; end it with `?tls-certificates=FOLDER`")]
+    NoCertificates(String),
     /// No host in a TCP URI.
     #[error("`{0}` names no host")]
     NoHost(String),
@@ -55,7 +57,9 @@ pub enum TargetError {
     #[error("`{0}` names a host beside the socket; write `nbd+unix:///`, with three slashes")]
     HostAndSocket(String),
     /// A parameter that is not understood.
-    #[error("unknown parameter `{0}`; only `socket` is understood, with `nbd+unix:`")]
+    #[error(
+        "unknown parameter `{0}`; understood are `socket` with `+unix:`, and `tls-certificates` with `nbds`"
+    )]
     Parameter(String),
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
     #[error("`{0}` is not percent-encoded UTF-8")]
@@ -69,13 +73,13 @@ impl Target {
     /// An export of a server behind a Unix socket.
     #[must_use]
     pub fn unix(socket: impl Into<PathBuf>, export: ExportName) -> Self {
-        Self { endpoint: Endpoint::Unix(socket.into()), export }
+        Self { endpoint: Endpoint::Unix(socket.into()), export, tls: None }
     }
 
     /// An export of a server behind a TCP port.
     #[must_use]
     pub fn tcp(host: impl Into<String>, port: u16, export: ExportName) -> Self {
-        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, export }
+        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, export, tls: None }
     }
 }
 
@@ -90,28 +94,37 @@ impl FromStr for Target {
         };
         let (authority, export) = location.split_once('/').unwrap_or((location, ""));
         let export = ExportName::new(decode(export)?)?;
-        match scheme {
-            "nbd" => {
-                if let Some(query) = query {
-                    return Err(TargetError::Parameter(query.to_owned()));
+        let (unix, secret) = match scheme {
+            "nbd" => (false, false),
+            "nbd+unix" => (true, false),
+            "nbds" => (false, true),
+            "nbds+unix" => (true, true),
+            _ => return Err(TargetError::Scheme(text.to_owned())),
+        };
+        let (mut socket, mut certificates) = (None, None);
+        for parameter in query.into_iter().flat_map(|query| query.split('&')) {
+            match parameter.split_once('=') {
+                Some(("socket", path)) if unix && socket.is_none() => socket = Some(decode(path)?),
+                Some(("tls-certificates", path)) if secret && certificates.is_none() => {
+                    certificates = Some(decode(path)?);
                 }
-                Ok(Self { endpoint: tcp_endpoint(authority, text)?, export })
+                _ => return Err(TargetError::Parameter(parameter.to_owned())),
             }
-            "nbd+unix" if !authority.is_empty() => Err(TargetError::HostAndSocket(text.to_owned())),
-            "nbd+unix" => {
-                let query = query.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?;
-                let socket = query
-                    .strip_prefix("socket=")
-                    .filter(|socket| !socket.contains('&'))
-                    .ok_or_else(|| TargetError::Parameter(query.to_owned()))?;
-                if socket.is_empty() {
-                    return Err(TargetError::NoSocket(text.to_owned()));
-                }
-                Ok(Self::unix(decode(socket)?, export))
-            }
-            "nbds" | "nbds+unix" => Err(TargetError::Tls(text.to_owned())),
-            _ => Err(TargetError::Scheme(text.to_owned())),
         }
+        let endpoint = if unix {
+            if !authority.is_empty() {
+                return Err(TargetError::HostAndSocket(text.to_owned()));
+            }
+            let socket = socket.filter(|socket| !socket.is_empty());
+            Endpoint::Unix(socket.ok_or_else(|| TargetError::NoSocket(text.to_owned()))?.into())
+        } else {
+            tcp_endpoint(authority, text)?
+        };
+        let tls = match certificates.filter(|folder| !folder.is_empty()) {
+            None if secret => return Err(TargetError::NoCertificates(text.to_owned())),
+            folder => folder.map(PathBuf::from),
+        };
+        Ok(Self { endpoint, export, tls })
     }
 }
 
@@ -174,11 +187,23 @@ fn encode(text: &str) -> String {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let export = encode(self.export.as_str());
+        let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.endpoint {
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "nbd://[{host}]:{port}/{export}"),
-            Endpoint::Tcp { host, port } => write!(f, "nbd://{host}:{port}/{export}"),
+            Endpoint::Tcp { host, port } if host.contains(':') => {
+                write!(f, "{scheme}://[{host}]:{port}/{export}")?;
+            }
+            Endpoint::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}")?,
             Endpoint::Unix(path) => {
-                write!(f, "nbd+unix:///{export}?socket={}", encode(&Path::to_string_lossy(path)))
+                write!(f, "{scheme}+unix:///{export}?socket={}", encode(&Path::to_string_lossy(path)))?;
+            }
+        }
+        match (&self.tls, &self.endpoint) {
+            (None, _) => Ok(()),
+            (Some(folder), Endpoint::Tcp { .. }) => {
+                write!(f, "?tls-certificates={}", encode(&folder.to_string_lossy()))
+            }
+            (Some(folder), Endpoint::Unix(_)) => {
+                write!(f, "&tls-certificates={}", encode(&folder.to_string_lossy()))
             }
         }
     }
@@ -204,6 +229,14 @@ mod tests {
             ("nbd://[fe80::1]:7/x%20y", Target::tcp("fe80::1", 7, name("x y"))),
             ("nbd+unix:///disk?socket=/run/n.sock", Target::unix("/run/n.sock", name("disk"))),
             ("nbd+unix://?socket=rel", Target::unix("rel", name(""))),
+            (
+                "nbds://h/x?tls-certificates=/etc/pki",
+                Target { tls: Some("/etc/pki".into()), ..Target::tcp("h", 10_809, name("x")) },
+            ),
+            (
+                "nbds+unix:///x?tls-certificates=c&socket=s",
+                Target { tls: Some("c".into()), ..Target::unix("s", name("x")) },
+            ),
         ] {
             assert_eq!(text.parse(), Ok(target), "{text}");
         }
@@ -214,7 +247,13 @@ mod tests {
         let error = |text: &str| text.parse::<Target>().unwrap_err();
         assert_eq!(error("localhost:10809"), TargetError::Scheme("localhost:10809".to_owned()));
         assert_eq!(error("http://x/"), TargetError::Scheme("http://x/".to_owned()));
-        assert_eq!(error("nbds://x/"), TargetError::Tls("nbds://x/".to_owned()));
+        for unsafe_tls in ["nbds://x/", "nbds://x/?tls-certificates=", "nbds+unix:///x?socket=s"] {
+            assert_eq!(error(unsafe_tls), TargetError::NoCertificates(unsafe_tls.to_owned()));
+        }
+        assert_eq!(
+            error("nbd://x/?tls-certificates=d"),
+            TargetError::Parameter("tls-certificates=d".to_owned())
+        );
         assert_eq!(error("nbd:///x"), TargetError::NoHost("nbd:///x".to_owned()));
         assert_eq!(error("nbd://x:0/"), TargetError::Port("0".to_owned()));
         assert_eq!(error("nbd://x:65536/"), TargetError::Port("65536".to_owned()));
@@ -237,8 +276,12 @@ mod tests {
         fn uris_round_trip(
             export in "[^\0]{0,30}", host in "[a-z0-9.:]{1,20}", port in 1u16..=65535, socket in "[^\0]{1,30}",
         ) {
-            for target in [Target::tcp(host, port, name(&export)), Target::unix(socket, name(&export))] {
-                prop_assert_eq!(target.to_string().parse(), Ok(target));
+            for target in
+                [Target::tcp(host, port, name(&export)), Target::unix(socket.clone(), name(&export))]
+            {
+                prop_assert_eq!(target.to_string().parse(), Ok(target.clone()));
+                let secret = Target { tls: Some(socket.clone().into()), ..target };
+                prop_assert_eq!(secret.to_string().parse(), Ok(secret));
             }
         }
 

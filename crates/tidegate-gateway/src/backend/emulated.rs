@@ -15,6 +15,7 @@ use super::memory::SparseMemory;
 use crate::buffer::BufferPool;
 use crate::config::DataStore;
 use crate::request::Request;
+use crate::zeroing::{Method, Slice};
 
 /// What a request that only marks a range costs the modelled device: the write of one block of metadata.
 const MARK: u32 = 4096;
@@ -76,11 +77,10 @@ impl Emulated {
             Operation::Write { offset, length, fua } => {
                 Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
             }
-            Operation::WriteZeroes { offset, length, fua, no_hole: true, .. } => {
-                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length }
-            }
-            Operation::Trim { offset, length, fua } | Operation::WriteZeroes { offset, length, fua, .. } => {
-                Io { kind: IoKind::Write { fua }, offset: base + offset, bytes: length.min(MARK) }
+            Operation::Trim { offset, fua, .. } | Operation::WriteZeroes { offset, fua, .. } => {
+                let Slice { from, until, method, .. } = request.slice;
+                let bytes = if method == Method::Mark { (until - from).min(MARK) } else { until - from };
+                Io { kind: IoKind::Write { fua }, offset: base + offset + u64::from(from), bytes }
             }
             Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
         };
@@ -133,8 +133,9 @@ impl Emulated {
                 let payload = request.buffer.as_ref().expect("a write has its payload");
                 self.store.write(base + offset, &payload[..length as usize])
             }
-            Operation::Trim { offset, length, .. } | Operation::WriteZeroes { offset, length, .. } => {
-                self.store.zero(base + offset, u64::from(length))
+            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
+                let Slice { from, until, .. } = request.slice;
+                self.store.zero(base + offset + u64::from(from), u64::from(until - from))
             }
             Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
         }

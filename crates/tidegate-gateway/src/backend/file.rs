@@ -5,24 +5,38 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_getfl, fcntl_setfl, fstatfs};
 use tidegate_nbd::{Errno, Operation};
 
-use super::Progress;
+use super::{FileRing, Progress};
 use crate::buffer::{Buffer, BufferPool};
-use crate::request::{Request, ZEROES};
-use crate::ring::{Held, Part, Ring, Token};
+use crate::request::Request;
+use crate::ring::{Held, Part, Token};
+use crate::zeroing::{Method, Slice, ZEROES};
 
 /// What direct I/O needs where the system does not say: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
 
+/// The magic number of tmpfs (statfs(2)), which moves data without waiting for anything.
+const TMPFS: u64 = 0x0102_1994;
+
+/// The magic numbers of file systems that begin I/O without waiting, as long as their device answers: ext2 to ext4, XFS,
+/// Btrfs, F2FS, bcachefs, tmpfs. Others may ask a server at any point (NFS, CIFS, Ceph, FUSE, 9p), or are not known.
+const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, TMPFS];
+
 /// An open file or block device, and what it asks of requests.
 #[derive(Debug)]
 pub(crate) struct FileVolume {
-    file: File,
+    file: Arc<File>,
     size: u64,
     alignment: u32,
+    may_wait: bool,
+    /// Past the page cache.
+    direct: bool,
+    /// Every write is one with O_SYNC: its file or file system is mounted or marked so.
+    synchronous: bool,
 }
 
 impl FileVolume {
@@ -43,6 +57,11 @@ impl FileVolume {
                 "neither a regular file nor a block device",
             ));
         }
+        let file_system = if block_device { None } else { Some(fstatfs(&file)?.f_type as u64) };
+        if file_system != Some(TMPFS) {
+            submit_without_waiting(&file)?;
+        }
+        let may_wait = file_system.is_some_and(|magic| !LOCAL.contains(&magic));
         let size = file.seek(SeekFrom::End(0))?;
         let alignment = if direct { direct_alignment(&file, block_device)? } else { 1 };
         if !size.is_multiple_of(u64::from(alignment)) {
@@ -51,7 +70,8 @@ impl FileVolume {
                 format!("its size, {size}, is not a multiple of the {alignment} bytes that direct I/O needs"),
             ));
         }
-        Ok(Self { file, size, alignment })
+        let synchronous = !block_device && is_synchronous(&file);
+        Ok(Self { file: Arc::new(file), size, alignment, may_wait, direct, synchronous })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -62,12 +82,28 @@ impl FileVolume {
         self.alignment
     }
 
+    /// Whether its file system may wait for a server while an operation begins.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
+    /// The open file, for a thread that outlives the export.
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// Begins a request: submits its first operation.
-    pub(crate) fn start(&self, ring: &mut Ring, pool: &mut BufferPool, key: usize, request: &mut Request) {
+    pub(crate) fn start(
+        &self,
+        ring: &mut FileRing<'_>,
+        pool: &mut BufferPool,
+        key: usize,
+        request: &mut Request,
+    ) {
         match request.operation {
             Operation::Read { length, .. } => {
                 let buffer = pool.take(length as usize);
@@ -78,14 +114,22 @@ impl FileVolume {
                 let buffer = request.buffer.take().expect("a write has its payload");
                 self.transfer(ring, key, request, buffer);
             }
-            Operation::Trim { offset, length, .. } => {
-                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                ring.allocate(Token::Request { request: key }, self.fd(), mode, offset, u64::from(length));
+            Operation::WriteZeroes { .. } if request.slice.method == Method::Write => {
+                // That of the slice before, or a new one.
+                let zeroes = request.buffer.take().unwrap_or_else(|| {
+                    let mut buffer = pool.take(ZEROES as usize);
+                    buffer.fill(0);
+                    buffer
+                });
+                self.transfer(ring, key, request, zeroes);
             }
-            Operation::WriteZeroes { offset, length, no_hole, .. } => {
-                let how = if no_hole { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
-                let mode = how | libc::FALLOC_FL_KEEP_SIZE;
-                ring.allocate(Token::Request { request: key }, self.fd(), mode, offset, u64::from(length));
+            Operation::Trim { offset, .. } | Operation::WriteZeroes { offset, .. } => {
+                let Slice { from, until, method, .. } = request.slice;
+                let allocate = method == Method::Allocate;
+                let how = if allocate { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
+                let (token, mode) = (Token::Request { request: key }, how | libc::FALLOC_FL_KEEP_SIZE);
+                let (offset, length) = (offset + u64::from(from), u64::from(until - from));
+                ring.allocate(token, self, mode, offset, length);
             }
             Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
         }
@@ -94,7 +138,7 @@ impl FileVolume {
     /// Goes on with a request after one of its operations completed.
     pub(crate) fn advance(
         &self,
-        ring: &mut Ring,
+        ring: &mut FileRing<'_>,
         pool: &mut BufferPool,
         key: usize,
         request: &mut Request,
@@ -102,8 +146,8 @@ impl FileVolume {
         held: Held,
     ) -> Progress {
         match (request.operation, held) {
-            (Operation::Read { length, .. }, Held::Buffer(buffer)) => {
-                let progress = self.transferred(ring, key, request, buffer, length, result);
+            (Operation::Read { .. }, Held::Buffer(buffer)) => {
+                let progress = self.transferred(ring, key, request, buffer, result);
                 if let Progress::Done { result: Err(_), .. } = progress
                     && let Some(buffer) = request.buffer.take()
                 {
@@ -111,14 +155,12 @@ impl FileVolume {
                 }
                 progress
             }
-            (Operation::Write { length, .. }, Held::Buffer(buffer)) => {
-                self.transferred(ring, key, request, buffer, length, result)
+            (Operation::Write { fua, .. }, Held::Buffer(buffer)) => {
+                let sync = fua && !self.is_durable_by_itself(fua);
+                self.transferred(ring, key, request, buffer, result).with_sync(sync)
             }
-            (Operation::WriteZeroes { length, fua, .. }, Held::Buffer(buffer)) => {
-                match self.transferred(ring, key, request, buffer, length, result) {
-                    Progress::Done { result, .. } => Progress::Done { result, sync: fua },
-                    Progress::Working => Progress::Working,
-                }
+            (Operation::WriteZeroes { fua, .. }, Held::Buffer(buffer)) => {
+                self.transferred(ring, key, request, buffer, result).with_sync(fua)
             }
             (Operation::Trim { fua, .. }, _) => match result {
                 Ok(_) => Progress::Done { result: Ok(()), sync: fua },
@@ -128,12 +170,8 @@ impl FileVolume {
             },
             (Operation::WriteZeroes { fua, .. }, _) => match result {
                 Ok(_) => Progress::Done { result: Ok(()), sync: fua },
-                Err(error) if cannot(&error) => {
-                    let mut buffer = pool.take(ZEROES);
-                    buffer.fill(0);
-                    self.transfer(ring, key, request, buffer);
-                    Progress::Working
-                }
+                // Zeros are written then, but in their turn and at their price.
+                Err(error) if cannot(&error) => Progress::done(Err(Errno::NotSup)),
                 Err(error) => Progress::done(Err(errno(&error))),
             },
             (operation, held) => unreachable!("{operation:?} does not complete with {held:?}"),
@@ -141,21 +179,23 @@ impl FileVolume {
     }
 
     /// Submits the next part of a transfer.
-    fn transfer(&self, ring: &mut Ring, key: usize, request: &Request, buffer: Buffer) {
+    fn transfer(&self, ring: &mut FileRing<'_>, key: usize, request: &Request, buffer: Buffer) {
         let token = Token::Request { request: key };
         let done = request.done;
+        let left = (request.slice.until - done) as usize;
         match request.operation {
-            Operation::Read { offset, length } => {
-                let part = Part { start: done as usize, length: (length - done) as usize };
-                ring.read(token, self.fd(), buffer, part, offset + u64::from(done));
+            Operation::Read { offset, .. } => {
+                let part = Part { start: done as usize, length: left };
+                ring.read(token, self, buffer, part, offset + u64::from(done));
             }
-            Operation::Write { offset, length, fua } => {
-                let part = Part { start: done as usize, length: (length - done) as usize };
-                ring.write(token, self.fd(), buffer, part, offset + u64::from(done), fua);
+            Operation::Write { offset, fua, .. } => {
+                let part = Part { start: done as usize, length: left };
+                let durable = self.is_durable_by_itself(fua);
+                ring.write(token, self, buffer, part, offset + u64::from(done), durable);
             }
-            Operation::WriteZeroes { offset, length, .. } => {
-                let part = Part { start: 0, length: ((length - done) as usize).min(ZEROES) };
-                ring.write(token, self.fd(), buffer, part, offset + u64::from(done), false);
+            Operation::WriteZeroes { offset, .. } => {
+                let part = Part { start: 0, length: left };
+                ring.write(token, self, buffer, part, offset + u64::from(done), false);
             }
             _ => unreachable!("moves no data"),
         }
@@ -164,19 +204,20 @@ impl FileVolume {
     /// Counts a completed part and continues a short one; the buffer goes back to the request at the end.
     fn transferred(
         &self,
-        ring: &mut Ring,
+        ring: &mut FileRing<'_>,
         key: usize,
         request: &mut Request,
         buffer: Buffer,
-        length: u32,
         result: io::Result<usize>,
     ) -> Progress {
+        let fua = matches!(request.operation, Operation::Write { fua: true, .. });
+        let changes = !matches!(request.operation, Operation::Read { .. });
         let outcome = match result {
             // Nothing moved: the file ends before the export does, because somebody has cut it.
             Ok(0) => Err(Errno::Io),
             Ok(count) => {
                 request.done += count as u32;
-                if request.done < length {
+                if request.done < request.slice.until {
                     self.transfer(ring, key, request, buffer);
                     return Progress::Working;
                 }
@@ -186,11 +227,32 @@ impl FileVolume {
                 self.transfer(ring, key, request, buffer);
                 return Progress::Working;
             }
+            Err(error) if changes && (self.synchronous || self.is_durable_by_itself(fua)) => {
+                request.buffer = Some(buffer);
+                return Progress::ReportedLoss(errno(&error));
+            }
             Err(error) => Err(errno(&error)),
         };
         request.buffer = Some(buffer);
         Progress::done(outcome)
     }
+
+    /// Whether a write with FUA is one operation that also syncs (RWF_DSYNC).
+    ///
+    /// Through the page cache it is a write, and then a sync. The two in one have one error, which does not tell whether
+    /// the client's write failed or the sync did. And several of them at a time share the descriptor's one report of
+    /// failed write-back: the first takes it, and the others succeed without their data.
+    fn is_durable_by_itself(&self, fua: bool) -> bool {
+        fua && self.direct
+    }
+}
+
+/// Whether the kernel syncs after every write to a regular file, FUA or not.
+fn is_synchronous(file: &File) -> bool {
+    let mounted =
+        rustix::fs::fstatvfs(file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
+    // File systems without such marks refuse the question.
+    mounted || rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::SYNC))
 }
 
 /// What a client hears of a failed operation.
@@ -201,6 +263,14 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
 /// Whether the file system or device cannot do such a thing, or not at this alignment.
 fn cannot(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+}
+
+/// Has io_uring try operations on the file only where its file system can refuse to wait, and leave the others to the
+/// kernel's worker threads. O_NONBLOCK, which keeps open(2) from waiting, would tell it that every file system can: FUSE
+/// and NFS cannot, and would hold the submitting thread for as long as their server is silent.
+fn submit_without_waiting(file: &File) -> io::Result<()> {
+    let flags = fcntl_getfl(file)?;
+    Ok(fcntl_setfl(file, flags - OFlags::NONBLOCK)?)
 }
 
 /// The alignment of offsets, lengths and memory that direct I/O on this file needs.

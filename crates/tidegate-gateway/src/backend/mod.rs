@@ -4,14 +4,20 @@
 mod emulated;
 mod file;
 mod memory;
+mod opening;
+mod path;
+mod volume_thread;
 
 pub(crate) use emulated::{Emulated, Finished};
 pub(crate) use file::{FileVolume, errno};
+pub(crate) use opening::open_file;
+pub(crate) use path::{FileRing, Kind, Silence, SubmissionPath};
 
 use tidegate_nbd::{BlockSizes, Errno, Geometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
 use crate::upstream::Upstream;
+use crate::zeroing::Storage;
 
 /// What an export's data is on.
 #[derive(Debug)]
@@ -27,6 +33,15 @@ pub(crate) enum Volume {
 }
 
 impl Volume {
+    /// Who writes zeros, where they have to be written.
+    pub(crate) fn zeroing(&self) -> Storage {
+        match self {
+            Self::File(_) => Storage::File,
+            Self::Region { .. } => Storage::Emulated,
+            Self::Upstream(upstream) => upstream.zeroing(),
+        }
+    }
+
     /// What clients are told about it.
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         let (size, minimum) = match self {
@@ -58,10 +73,20 @@ pub(crate) enum Progress {
     Working,
     /// Done; a successful change that must be durable still needs a sync.
     Done { result: Result<(), Errno>, sync: bool },
+    /// Failed, and the error may have been the kernel's one report of earlier writes that are lost.
+    ReportedLoss(Errno),
 }
 
 impl Progress {
     pub(crate) fn done(result: Result<(), Errno>) -> Self {
         Self::Done { result, sync: false }
+    }
+
+    /// The same, with a sync after a success.
+    pub(crate) fn with_sync(self, sync: bool) -> Self {
+        match self {
+            Self::Done { result, .. } => Self::Done { result, sync },
+            Self::Working | Self::ReportedLoss(_) => self,
+        }
     }
 }

@@ -61,7 +61,9 @@ fn a_worker_that_panics_is_seen_by_its_clients_and_its_owner_and_by_nobody_else(
     why(gateway.snapshot().unwrap_err());
     let Err(ApplyError::Gateway(failure)) = gateway.apply(config) else { panic!("applied to a dead pool") };
     why(failure);
-    assert_eq!(gateway.pools[1].snapshot().unwrap().bytes_in_use, Bytes::ZERO);
+    let good = &gateway.pools[1];
+    let answer = good.answer(good.ask(), WallInstant::now() + Duration::from_secs(60)).unwrap();
+    assert_eq!(answer.unwrap().bytes_in_use, Bytes::ZERO);
     why(gateway.drain(Duration::from_secs(5)).unwrap_err());
     assert!(other.is_closed());
 }

@@ -9,8 +9,10 @@ use tidegate_units::Iops;
 
 use super::*;
 use crate::config::{BackendConfig, ExportStore};
+use crate::zeroing::Slice;
 
 const READ: Operation = Operation::Read { offset: 0, length: 4_096 };
+const EXTENT: Extent = Extent { offset: 0, bytes: 4_096 };
 
 fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
@@ -51,6 +53,7 @@ fn request(released: Instant, dispatched: Instant) -> Request {
         dispatched: Some(dispatched),
         syncing: false,
         done: 0,
+        slice: Slice::whole(4_096),
         change: None,
     }
 }
@@ -95,7 +98,7 @@ fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floo
         let mut stage = stage(law());
         let mut consumer = stage.add(&config, at(0));
         for key in 0..3 {
-            stage.enqueue(&mut consumer, key, &READ, at(0));
+            stage.enqueue(&mut consumer, key, EXTENT, at(0));
         }
         let (releases, then) = serve(&mut stage, &mut consumer, at(0), Duration::ZERO);
         assert_eq!(releases, [at(0); 2], "σ at once");
@@ -114,7 +117,7 @@ fn under_goals_a_consumer_begins_released_and_is_then_held_to_its_part() {
     let mut consumer = stage.add(&ExportConfig { goal, ..export("w1", None) }, at(0));
     let keys = 0..100;
     for key in keys.clone() {
-        stage.enqueue(&mut consumer, key, &READ, at(0));
+        stage.enqueue(&mut consumer, key, EXTENT, at(0));
     }
     assert_eq!(serve(&mut stage, &mut consumer, at(0), Duration::from_millis(16)).0, vec![at(0); keys.len()]);
     assert!(step(&mut stage, &mut [&mut consumer], at(1_000)));
@@ -126,7 +129,7 @@ fn under_goals_a_consumer_begins_released_and_is_then_held_to_its_part() {
     let rate = stage.snapshot(&consumer, 0, false, at(1_000)).tenant.unwrap().rate;
     assert_eq!(rate, Some(Iops::new(50.0)));
     for key in keys {
-        stage.enqueue(&mut consumer, key, &READ, at(1_000));
+        stage.enqueue(&mut consumer, key, EXTENT, at(1_000));
     }
     let (releases, then) = serve(&mut stage, &mut consumer, at(1_000), Duration::ZERO);
     assert!(releases.len() < 10 && matches!(then, Pull::NotBefore(_)), "{releases:?} {then:?}");
@@ -137,7 +140,7 @@ fn late_is_what_takes_longer_than_promised_from_its_release_and_not_from_its_arr
     let mut stage = stage(law());
     let mut consumer = stage.add(&export("w1", contract(2.0, 35)), at(0));
     for key in 0..3 {
-        stage.enqueue(&mut consumer, key, &READ, at(0));
+        stage.enqueue(&mut consumer, key, EXTENT, at(0));
     }
     // The third waits half a second for its release; then it is as quick as the first two.
     let just = Duration::from_millis(35);
@@ -151,7 +154,7 @@ fn late_is_what_takes_longer_than_promised_from_its_release_and_not_from_its_arr
     // Other terms are in force for what completes from now on.
     stage.reconfigure_consumer(&mut consumer, &export("w1", contract(2.0, 500)), at(1_000));
     stage.settle(&mut consumer, at(1_000));
-    stage.enqueue(&mut consumer, 3, &READ, at(1_000));
+    stage.enqueue(&mut consumer, 3, EXTENT, at(1_000));
     serve(&mut stage, &mut consumer, at(1_300), just);
     let snapshot = kept(&stage, &consumer, at(1_400));
     assert_eq!((snapshot.requests, snapshot.late), (4, 1));
@@ -164,7 +167,7 @@ fn what_was_counted_by_day_is_not_lost_when_nothing_is_promised_by_night() {
     let mut consumer = stage.add(&export("w1", contract(40.0, 35)), at(0));
     let just = Duration::from_millis(36);
     let request = |stage: &mut Stage, consumer: &mut Consumer, key, now| {
-        stage.enqueue(consumer, key, &READ, at(now));
+        stage.enqueue(consumer, key, EXTENT, at(now));
         serve(stage, consumer, at(now), just);
     };
     request(&mut stage, &mut consumer, 0, 0);
@@ -190,22 +193,22 @@ fn whoever_returns_from_a_pause_has_the_law_stepped_at_once() {
     let mut promised = stage.add(&export("w1", contract(40.0, 35)), at(0));
     let mut other = stage.add(&export("rest", None), at(0));
     let due = |stage: &Stage, now| stage.next_step().unwrap() <= now;
-    stage.enqueue(&mut promised, 0, &READ, at(100));
+    stage.enqueue(&mut promised, 0, EXTENT, at(100));
     assert!(!due(&stage, at(100)), "it has been there for no longer than that");
     serve(&mut stage, &mut promised, at(100), Duration::ZERO);
     assert!(step(&mut stage, &mut [&mut promised, &mut other], at(1_000)));
     assert!(step(&mut stage, &mut [&mut promised, &mut other], at(2_000)));
 
-    stage.enqueue(&mut promised, 1, &READ, at(2_099));
+    stage.enqueue(&mut promised, 1, EXTENT, at(2_099));
     assert!(!due(&stage, at(2_099)), "1.999 s are no pause");
     serve(&mut stage, &mut promised, at(2_100), Duration::ZERO);
-    stage.enqueue(&mut other, 2, &READ, at(2_900));
+    stage.enqueue(&mut other, 2, EXTENT, at(2_900));
     assert!(!due(&stage, at(2_900)), "nothing was promised to it");
     serve(&mut stage, &mut other, at(2_900), Duration::ZERO);
     for millis in [3_000, 4_000] {
         assert!(step(&mut stage, &mut [&mut promised, &mut other], at(millis)));
     }
-    stage.enqueue(&mut promised, 3, &READ, at(4_100));
+    stage.enqueue(&mut promised, 3, EXTENT, at(4_100));
     assert!(due(&stage, at(4_100)));
     assert!(step(&mut stage, &mut [&mut promised, &mut other], at(4_100)));
     assert_eq!(stage.next_step(), Some(at(5_000)), "the regular steps stay where they were");
@@ -223,7 +226,7 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
     let mut stage = stage(goals());
     let mut consumer = stage.add(&config, at(0));
     let returns = |stage: &mut Stage, consumer: &mut Consumer, now| {
-        stage.enqueue(consumer, 0, &READ, now);
+        stage.enqueue(consumer, 0, EXTENT, now);
         let returned = stage.next_step().unwrap() <= now;
         serve(stage, consumer, now, Duration::ZERO);
         returned
@@ -258,7 +261,7 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
 fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
     let goes = |stage: &mut Stage, consumer: &mut Consumer, now| {
         for key in 0..50 {
-            stage.enqueue(consumer, key, &READ, now);
+            stage.enqueue(consumer, key, EXTENT, now);
         }
         serve(stage, consumer, now, Duration::ZERO).0.len()
     };
@@ -288,4 +291,61 @@ fn nobody_is_held_on_a_dry_run_nor_when_protected_nor_when_the_law_is_gone() {
     stage.settle(&mut consumer, at(1_010));
     assert_eq!(goes(&mut stage, &mut consumer, at(1_010)), 50);
     assert!(stage.snapshot(&consumer, 0, false, at(1_010)).tenant.is_none());
+}
+
+#[test]
+fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
+    let mut stage = stage(law());
+    stage.reconfigure(1, None, Release::default(), at(0));
+    let mut silent = stage.add(&export("silent", None), at(0));
+    let mut other = stage.add(&export("other", None), at(0));
+    let pulled = |stage: &mut Stage| match stage.pull(at(1)) {
+        Pull::Request { request, .. } => Some(request),
+        Pull::Nothing | Pull::NotBefore(_) => None,
+    };
+    stage.enqueue(&mut silent, 0, EXTENT, at(0));
+    assert_eq!(pulled(&mut stage), Some(0));
+    Stage::dispatched(&mut silent, &READ);
+    for key in 1..=3 {
+        stage.enqueue(&mut other, key, EXTENT, at(1));
+    }
+    assert_eq!(pulled(&mut stage), None, "the depth is one");
+
+    stage.lend_slots(&mut silent, at(1));
+    assert_eq!(pulled(&mut stage), Some(1));
+    Stage::dispatched(&mut other, &READ);
+    // A request that looks whether the volume answers takes no slot either.
+    Stage::borrow_slot(&mut silent, at(1));
+    Stage::dispatched(&mut silent, &READ);
+    assert_eq!((silent.lent, silent.in_flight()), (2, 2));
+
+    for _ in 0..2 {
+        stage.completed(&mut silent, &request(at(0), at(0)), at(2), true);
+        assert_eq!(pulled(&mut stage), None, "the slot is the other's");
+    }
+    assert_eq!((silent.lent, silent.is_idle()), (0, true));
+    stage.completed(&mut other, &request(at(1), at(1)), at(2), true);
+    assert_eq!(pulled(&mut stage), Some(2));
+}
+
+#[test]
+fn a_volume_that_hung_is_no_sample_of_load() {
+    let mut stage = stage(law());
+    let mut consumer = stage.add(&export("hung", None), at(0));
+    stage.enqueue(&mut consumer, 0, EXTENT, at(0));
+    let _ = stage.pull(at(0));
+    Stage::dispatched(&mut consumer, &READ);
+    let oldest = [Some(at(0)), None];
+    assert_eq!(consumer.observe(at(1_000), oldest).reads.in_flight, 1);
+    consumer.set_hung(true, at(5_000));
+    let observed = consumer.observe(at(5_000), oldest).reads;
+    assert_eq!((observed.in_flight, observed.oldest_in_flight), (0, None));
+    consumer.set_hung(false, at(60_000));
+    stage.completed(&mut consumer, &request(at(0), at(0)), at(60_000), true);
+    assert_eq!(consumer.observe(at(60_001), [None; 2]).reads.count, 0);
+    stage.enqueue(&mut consumer, 1, EXTENT, at(60_001));
+    let _ = stage.pull(at(60_001));
+    Stage::dispatched(&mut consumer, &READ);
+    stage.completed(&mut consumer, &request(at(60_001), at(60_001)), at(60_002), true);
+    assert_eq!(consumer.observe(at(60_003), [None; 2]).reads.count, 1);
 }

@@ -12,8 +12,10 @@ use rustix::net::{
     socket_with,
 };
 use thiserror::Error;
+use tidegate_nbd::Geometry;
 use tidegate_nbd::handshake::{Client, ClientError, ClientEvent, Refusal};
-use tidegate_nbd::{ExportName, Geometry};
+use tidegate_tls::{ClientFiles, HandshakeError, TlsError, TlsStream};
+use tracing::{debug, info};
 
 use super::Target;
 use super::plan::Mismatch;
@@ -24,6 +26,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is read at once during the handshake.
 const CHUNK: usize = 4096;
+
+/// A relay keeps its buffers on the heap; its thread needs little more than frames.
+const STACK: usize = 256 * 1024;
 
 /// An idle connection to a host that has vanished is noticed after this long, and then so many unanswered probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -57,6 +62,12 @@ pub enum UpstreamError {
     /// The server sent something that nobody had asked for.
     #[error("it goes on talking after the handshake, before it is asked anything")]
     Talkative,
+    /// A certificate, its key or an authority cannot be used.
+    #[error(transparent)]
+    Certificates(#[from] TlsError),
+    /// The server is not the one that was meant, or does not accept us.
+    #[error("TLS: {0}")]
+    Tls(HandshakeError),
     /// It is not the export that the gateway has promised to its clients.
     #[error("it has come back different, and is not used: {0}")]
     Mismatch(#[from] Mismatch),
@@ -69,6 +80,16 @@ impl From<io::Error> for UpstreamError {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<HandshakeError> for UpstreamError {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Deadline => Self::Silent,
+            HandshakeError::Io(error) => error.into(),
+            error @ (HandshakeError::HungUp | HandshakeError::Tls(_)) => Self::Tls(error),
         }
     }
 }
@@ -97,10 +118,9 @@ pub(crate) fn open(target: &Target) -> Result<Connected, UpstreamError> {
         UpstreamError::Io(error) => UpstreamError::Connect(error),
         other => other,
     })?;
-    let geometry = shake_hands(&socket, &target.export, deadline)?;
-    // The worker's ring has no use for the timeouts of the handshake.
-    set_timeouts(&socket, None)?;
-    Ok(Connected { socket, geometry })
+    let mut wire = Wire::Plain(socket);
+    let geometry = shake_hands(&mut wire, target, deadline)?;
+    Ok(Connected { socket: wire.into_socket()?, geometry })
 }
 
 fn connect_to(address: &Endpoint) -> io::Result<OwnedFd> {
@@ -129,25 +149,40 @@ fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn shake_hands(socket: &OwnedFd, export: &ExportName, deadline: Instant) -> Result<Geometry, UpstreamError> {
-    let mut client = Client::open(export.clone(), false);
+/// A connection during its handshake.
+enum Wire {
+    Plain(OwnedFd),
+    Tls(Box<TlsStream>),
+}
+
+fn shake_hands(wire: &mut Wire, target: &Target, deadline: Instant) -> Result<Geometry, UpstreamError> {
+    let tls = target.tls.as_ref().map(ClientFiles::load).transpose()?;
+    let mut client = Client::open(target.export.clone(), false);
+    if tls.is_some() {
+        client = client.by_tls();
+    }
     let mut chunk = [0; CHUNK];
     loop {
-        send_output(socket, &mut client, deadline)?;
-        set_timeouts(socket, Some(deadline))?;
-        let count = match recv(socket, &mut chunk[..], RecvFlags::empty()) {
-            Ok((0, _)) => return Err(UpstreamError::Closed),
-            Ok((count, _)) => count,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        };
+        wire.send(&mut client, deadline)?;
+        let count = wire.receive(&mut chunk, deadline)?;
+        if count == 0 {
+            return Err(UpstreamError::Closed);
+        }
         match client.receive(&chunk[..count]) {
             Ok((taken, Some(ClientEvent::Opened(opened)))) if taken == count => return Ok(opened.geometry),
+            Ok((_, Some(ClientEvent::TlsReady))) => {
+                let (Wire::Plain(socket), Some(tls)) = (&*wire, &tls) else {
+                    return Err(UpstreamError::Talkative);
+                };
+                let stream = TlsStream::connect(socket.try_clone()?, tls, deadline)?;
+                *wire = Wire::Tls(Box::new(stream));
+                client.secured();
+            }
             Ok((_, Some(_))) => return Err(UpstreamError::Talkative),
             Ok((_, None)) => {}
             Err(error) => {
                 // A goodbye that fails is as good as one that arrives.
-                let _ = send_output(socket, &mut client, deadline);
+                let _ = wire.send(&mut client, deadline);
                 return Err(match error {
                     ClientError::Refused { refusal: Refusal::Unknown, .. } => UpstreamError::NoSuchExport,
                     error => UpstreamError::Handshake(error),
@@ -157,16 +192,59 @@ fn shake_hands(socket: &OwnedFd, export: &ExportName, deadline: Instant) -> Resu
     }
 }
 
-fn send_output(socket: &OwnedFd, client: &mut Client, deadline: Instant) -> Result<(), UpstreamError> {
-    while !client.output().is_empty() {
-        set_timeouts(socket, Some(deadline))?;
-        match send(socket, client.output(), SendFlags::NOSIGNAL) {
-            Ok(count) => client.sent(count),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+impl Wire {
+    fn send(&mut self, client: &mut Client, deadline: Instant) -> Result<(), UpstreamError> {
+        while !client.output().is_empty() {
+            let count = match self {
+                Self::Plain(socket) => {
+                    set_timeouts(socket, Some(deadline))?;
+                    match send(&*socket, client.output(), SendFlags::NOSIGNAL) {
+                        Err(rustix::io::Errno::INTR) => continue,
+                        sent => sent?,
+                    }
+                }
+                Self::Tls(stream) => {
+                    stream.write_all(client.output(), deadline)?;
+                    client.output().len()
+                }
+            };
+            client.sent(count);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], deadline: Instant) -> Result<usize, UpstreamError> {
+        match self {
+            Self::Plain(socket) => loop {
+                set_timeouts(socket, Some(deadline))?;
+                match recv(&*socket, &mut *buffer, RecvFlags::empty()) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    received => return Ok(received?.0),
+                }
+            },
+            Self::Tls(stream) => Ok(stream.read(buffer, deadline)?),
         }
     }
-    Ok(())
+
+    /// For the worker's ring, which has no use for the timeouts of the handshake. By TLS it is one end of a relay, which
+    /// ends with the connection or when the worker closes its end.
+    fn into_socket(self) -> Result<OwnedFd, UpstreamError> {
+        match self {
+            Self::Plain(socket) => {
+                set_timeouts(&socket, None)?;
+                Ok(socket)
+            }
+            Self::Tls(stream) => {
+                let (socket, relay) = stream.split()?;
+                let run = move || match relay.run() {
+                    Ok(end) => debug!(?end, "TLS to an upstream ended"),
+                    Err(error) => info!("TLS to an upstream ended: {error}"),
+                };
+                std::thread::Builder::new().name("tg-tls".into()).stack_size(STACK).spawn(run)?;
+                Ok(socket)
+            }
+        }
+    }
 }
 
 fn set_timeouts(socket: &OwnedFd, deadline: Option<Instant>) -> Result<(), UpstreamError> {

@@ -69,12 +69,6 @@ impl Ledger {
         Flushed { mark, covers }
     }
 
-    /// A flush has failed in a way after which the next one may succeed without covering what this one should have.
-    pub(crate) fn failed(&mut self, covers: u64) {
-        self.lose();
-        self.settled = self.settled.max(covers);
-    }
-
     fn lose(&mut self) {
         self.losses += 1;
         self.heard = false;

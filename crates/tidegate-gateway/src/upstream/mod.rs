@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 use tidegate_nbd::{Errno, ExportName, Geometry, Operation};
+use tidegate_tls::ClientFiles;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 use tracing::{debug, error, info, warn};
 
@@ -37,6 +38,7 @@ use crate::config::{Endpoint, UpstreamConfig};
 use crate::request::Request;
 use crate::ring::Ring;
 use crate::stats::UpstreamSnapshot;
+use crate::zeroing::Storage;
 use flight::{Flight, Job, Work};
 use link::{Link, State};
 use outage::Reachability;
@@ -77,6 +79,8 @@ struct Counters {
 pub(crate) struct Target {
     pub(crate) address: Endpoint,
     pub(crate) export: ExportName,
+    /// Whom to trust and what to show, where the connection is encrypted.
+    pub(crate) tls: Option<ClientFiles>,
 }
 
 /// One upstream export.
@@ -103,6 +107,8 @@ pub(crate) struct Upstream {
     complained: bool,
     /// It is being given up: nothing is sent any more.
     closing: bool,
+    /// It has answered an error that may have been its one report of lost data.
+    reported_loss: Option<Errno>,
 }
 
 impl Upstream {
@@ -134,6 +140,7 @@ impl Upstream {
             to_send: false,
             complained: false,
             closing: false,
+            reported_loss: None,
             config,
         }
     }
@@ -141,6 +148,11 @@ impl Upstream {
     /// What clients are told.
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         self.plan.geometry(read_only)
+    }
+
+    /// Whether it says which ranges it can zero without writing.
+    pub(crate) fn zeroing(&self) -> Storage {
+        if self.plan.knows_fast_zeroes() { Storage::FastZeroes } else { Storage::Silent }
     }
 
     pub(crate) fn ledger(&mut self) -> &mut Ledger {
@@ -156,6 +168,12 @@ impl Upstream {
             failed: self.counters.failed,
             unflushed_losses: self.ledger.losses(),
         }
+    }
+
+    /// An error of a flush, or of a change with FUA, that the upstream has answered since the last call. Its kernel or
+    /// its storage may have told of lost data by it, and takes the data for clean now.
+    pub(crate) fn take_reported_loss(&mut self) -> Option<Errno> {
+        self.reported_loss.take()
     }
 
     /// Begins to listen to the connection that it was made with.

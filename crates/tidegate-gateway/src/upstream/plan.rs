@@ -5,6 +5,8 @@ use tidegate_nbd::transmission::{Command, Pending};
 use tidegate_nbd::{BlockSizes, CommandFlags, Errno, Geometry, Operation, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
+use crate::request::is_durable;
+use crate::zeroing::{Method, Slice};
 
 /// What clients are told as the upstream tells it, because requests that rely on it are passed on.
 const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
@@ -135,8 +137,14 @@ impl Plan {
         self.flags.contains(TransmissionFlags::SEND_FLUSH)
     }
 
-    /// What comes next of an operation of which `done` bytes are done.
-    pub(crate) fn part(&self, operation: &Operation, done: u32) -> Part {
+    /// Whether the upstream refuses to zero a range that it would have to write, if it is asked to.
+    pub(crate) fn knows_fast_zeroes(&self) -> bool {
+        self.flags.contains(TransmissionFlags::SEND_FAST_ZERO)
+    }
+
+    /// What comes next of an operation's slice, of which the bytes before `done` are done.
+    pub(crate) fn part(&self, operation: &Operation, slice: Slice, done: u32) -> Part {
+        let left = slice.until - done;
         let fua = |fua: bool| {
             if fua && self.flags.contains(TransmissionFlags::SEND_FUA) {
                 CommandFlags::FUA
@@ -146,22 +154,19 @@ impl Plan {
         };
         let set = |wanted, flag| if wanted { flag } else { CommandFlags::NONE };
         let (command, flags, offset, length) = match *operation {
-            Operation::Read { offset, length } => {
-                (Command::Read, CommandFlags::NONE, offset, (length - done).min(self.longest))
+            Operation::Read { offset, .. } => {
+                (Command::Read, CommandFlags::NONE, offset, left.min(self.longest))
             }
-            Operation::Write { offset, length, fua: durable } => {
-                (Command::Write, fua(durable), offset, (length - done).min(self.longest))
+            Operation::Write { offset, fua: durable, .. } => {
+                (Command::Write, fua(durable), offset, left.min(self.longest))
             }
             // The greatest payload does not bind what has none (specification, "Size constraints").
-            Operation::Trim { offset, length, fua: durable } => {
-                (Command::Trim, fua(durable), offset, length - done)
+            Operation::Trim { offset, fua: durable, .. } => (Command::Trim, fua(durable), offset, left),
+            Operation::WriteZeroes { offset, fua: durable, no_hole, fast, .. } => {
+                let fast = fast || (slice.method == Method::Mark && self.knows_fast_zeroes());
+                let more = set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO);
+                (Command::WriteZeroes, fua(durable) | more, offset, left)
             }
-            Operation::WriteZeroes { offset, length, fua: durable, no_hole, fast } => (
-                Command::WriteZeroes,
-                fua(durable) | set(no_hole, CommandFlags::NO_HOLE) | set(fast, CommandFlags::FAST_ZERO),
-                offset,
-                length - done,
-            ),
             Operation::Flush | Operation::Disconnect => unreachable!("not scheduled requests"),
         };
         Part { command, flags, offset: offset + u64::from(done), length }
@@ -213,13 +218,10 @@ fn told(geometry: &Geometry) -> TransmissionFlags {
     }
 }
 
-fn is_durable(operation: &Operation) -> bool {
-    matches!(
-        *operation,
-        Operation::Write { fua: true, .. }
-            | Operation::Trim { fua: true, .. }
-            | Operation::WriteZeroes { fua: true, .. }
-    )
+/// Whether an error says for certain that the upstream has not begun to carry a request out. No other error does:
+/// servers answer EINVAL for every one that the protocol has no number for, and a file system that failed EPERM.
+pub(crate) fn is_refusal(part: &Part, errno: Errno) -> bool {
+    errno == Errno::NotSup && part.flags.contains(CommandFlags::FAST_ZERO)
 }
 
 /// What a client hears when the upstream refused its operation with this error.
@@ -275,10 +277,10 @@ mod tests {
     fn a_missing_fua_is_made_up_for_by_a_flush() {
         let write = Operation::Write { offset: 0, length: 512, fua: true };
         let native = Plan::new(&upstream(FULL));
-        assert_eq!(native.part(&write, 0).flags, CommandFlags::FUA);
+        assert_eq!(native.part(&write, Slice::whole(512), 0).flags, CommandFlags::FUA);
         assert!(!native.needs_flush(&write) && !native.leaves_unflushed(&write));
         let emulating = Plan::new(&upstream(FULL.without(TransmissionFlags::SEND_FUA)));
-        assert_eq!(emulating.part(&write, 0).flags, CommandFlags::NONE);
+        assert_eq!(emulating.part(&write, Slice::whole(512), 0).flags, CommandFlags::NONE);
         assert!(emulating.needs_flush(&write) && emulating.leaves_unflushed(&write));
     }
 
@@ -334,7 +336,7 @@ mod tests {
             };
             let mut done = 0;
             while done < length {
-                let part = plan.part(&operation, done);
+                let part = plan.part(&operation, Slice::whole(length), done);
                 prop_assert_eq!(part.offset, offset + u64::from(done));
                 prop_assert!(part.length > 0 && part.length <= maximum);
                 let request = tidegate_nbd::transmission::Request {

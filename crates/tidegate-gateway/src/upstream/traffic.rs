@@ -4,18 +4,17 @@ use std::io;
 
 use slab::Slab;
 use tidegate_nbd::transmission::{Command, ReplyError, ReplyEvent, Request as Wire};
-use tidegate_nbd::{Errno, Operation};
+use tidegate_nbd::{CommandFlags, Errno, Operation};
 
 use super::flight::{Flight, Job, Work, cookie, key_of, pending};
 use super::link::{DIRECT, Link, Outgoing, PORTION, Payload, Receiving, State};
 use super::loss::fail;
-use super::plan::{Part, errno_for_client};
+use super::plan::{Part, errno_for_client, is_refusal};
 use super::{Done, Hands, Upstream};
 use crate::buffer::Buffer;
 use crate::message::Message;
 use crate::request::Request;
 use crate::ring::{Part as Window, Token};
-use crate::stage::length_of;
 
 /// Requests on one connection: as many as this gateway takes from one connection by default. More wait here.
 const LINK_DEPTH: usize = 128;
@@ -70,7 +69,7 @@ impl Upstream {
             Work::Flush => (Part::FLUSH, None),
             Work::Request(key) => {
                 let request = &mut hands.requests[key];
-                let part = self.plan.part(&request.operation, request.done);
+                let part = self.plan.part(&request.operation, request.slice, request.done);
                 let payload = (part.command == Command::Write).then(|| Payload {
                     // Invariant: a write is queued together with its payload, and has it back whenever nothing of it
                     // is being sent.
@@ -264,7 +263,12 @@ impl Upstream {
                 }
             }
             (Work::Request(key), Some(errno)) => {
-                let errno = errno_for_client(&hands.requests[key].operation, errno);
+                let operation = &hands.requests[key].operation;
+                let refused = is_refusal(&part, errno);
+                if part.flags.contains(CommandFlags::FUA) && !refused {
+                    self.reported_loss = Some(errno);
+                }
+                let errno = if refused { errno } else { errno_for_client(operation, errno) };
                 hands.done.push(Done::Request { key, result: Err(errno), flush: false });
             }
             (Work::Request(key), None) => {
@@ -275,7 +279,7 @@ impl Upstream {
                     // What covers the first part covers the others.
                     request.change.get_or_insert(change);
                 }
-                if u64::from(request.done) < length_of(&request.operation) {
+                if request.done < request.slice.until {
                     self.submit(Job::new(job.work), hands);
                 } else {
                     let flush = self.plan.needs_flush(&request.operation);
@@ -284,10 +288,7 @@ impl Upstream {
             }
             (Work::Flush, None) => hands.done.push(Done::Flush(Ok(self.ledger.flushed(mark, covers)))),
             (Work::Flush, Some(errno)) => {
-                if matches!(errno, Errno::Io | Errno::NoSpc) {
-                    // Kernels and servers tell of failed writes once.
-                    self.ledger.failed(covers);
-                }
+                self.reported_loss = Some(errno);
                 hands.done.push(Done::Flush(Err(errno_for_client(&Operation::Flush, errno))));
             }
         }

@@ -1,15 +1,17 @@
 //! What other threads ask of the worker.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_units::{Bytes, Instant};
 use tracing::info;
 
 use super::{Command, Export, NewExport, PoolChange, Syncs, Worker};
-use crate::backend::Volume;
+use crate::backend::{Silence, SubmissionPath, Volume};
 use crate::ring::Token;
 use crate::stats::{ConsumerSnapshot, PoolSnapshot};
 use crate::upstream::Upstream;
+use crate::zeroing::Zeroing;
 
 impl Worker {
     pub(super) fn take_commands(&mut self, now: Instant) {
@@ -22,8 +24,13 @@ impl Worker {
                 Command::Session(new) => self.open(*new, now),
                 // Whoever asked may have gone.
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
+                Command::MakeRoom { bound, export, source, reply } => {
+                    // The newcomer may have lost patience.
+                    let _ = reply.send(self.make_room(bound, export, source, now));
+                }
                 Command::Change(change) => self.change(*change, now),
                 Command::Drain(deadline) => self.begin_drain(deadline, now),
+                Command::Completed(completed) => self.completed(*completed, now),
                 Command::Connected { export, outcome } => self.upstream_connected(export, *outcome, now),
             }
         }
@@ -32,15 +39,23 @@ impl Worker {
     pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
         let consumer = self.stage.add(&new.config, now);
         let geometry = new.volume.geometry(new.config.read_only);
+        let path = SubmissionPath::new(&new.volume);
+        let zeroing = Zeroing::new(new.volume.zeroing());
         let key = self.exports.insert(Export {
             id: new.id,
             volume: new.volume,
+            path,
+            silence: Silence::None,
+            parked: VecDeque::new(),
+            probed: [false; 2],
             geometry,
             consumer,
+            account: self.memory.open(new.config.protected),
             sessions: 0,
             removed: false,
             pin: new.pin,
             syncs: Syncs::default(),
+            zeroing,
         });
         if matches!(self.exports[key].volume, Volume::Upstream(_)) {
             self.upstreams.push(key);
@@ -50,10 +65,11 @@ impl Worker {
 
     fn change(&mut self, change: PoolChange, now: Instant) {
         self.stage.reconfigure(change.depth, change.law.as_ref(), change.release, now);
-        self.memory.set_limits(change.limits.pool_bytes.get(), change.limits.session_bytes.get());
+        self.memory.set_limits(&change.limits);
         for (id, config) in &change.changed {
             if let Some((_, export)) = self.exports.iter_mut().find(|(_, export)| export.id == *id) {
                 self.stage.reconfigure_consumer(&mut export.consumer, config, now);
+                self.memory.set_protected(export.account, config.protected);
             }
         }
         for (_, export) in &mut self.exports {
@@ -95,6 +111,7 @@ impl Worker {
             let export = self.exports.remove(key);
             self.upstreams.retain(|upstream| *upstream != key);
             self.stage.remove(&export.consumer);
+            self.memory.close(export.account);
         }
     }
 
@@ -105,12 +122,15 @@ impl Worker {
                 Volume::File(_) | Volume::Region { .. } => None,
             };
             let consumer = self.stage.snapshot(&export.consumer, export.sessions, export.removed, now);
-            ConsumerSnapshot { upstream, ..consumer }
+            let hung = export.silence == Silence::Hung;
+            let (poisoned, queued) = (export.syncs.poisoned, consumer.queued + export.parked.len());
+            ConsumerSnapshot { upstream, hung, poisoned, queued, ..consumer }
         });
         PoolSnapshot {
             name: self.config.name.clone(),
             at: now,
             consumers: consumers.collect(),
+            awaited: Vec::new(),
             sessions: self.sessions.len(),
             bytes_in_use: Bytes::new(self.memory.used()),
             bytes_in_use_peak: Bytes::new(self.memory.peak()),

@@ -6,8 +6,13 @@
 mod commands;
 mod requests;
 mod sessions;
+mod slices;
+mod syncs;
 mod time;
 mod upstream;
+mod volumes;
+
+use volumes::Watch;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,22 +23,25 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use slab::Slab;
 use tidegate_control::LoopConfig;
-use tidegate_nbd::{Errno, Geometry};
+use tidegate_nbd::Geometry;
 use tidegate_units::Instant;
 
-use crate::backend::{Emulated, Finished, Progress, Volume, errno};
+use crate::backend::{Emulated, FileRing, Finished, Kind, Progress, Silence, SubmissionPath, Volume, errno};
 use crate::buffer::BufferPool;
 use crate::clock::Clock;
 use crate::config::{ExportConfig, PoolConfig, PoolLimits};
 use crate::directory::{Door, Pin};
-use crate::memory::Memory;
+use crate::memory::{AccountKey, Memory};
 use crate::peers::Peers;
 use crate::request::Request;
-use crate::ring::{Completed, Held, Ring, Token};
+use crate::ring::{Completed, Held, Ring, Token, WORKER_ENTRIES, Watching};
+use crate::seats::Source;
 use crate::session::{NewSession, Session};
 use crate::stage::{Consumer, Stage};
-use crate::stats::PoolSnapshot;
+use crate::stats::{PoolSnapshot, Refusal};
 use crate::upstream::{Connected, Done, UpstreamError};
+use crate::zeroing::Zeroing;
+use syncs::Syncs;
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
 const RECYCLED: usize = 32 << 20;
@@ -41,11 +49,23 @@ const RECYCLED: usize = 32 << 20;
 /// How often deadlines of sessions are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
+/// The time that the kernel has, after a drain's deadline, to give back the memory of operations that it has been told to
+/// give up. Those of storage that hangs are then left behind.
+pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
+
 /// What other threads ask of a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Session(Box<NewSession>),
     Snapshot(SyncSender<PoolSnapshot>),
+    /// A newcomer to an export is refused at this bound: end a session that has been idle for long enough, and say
+    /// whether there was one.
+    MakeRoom {
+        bound: Refusal,
+        export: u64,
+        source: Source,
+        reply: SyncSender<bool>,
+    },
     Change(Box<PoolChange>),
     /// Answer what is here, then end; cut off what is left at this time.
     Drain(Instant),
@@ -54,6 +74,8 @@ pub(crate) enum Command {
         export: u64,
         outcome: Box<Result<Connected, UpstreamError>>,
     },
+    /// An operation is done that a volume's own thread has submitted.
+    Completed(Box<Completed>),
 }
 
 /// A new configuration of a pool, its files already open: it cannot fail any more.
@@ -80,26 +102,28 @@ pub(crate) struct NewExport {
 struct Export {
     id: u64,
     volume: Volume,
+    path: SubmissionPath,
+    /// For how long it has been silent, as of the last look.
+    silence: Silence,
+    /// Requests that wait for a silent volume to answer, in their order.
+    parked: VecDeque<usize>,
+    /// Whether a read, and another request, was let through to it since it is silent.
+    probed: [bool; 2],
     geometry: Geometry,
     consumer: Consumer,
+    account: AccountKey,
     sessions: usize,
     removed: bool,
     pin: Pin,
     syncs: Syncs,
+    zeroing: Zeroing,
 }
 
-/// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers everything
-/// that was complete when it began; who comes later shares the next one.
-#[derive(Default)]
-struct Syncs {
-    busy: bool,
-    /// A sync has failed. The kernel tells of a failed write-back once and takes the data for clean then, so that
-    /// the next sync would succeed without it.
-    failed: Option<Errno>,
-    /// How many losses of an upstream are logged.
-    losses: u64,
-    running: Vec<usize>,
-    waiting: Vec<usize>,
+impl Export {
+    /// Returns whether its upstream is away. Requests are then kept, within the time that its configuration gives.
+    fn is_cut_off(&self) -> bool {
+        matches!(&self.volume, Volume::Upstream(upstream) if upstream.snapshot().connections == 0)
+    }
 }
 
 pub(crate) struct Worker {
@@ -127,6 +151,8 @@ pub(crate) struct Worker {
     /// When the scheduler wants to be asked again.
     not_before: Option<Instant>,
     next_housekeeping: Instant,
+    /// When to look for silent volumes before that, because requests wait for the window.
+    next_watch: Option<Instant>,
     /// Some export is removed and may still be waiting for its last user.
     has_removed: bool,
     drain: Option<Drain>,
@@ -165,9 +191,9 @@ impl Worker {
         let now = parts.clock.now();
         let limits = &parts.config.limits;
         let mut worker = Self {
-            ring: Ring::new()?,
+            ring: Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile)?,
             buffers: BufferPool::new(RECYCLED),
-            memory: Memory::new(limits.pool_bytes.get(), limits.session_bytes.get()),
+            memory: Memory::new(limits),
             stage: Stage::new(&parts.config, parts.peers, now),
             config: parts.config,
             clock: parts.clock,
@@ -184,6 +210,7 @@ impl Worker {
             done: Vec::new(),
             not_before: None,
             next_housekeeping: now + HOUSEKEEPING,
+            next_watch: None,
             has_removed: false,
             drain: None,
             complaints: Complaints::default(),
@@ -212,6 +239,9 @@ impl Worker {
             if now >= self.next_housekeeping {
                 self.housekeeping(now);
             }
+            if self.next_watch.is_some_and(|next| next <= now) {
+                self.watch_volumes(Watch::Contended, now);
+            }
             self.resume_stalled(now);
             self.dispatch(now);
             self.turn_upstreams(now);
@@ -237,18 +267,18 @@ impl Worker {
 
     /// How long to wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
-        if self.memory.has_released() && !self.stalled.is_empty() {
+        if self.memory.has_returned() && !self.stalled.is_empty() {
             return Some(Duration::ZERO);
         }
         // What was removed may be waiting for a handshake or for whoever removed it, and they do not say when they are done.
         let busy = !self.sessions.is_empty() || self.drain.is_some() || self.has_removed;
         let housekeeping = busy.then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());
-        let next =
-            [housekeeping, device, self.next_upstream_event(), self.not_before, self.stage.next_step()]
-                .into_iter()
-                .flatten()
-                .min()?;
+        let upstream = self.next_upstream_event();
+        let next = [housekeeping, self.next_watch, device, upstream, self.not_before, self.stage.next_step()]
+            .into_iter()
+            .flatten()
+            .min()?;
         Some(next.saturating_since(self.clock.now()))
     }
 
@@ -264,16 +294,24 @@ impl Worker {
             }
             (Token::Sent { session }, Held::Replies(message)) => self.sent(session, result, message, now),
             (Token::Request { request: key }, held) => {
+                self.volume_answered(self.requests[key].export, Kind::Request, now);
                 let request = &mut self.requests[key];
-                let Volume::File(file) = &self.exports[request.export].volume else {
+                let export = request.export;
+                let Export { volume: Volume::File(file), path, .. } = &mut self.exports[export] else {
                     unreachable!("only files complete requests through the ring");
                 };
-                match file.advance(&mut self.ring, &mut self.buffers, key, request, result, held) {
+                let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+                match file.advance(&mut ring, &mut self.buffers, key, request, result, held) {
                     Progress::Working => {}
                     Progress::Done { result, sync } => self.backend_done(key, result, sync, now),
+                    Progress::ReportedLoss(errno) => {
+                        self.poison(export, errno);
+                        self.backend_done(key, Err(errno), false, now);
+                    }
                 }
             }
             (Token::Synced { export }, _) => {
+                self.volume_answered(export, Kind::Sync, now);
                 self.synced(export, result.map(drop).map_err(|error| errno(&error)), now);
             }
             (Token::UpstreamReceived { export, link }, Held::Buffer(buffer)) => {

@@ -1,19 +1,18 @@
-//! Requests from the scheduler to the backend and back, the syncs that they share, and their answers.
+//! Requests from the scheduler to the backend and back, and their answers.
 
 use std::time::Duration;
 
 use tidegate_nbd::{Errno, Operation};
 use tidegate_sched::Pull;
 use tidegate_units::Instant;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::{Complaints, Export, Worker};
-use crate::backend::{Emulated, Finished, Volume};
+use crate::backend::{Emulated, FileRing, Finished, Volume};
 use crate::message::Reply;
-use crate::ring::Token;
+use crate::request::is_durable;
 use crate::session::Phase;
 use crate::stage::Stage;
-use crate::upstream::Upstream;
 
 /// At most one line per this time about failed requests; the number of those not told is in the next line.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,23 +26,29 @@ impl Worker {
                 Pull::NotBefore(time) => break Some(time),
             }
         };
+        self.plan_watch(now);
     }
 
-    fn start(&mut self, key: usize, released: Instant, now: Instant) {
+    pub(super) fn start(&mut self, key: usize, released: Instant, now: Instant) {
         let request = &mut self.requests[key];
         let export = &mut self.exports[request.export];
         if !export.consumer.has_room() {
-            self.memory.wake_waiting();
+            self.memory.wake_waiting(export.account);
         }
         Stage::dispatched(&mut export.consumer, &request.operation);
         request.released = released;
         request.dispatched = Some(now);
-        match &export.volume {
+        export.zeroing.dispatched(&request.operation, &mut request.slice, now);
+        let Export { volume, path, .. } = export;
+        match volume {
             Volume::Upstream(_) => {
                 let export = request.export;
                 self.at_upstream(export, now, |upstream, hands| upstream.start(key, hands));
             }
-            Volume::File(file) => file.start(&mut self.ring, &mut self.buffers, key, request),
+            Volume::File(file) => {
+                let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+                file.start(&mut ring, &mut self.buffers, key, request);
+            }
             Volume::Region { base, .. } => {
                 let base = *base;
                 if let Err(errno) = emulated(&mut self.emulated).start(now, key, base, request) {
@@ -73,8 +78,9 @@ impl Worker {
         self.finished = finished;
     }
 
-    /// The backend is done with a scheduled request.
+    /// The backend is done with a scheduled request, or with a slice of one.
     pub(super) fn backend_done(&mut self, key: usize, result: Result<(), Errno>, sync: bool, now: Instant) {
+        let Some(result) = self.after_slice(key, result, now) else { return };
         let request = &self.requests[key];
         let export = request.export;
         let consumer = &mut self.exports[export].consumer;
@@ -82,65 +88,17 @@ impl Worker {
         if sync && result.is_ok() {
             self.sync(export, key, now);
         } else {
-            self.answer(key, result, now);
+            self.conclude(key, result, now);
         }
     }
 
-    /// Has a request answered once the export's completed writes are on stable storage.
-    pub(super) fn sync(&mut self, export: usize, key: usize, now: Instant) {
-        self.requests[key].syncing = true;
-        let syncs = &mut self.exports[export].syncs;
-        syncs.waiting.push(key);
-        if !syncs.busy {
-            self.start_sync(export, now);
-        }
-    }
-
-    fn start_sync(&mut self, key: usize, now: Instant) {
-        let export = &mut self.exports[key];
-        export.syncs.busy = true;
-        std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);
-        match &export.volume {
-            Volume::Upstream(_) => self.at_upstream(key, now, Upstream::flush),
-            Volume::File(file) => self.ring.sync(Token::Synced { export: key }, file.fd()),
-            Volume::Region { .. } => {
-                if let Err(errno) = emulated(&mut self.emulated).sync(now, key) {
-                    self.synced(key, Err(errno), now);
-                }
-            }
-        }
-    }
-
-    pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
-        let Export { syncs, consumer, .. } = &mut self.exports[key];
-        let name = consumer.name();
-        if let Err(errno) = result
-            && syncs.failed.is_none()
-        {
-            syncs.failed = Some(errno);
-            error!(
-                pool = %self.config.name, export = %name,
-                "a sync failed: {errno}; written data may be lost, and no flush of this export succeeds any more"
-            );
-        }
-        let result = syncs.failed.map_or(Ok(()), Err);
-        let covered = std::mem::take(&mut syncs.running);
-        for request in covered {
-            self.answer(request, result, now);
-        }
-        self.sync_again(key, now);
-    }
-
-    /// A sync is over and all that it covered is answered.
-    pub(super) fn sync_again(&mut self, key: usize, now: Instant) {
-        // Only now: an export that is busy is not removed by what an answer sets free.
-        let syncs = &mut self.exports[key].syncs;
-        syncs.busy = false;
-        if syncs.waiting.is_empty() {
-            self.forget_if_unused(key, now);
-        } else {
-            self.start_sync(key, now);
-        }
+    /// A request is carried out, its sync included, or has failed.
+    pub(super) fn conclude(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
+        let request = &self.requests[key];
+        // What has succeeded while another's error took the report was not looked at by the kernel any more.
+        let claims = result.is_ok() && is_durable(&request.operation);
+        let poisoned = self.exports[request.export].syncs.poisoned;
+        self.answer(key, if claims && poisoned { Err(Errno::Io) } else { result }, now);
     }
 
     /// Turns a request into its reply, or into nothing when its session is gone.
@@ -149,7 +107,11 @@ impl Worker {
         let export = &mut self.exports[request.export];
         Stage::answered(&mut export.consumer, &request.operation, request.arrived, now, result.is_ok());
         let session = &mut self.sessions[request.session];
+        // The log has said what poisons an export, and that all of these fail from then on.
+        let known = export.syncs.poisoned && is_durable(&request.operation);
         if let Err(errno) = result
+            && !known
+            && session.phase != Phase::Closed
             && self.drain.is_none()
             && self.complaints.may_speak(now)
         {
@@ -173,7 +135,7 @@ impl Worker {
         }
         if session.phase == Phase::Closed {
             session.requests -= 1;
-            self.memory.release(&mut session.bytes, request.charged);
+            self.memory.release(export.account, &mut session.bytes, request.charged);
             if let Some((buffer, _)) = data {
                 self.buffers.put(buffer);
             }
@@ -196,7 +158,7 @@ impl Complaints {
 }
 
 /// The device under the regions of a pool.
-fn emulated(device: &mut Option<Box<Emulated>>) -> &mut Emulated {
+pub(super) fn emulated(device: &mut Option<Box<Emulated>>) -> &mut Emulated {
     // Invariant: exports are regions only in pools with an emulated device.
     device.as_mut().expect("a region has its device")
 }

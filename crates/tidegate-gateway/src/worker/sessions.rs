@@ -4,21 +4,33 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
+use rustix::time::Timespec;
 use tidegate_nbd::{Errno, Operation};
 use tidegate_units::Instant;
 use tracing::{info, warn};
 
 use super::Worker;
 use crate::backend::Volume;
+use crate::config::PoolLimits;
 use crate::input::Parsed;
 use crate::message::{Message, Reply};
 use crate::request::Request;
 use crate::ring::Token;
-use crate::session::{NewSession, Phase, Session};
+use crate::seats::Source;
+use crate::session::{MemoryWait, NewSession, Phase, Session};
+use crate::stats::Refusal;
+use crate::zeroing::Slice;
 
 /// How long a drained session may take to hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How long a request may wait for memory while none of its export's memory comes back. Chosen: longer than storage
+/// that works takes for anything, and much shorter than the timeout of a guest's block layer (30 s).
+const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Worker {
     pub(super) fn open(&mut self, new: NewSession, now: Instant) {
@@ -44,7 +56,10 @@ impl Worker {
     pub(super) fn received(&mut self, key: usize, result: io::Result<usize>, now: Instant) {
         let session = &mut self.sessions[key];
         match (session.phase, result) {
-            (Phase::Closed, _) => self.remove_if_gone(key, now),
+            (Phase::Closed, _) => {
+                self.abandon_payload(key);
+                self.remove_if_gone(key, now);
+            }
             (Phase::Lingering(_), Ok(count)) if count > 0 => {
                 session.input.discard();
                 self.receive(key, now);
@@ -70,14 +85,18 @@ impl Worker {
             }
             let export = &mut self.exports[session.export];
             if session.requests >= self.config.limits.session_requests || !export.consumer.has_room() {
+                session.memory_wait = None;
                 return self.stall(key);
             }
-            let (memory, bytes) = (&mut self.memory, &mut session.bytes);
-            let parsed =
-                session.input.next(&export.geometry, &mut self.buffers, |wanted| memory.grant(bytes, wanted));
+            let mut allowance = self.memory.allowance(export.account, &mut session.bytes);
+            let parsed = session.input.next(&export.geometry, &mut self.buffers, &mut allowance);
             match parsed {
                 Parsed::More => return self.receive(key, now),
-                Parsed::Full => return self.stall(key),
+                Parsed::Full => {
+                    let returns = self.memory.returns(export.account);
+                    session.memory_wait.get_or_insert(MemoryWait { since: now, returns });
+                    return self.stall(key);
+                }
                 Parsed::Broken(reason) => return self.close(key, &reason, now),
                 Parsed::Request { operation: Operation::Disconnect, .. } => {
                     session.phase = Phase::Ending;
@@ -85,12 +104,19 @@ impl Worker {
                 }
                 Parsed::Refused { cookie, errno } => {
                     session.requests += 1;
+                    (session.active, session.used) = (now, true);
                     export.consumer.errors += 1;
                     if !std::mem::replace(&mut session.complained, true) {
                         let name = export.consumer.name();
+                        let why = match errno {
+                            Errno::NoMem => {
+                                ", none of the export's memory came back while it waited; see `pool_memory`"
+                            }
+                            _ => "",
+                        };
                         warn!(
                             export = %name, peer = session.peer,
-                            "a request is refused: {errno}; further ones of this session are not logged"
+                            "a request is refused: {errno}{why}; further ones of this session are not logged"
                         );
                     }
                     let frame = session.style.error(cookie, errno);
@@ -98,6 +124,10 @@ impl Worker {
                 }
                 Parsed::Request { cookie, operation, payload, charged } => {
                     session.requests += 1;
+                    (session.active, session.used) = (now, true);
+                    if charged > 0 {
+                        session.memory_wait = None;
+                    }
                     let refused = self.drain.is_some();
                     let request = self.requests.insert(Request {
                         session: key,
@@ -111,6 +141,7 @@ impl Worker {
                         dispatched: None,
                         syncing: false,
                         done: 0,
+                        slice: Slice::whole(0),
                         change: None,
                     });
                     if refused {
@@ -121,7 +152,7 @@ impl Worker {
                         let export = session.export;
                         self.sync(export, request, now);
                     } else {
-                        self.stage.enqueue(&mut export.consumer, request, &operation, now);
+                        self.enqueue(request, now);
                     }
                 }
             }
@@ -143,20 +174,85 @@ impl Worker {
         }
     }
 
-    /// Tries again to read from those that waited for room.
+    /// Tries again to read from sessions that wait for room, if some may have come back for them.
     pub(super) fn resume_stalled(&mut self, now: Instant) {
-        if !self.memory.take_released() || self.stalled.is_empty() {
+        if !self.memory.has_returned() || self.stalled.is_empty() {
             return;
         }
+        self.memory.begin_round();
         for _ in 0..self.stalled.len() {
             let Some(key) = self.stalled.pop_front() else { return };
-            // A session that vanished while it waited may have left its key to another.
-            if let Some(session) = self.sessions.get_mut(key)
-                && std::mem::take(&mut session.stalled)
-            {
+            let session = &mut self.sessions[key];
+            if self.memory.may_retry(self.exports[session.export].account) {
+                session.stalled = false;
                 self.read_requests(key, now);
+            } else {
+                self.stalled.push_back(key);
             }
         }
+    }
+
+    /// Ends waits that have no prospect: clients that hung up, and requests that waited too long for memory.
+    pub(super) fn watch_stalled(&mut self, now: Instant) {
+        for key in self.hung_up() {
+            self.close(key, "the client hung up", now);
+        }
+        let overdue = now - MEMORY_PATIENCE;
+        for index in 0..self.stalled.len() {
+            let key = self.stalled[index];
+            let session = &mut self.sessions[key];
+            if !session.waits_for_others() {
+                continue;
+            }
+            let export = &self.exports[session.export];
+            let returns = self.memory.returns(export.account);
+            match &mut session.memory_wait {
+                Some(wait) if wait.returns != returns || export.is_cut_off() => {
+                    *wait = MemoryWait { since: now, returns }
+                }
+                // Later requests that are here already have waited as long, and are not waited for again.
+                Some(wait) if wait.since <= overdue => self.refuse_waiting(key),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers the request for which a session waits with ENOMEM; its payload is dropped as it comes.
+    fn refuse_waiting(&mut self, key: usize) {
+        let session = &mut self.sessions[key];
+        let account = self.exports[session.export].account;
+        let abandoned = session.input.refuse(Errno::NoMem);
+        self.memory.arrived(account, abandoned.ahead);
+        self.memory.release(account, &mut session.bytes, abandoned.charged);
+        self.memory.withdraw_claim(account);
+        abandoned.buffer.into_iter().for_each(|buffer| self.buffers.put(buffer));
+        self.memory.wake_waiting(account);
+    }
+
+    /// The sessions whose client is gone, among those from which nothing is received and that would not notice.
+    fn hung_up(&self) -> Vec<usize> {
+        let unwatched = |session: &Session| match session.phase {
+            Phase::Open => session.stalled && session.receiving.is_none(),
+            // What came before the goodbye is answered, to a client that closed only its sending side.
+            Phase::Ending => session.receiving.is_none(),
+            Phase::Lingering(_) | Phase::Closed => false,
+        };
+        let sessions: Vec<(usize, &Session)> =
+            self.sessions.iter().filter(|(_, session)| unwatched(session)).collect();
+        if sessions.is_empty() {
+            return Vec::new();
+        }
+        let mut fds: Vec<PollFd<'_>> = sessions
+            .iter()
+            .map(|(_, session)| match session.phase {
+                Phase::Open => PollFd::new(&session.socket, PollFlags::RDHUP),
+                _ => PollFd::new(&session.socket, PollFlags::empty()),
+            })
+            .collect();
+        // It does not wait. If it fails it has found nothing, and is asked again in a moment.
+        let _ = poll(&mut fds, Some(&NO_WAIT));
+        let gone = sessions.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        gone.map(|((key, _), _)| *key).collect()
     }
 
     pub(super) fn reply(&mut self, key: usize, reply: Reply) {
@@ -210,11 +306,12 @@ impl Worker {
         now: Instant,
     ) {
         let session = &mut self.sessions[key];
+        let account = self.exports[session.export].account;
         let (memory, buffers) = (&mut self.memory, &mut self.buffers);
         let (requests, bytes) = (&mut session.requests, &mut session.bytes);
         let mut done = |reply: Reply| {
             *requests -= 1;
-            memory.release(bytes, reply.charged);
+            memory.release(account, bytes, reply.charged);
             if let Some((buffer, _)) = reply.data {
                 buffers.put(buffer);
             }
@@ -260,6 +357,35 @@ impl Worker {
         }
     }
 
+    /// Ends the session that has been idle for longest, of those that occupy what a newcomer lacks. An idle disk of a
+    /// virtual machine is idle for hours: without `idle_timeout` only sessions that were never used are ended.
+    pub(super) fn make_room(&mut self, bound: Refusal, export: u64, source: Source, now: Instant) -> bool {
+        let idle_timeout = self.config.limits.idle_timeout;
+        let occupies = |session: &Session| {
+            let its_export = self.exports[session.export].id;
+            match bound {
+                Refusal::ExportSessions => its_export == export,
+                Refusal::SourceSessions => session.slot.as_ref().is_some_and(|slot| slot.source() == source),
+                Refusal::PoolSessions => self.door.draws(its_export),
+                _ => false,
+            }
+        };
+        let overdue = |session: &Session| {
+            let idle = session.idle_since()?;
+            let patience = match idle_timeout {
+                Some(patience) => patience,
+                None if session.used => return None,
+                None => PoolLimits::UNUSED,
+            };
+            (now.saturating_since(idle) >= patience && occupies(session)).then_some(idle)
+        };
+        let longest = self.sessions.iter().filter_map(|(key, session)| Some((overdue(session)?, key))).min();
+        if let Some((_, key)) = longest {
+            self.close(key, "it was idle, and a newcomer needs its place", now);
+        }
+        longest.is_some()
+    }
+
     /// Ends a session at once: cancels what is queued, lets finish what is at the backend, frees the rest.
     pub(super) fn close(&mut self, key: usize, reason: &str, now: Instant) {
         let session = &mut self.sessions[key];
@@ -267,6 +393,9 @@ impl Worker {
             return;
         }
         session.phase = Phase::Closed;
+        if std::mem::take(&mut session.stalled) {
+            self.stalled.retain(|stalled| *stalled != key);
+        }
         // Makes operations on the socket complete; fails only when it is closed already.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
         let mut returned = 0;
@@ -279,11 +408,18 @@ impl Worker {
         }
         let requests = &self.requests;
         let of_session = |request: usize| requests[request].session == key;
-        let cancelled = self.stage.cancel(&mut self.exports[session.export].consumer, now, of_session);
-        if !cancelled.is_empty() {
-            // There is room in the consumer's queue.
-            self.memory.wake_waiting();
-        }
+        let export = &mut self.exports[session.export];
+        let mut cancelled = self.stage.cancel(&mut export.consumer, now, of_session);
+        // Also what waits for a volume that is silent: clients that come and go must not pile it up.
+        let mut withdraw = |request: &usize| {
+            let gone = of_session(*request);
+            cancelled.extend(gone.then_some(*request));
+            !gone
+        };
+        export.parked.retain(&mut withdraw);
+        export.syncs.waiting.retain(&mut withdraw);
+        // What is at the backend keeps the session, and not the place that another client may take.
+        session.slot = None;
         for request in cancelled {
             let request = self.requests.remove(request);
             session.requests -= 1;
@@ -292,23 +428,38 @@ impl Worker {
                 self.buffers.put(buffer);
             }
         }
-        self.memory.release(&mut session.bytes, returned);
-        let name = self.exports[session.export].consumer.name();
+        // Wakes others also where nothing is returned: there may be room in the consumer's queue.
+        self.memory.release(export.account, &mut session.bytes, returned);
+        if session.memory_wait.is_some() {
+            self.memory.withdraw_claim(export.account);
+        }
+        let name = export.consumer.name();
         info!(
             pool = %self.config.name, export = %name, peer = session.peer,
             unanswered = session.requests, "session closed: {reason}"
         );
+        self.abandon_payload(key);
         self.remove_if_gone(key, now);
+    }
+
+    /// Frees the payload that a closed session was receiving, unless the kernel still has its memory.
+    fn abandon_payload(&mut self, key: usize) {
+        let session = &mut self.sessions[key];
+        if session.receiving.is_some() {
+            return;
+        }
+        let abandoned = session.input.abandon();
+        let account = self.exports[session.export].account;
+        self.memory.arrived(account, abandoned.ahead);
+        self.memory.release(account, &mut session.bytes, abandoned.charged);
+        abandoned.buffer.into_iter().for_each(|buffer| self.buffers.put(buffer));
     }
 
     pub(super) fn remove_if_gone(&mut self, key: usize, now: Instant) {
         if !self.sessions[key].is_gone() {
             return;
         }
-        let mut session = self.sessions.remove(key);
-        let (payload, charged) = session.input.abandon();
-        payload.into_iter().for_each(|buffer| self.buffers.put(buffer));
-        self.memory.release(&mut session.bytes, charged);
+        let session = self.sessions.remove(key);
         debug_assert_eq!(session.bytes, 0, "a session leaves nothing behind");
         self.exports[session.export].sessions -= 1;
         self.forget_if_unused(session.export, now);

@@ -2,7 +2,10 @@
 
 use tidegate_units::Instant;
 
-use super::{Drain, HOUSEKEEPING, Worker};
+use tracing::warn;
+
+use super::{Drain, HOUSEKEEPING, KERNEL_GRACE, Watch, Worker};
+use crate::request::Request;
 use crate::session::{Phase, Session};
 use crate::stage::age_slot;
 
@@ -25,7 +28,7 @@ impl Worker {
     }
 
     pub(super) fn housekeeping(&mut self, now: Instant) {
-        self.next_housekeeping = now + HOUSEKEEPING;
+        self.next_housekeeping = now + if self.drain.is_some() { HOUSEKEEPING / 5 } else { HOUSEKEEPING };
         if self.has_removed {
             self.forget_removed(now);
         }
@@ -51,7 +54,9 @@ impl Worker {
                 self.close(key, "drained", now);
             }
         }
+        self.watch_stalled(now);
         self.watch_upstreams(forced, now);
+        self.watch_volumes(Watch::Idle, now);
     }
 
     pub(super) fn begin_drain(&mut self, deadline: Instant, now: Instant) {
@@ -67,12 +72,28 @@ impl Worker {
     /// Whether a drain has come to its end, and how many sessions it cut off.
     pub(super) fn drained(&mut self, now: Instant) -> Option<usize> {
         let drain = self.drain?;
-        if self.sessions.is_empty() && !self.close_upstreams(now) {
+        let overdue = now >= drain.deadline + KERNEL_GRACE;
+        if self.sessions.is_empty() && !self.close_upstreams(now) && !overdue {
             return None;
         }
-        // After the deadline only the kernel is waited for: it may still write to memory that is lent to it.
-        let only_wake = self.ring.outstanding() <= 1;
-        (self.sessions.is_empty() || (drain.cut_off.is_some() && only_wake))
-            .then(|| drain.cut_off.unwrap_or(0))
+        // After the deadline only the kernel is waited for, and that not for ever: it may still write to memory that is
+        // lent to it, which the ring leaves to it.
+        let only_wake = self.ring.outstanding() <= 1
+            && self.exports.iter().all(|(_, export)| export.path.outstanding() == 0);
+        let given_up = only_wake || overdue;
+        let is_over = self.sessions.is_empty() || (drain.cut_off.is_some() && given_up);
+        if !is_over {
+            return None;
+        }
+        let is_left = |request: &Request| request.dispatched.is_some() || request.syncing;
+        let hung = self.requests.iter().filter(|(_, request)| is_left(request)).count();
+        if hung > 0 {
+            warn!(
+                pool = %self.config.name,
+                "{hung} requests are left at storage that hangs; if the process does not vanish, the kernel keeps it \
+                 (state D) until that storage answers; its listeners and sockets are closed"
+            );
+        }
+        Some(drain.cut_off.unwrap_or(0))
     }
 }

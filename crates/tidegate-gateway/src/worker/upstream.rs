@@ -35,6 +35,10 @@ impl Worker {
             now,
         };
         act(upstream, &mut hands);
+        if let Some(errno) = upstream.take_reported_loss() {
+            // Before anything is answered that it may be about.
+            self.poison(key, errno);
+        }
         for done in done.drain(..) {
             match done {
                 Done::Request { key, result, flush } => self.backend_done(key, result, flush, now),
@@ -139,11 +143,13 @@ impl Worker {
         if known < ledger.losses() {
             error!(
                 pool = %self.config.name, export = %name,
-                "changes that were answered may be lost: the upstream was lost, or has failed, before they were flushed; \
+                "changes that were answered may be lost: the upstream was lost before they were flushed; \
                  the next flush of every session fails"
             );
         }
-        if let Err(errno) = result {
+        if let Err(errno) = result
+            && !syncs.poisoned
+        {
             warn!(pool = %self.config.name, export = %name, "a flush failed: {errno}");
         }
         let covered = std::mem::take(&mut syncs.running);
@@ -162,7 +168,7 @@ impl Worker {
             verdicts.push((key, verdict));
         }
         for (key, verdict) in verdicts {
-            self.answer(key, verdict, now);
+            self.conclude(key, verdict, now);
         }
         self.sync_again(key, now);
     }

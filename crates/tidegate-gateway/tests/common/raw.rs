@@ -44,8 +44,34 @@ impl Raw {
         self.0.write_all(&request(command, cookie, offset, length)).unwrap();
     }
 
+    pub(crate) fn send_flagged(
+        &mut self,
+        command: Command,
+        flags: CommandFlags,
+        cookie: u64,
+        offset: u64,
+        length: u32,
+    ) {
+        self.0.write_all(&Request { command, flags, cookie, offset, length }.encode()).unwrap();
+    }
+
     pub(crate) fn send_write(&mut self, cookie: u64, offset: u64, data: &[u8]) {
         self.send(Command::Write, cookie, offset, data.len() as u32);
+        self.0.write_all(data).unwrap();
+    }
+
+    /// Writes with FUA, and says what the answer is.
+    pub(crate) fn write_fua(&mut self, offset: u64, data: &[u8]) -> u32 {
+        self.send_write_fua(98, offset, data);
+        let (cookie, error) = self.answer();
+        assert_eq!(cookie, 98);
+        error
+    }
+
+    pub(crate) fn send_write_fua(&mut self, cookie: u64, offset: u64, data: &[u8]) {
+        let (command, length) = (Command::Write, data.len() as u32);
+        let request = Request { command, flags: CommandFlags::FUA, cookie, offset, length };
+        self.0.write_all(&request.encode()).unwrap();
         self.0.write_all(data).unwrap();
     }
 

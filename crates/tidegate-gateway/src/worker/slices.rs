@@ -1,0 +1,84 @@
+//! Requests that are carried out slice by slice: ranges to be zeroed or trimmed ([`crate::zeroing`]).
+
+use tidegate_nbd::{Errno, Operation};
+use tidegate_sched::Extent;
+use tidegate_units::Instant;
+
+use super::Worker;
+use crate::backend::Silence;
+use crate::request::Request;
+use crate::session::Phase;
+use crate::stage::length_of;
+use crate::zeroing::{Method, Slice};
+
+impl Worker {
+    /// Has a request that is new wait for its turn, or its first slice.
+    pub(super) fn enqueue(&mut self, key: usize, now: Instant) {
+        let request = &mut self.requests[key];
+        let export = &mut self.exports[request.export];
+        request.slice = export.zeroing.slice(&request.operation, request.done, now);
+        if export.silence == Silence::None {
+            self.stage.enqueue(&mut export.consumer, key, extent_of(request, request.slice), now);
+        } else {
+            let export = request.export;
+            self.park(export, key, now);
+        }
+    }
+
+    /// Takes note of how a slice went. What becomes of the request; `None` when another slice of it waits for its turn.
+    pub(super) fn after_slice(
+        &mut self,
+        key: usize,
+        result: Result<(), Errno>,
+        now: Instant,
+    ) -> Option<Result<(), Errno>> {
+        let request = &mut self.requests[key];
+        let slice = request.slice;
+        if slice.method == Method::Transfer {
+            return Some(result);
+        }
+        let export = &mut self.exports[request.export];
+        match (result, request.operation) {
+            (Ok(()), operation) => {
+                let time =
+                    request.dispatched.map_or_else(Default::default, |began| now.saturating_since(began));
+                export.zeroing.carried_out(&operation, slice, time, now);
+                request.done = slice.until;
+            }
+            // It would have to write zeros, and nothing of this slice is done yet.
+            (Err(Errno::NotSup), Operation::WriteZeroes { fast, .. }) => {
+                export.zeroing.cannot(slice.method);
+                if fast {
+                    return Some(result);
+                }
+            }
+            (Err(_), _) => return Some(result),
+        }
+        if u64::from(request.done) == length_of(&request.operation) {
+            return Some(Ok(()));
+        }
+        if self.sessions[request.session].phase == Phase::Closed {
+            // Nobody waits for the rest.
+            return Some(Err(Errno::Io));
+        }
+        let next = export.zeroing.slice(&request.operation, request.done, now);
+        // Before the other is complete, so that the consumer does not look idle between the two.
+        self.stage.enqueue(&mut export.consumer, key, extent_of(request, next), now);
+        self.stage.completed(&mut export.consumer, request, now, result.is_ok());
+        request.slice = next;
+        request.dispatched = None;
+        None
+    }
+}
+
+/// What the next slice of a request is charged with.
+pub(super) fn extent_of(request: &Request, slice: Slice) -> Extent {
+    let (Operation::Read { offset, .. }
+    | Operation::Write { offset, .. }
+    | Operation::Trim { offset, .. }
+    | Operation::WriteZeroes { offset, .. }) = request.operation
+    else {
+        unreachable!("not scheduled requests");
+    };
+    Extent { offset: offset + u64::from(slice.from), bytes: slice.charged }
+}

@@ -1,0 +1,110 @@
+//! Syncs, which requests share, and what follows when one reports that written data is lost.
+//!
+//! Linux tells each open file of a failed write-back once, with the next sync, and takes the lost pages for clean then:
+//! the sync after that succeeds without them. So an error that may have been this report *poisons* the export. No
+//! flush and no change with FUA succeeds any more, whichever session asks, until the export is removed and added
+//! again or the service restarts: then there is another open file, and whoever did it knows.
+//!
+//! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported stay with
+//! the file, for the first sync of the next one to open it: a gateway that is started after a crash hears of the
+//! writes that its predecessor had answered. A sync at the end would take that report, and there is no client left
+//! to tell.
+
+use tidegate_nbd::Errno;
+use tidegate_units::Instant;
+use tracing::error;
+
+use super::requests::emulated;
+use super::{Export, Worker};
+use crate::backend::{FileRing, Volume};
+use crate::request::SyncRange;
+use crate::ring::Token;
+use crate::upstream::Upstream;
+
+/// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers everything
+/// that was complete when it began; requests that come later share the next one. Two at a time could not tell which
+/// of them a report belongs to.
+#[derive(Default)]
+pub(super) struct Syncs {
+    pub(super) busy: bool,
+    /// Written data is lost: see the module.
+    pub(super) poisoned: bool,
+    /// How many losses of an upstream are logged.
+    pub(super) losses: u64,
+    pub(super) running: Vec<usize>,
+    pub(super) waiting: Vec<usize>,
+}
+
+impl Worker {
+    /// Has a request concluded once the export's completed writes, or its own change, are on stable storage.
+    pub(super) fn sync(&mut self, export: usize, key: usize, now: Instant) {
+        self.requests[key].syncing = true;
+        let syncs = &mut self.exports[export].syncs;
+        if syncs.poisoned {
+            return self.conclude(key, Err(Errno::Io), now);
+        }
+        syncs.waiting.push(key);
+        if !syncs.busy {
+            self.start_sync(export, now);
+        }
+    }
+
+    fn start_sync(&mut self, key: usize, now: Instant) {
+        let export = &mut self.exports[key];
+        export.syncs.busy = true;
+        std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);
+        let Export { volume, path, syncs, .. } = export;
+        match volume {
+            Volume::Upstream(_) => self.at_upstream(key, now, Upstream::flush),
+            Volume::File(file) => {
+                let covered = syncs.running.iter().map(|request| &self.requests[*request].operation);
+                let range = SyncRange::covering(covered);
+                let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+                ring.sync(Token::Synced { export: key }, file, range);
+            }
+            Volume::Region { .. } => {
+                if let Err(errno) = emulated(&mut self.emulated).sync(now, key) {
+                    self.synced(key, Err(errno), now);
+                }
+            }
+        }
+    }
+
+    /// The sync of a file or of the emulated device is over.
+    pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
+        if let Err(errno) = result {
+            self.poison(key, errno);
+        }
+        for request in std::mem::take(&mut self.exports[key].syncs.running) {
+            self.conclude(request, result, now);
+        }
+        self.sync_again(key, now);
+    }
+
+    /// A sync is over and all that it covered is answered.
+    pub(super) fn sync_again(&mut self, key: usize, now: Instant) {
+        // Only now: an export that is busy is not removed by what an answer sets free.
+        let syncs = &mut self.exports[key].syncs;
+        syncs.busy = false;
+        if syncs.waiting.is_empty() {
+            self.forget_if_unused(key, now);
+        } else {
+            self.start_sync(key, now);
+        }
+    }
+
+    /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and status
+    /// show it from then on.
+    pub(super) fn poison(&mut self, key: usize, errno: Errno) {
+        let Export { syncs, consumer, .. } = &mut self.exports[key];
+        if std::mem::replace(&mut syncs.poisoned, true) {
+            return;
+        }
+        error!(
+            pool = %self.config.name, export = %consumer.name(),
+            "the storage has failed to store written data ({errno}): some writes that were answered may be lost; every \
+             flush and FUA write fails from now on; check the storage and the data, then restart the service, or remove \
+             the export, reload, add it and reload"
+        );
+    }
+}
