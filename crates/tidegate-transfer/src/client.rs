@@ -7,19 +7,23 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tidegate_http::Token;
 use tidegate_units::ResourceName;
 use tokio::time::{Instant, sleep};
 
-use crate::name::{NoRandom, ObjectName, TransferId};
+use crate::name::{NoRandom, ObjectName, TransferId, is_key_of};
 use crate::sensed::Sensed;
-use crate::store::http_client;
-use crate::token::Token;
+use crate::store::broker_client;
 use crate::wire::{
-    AWAY, End, Moved, Nodes, Object, Objects, Peaks, Probed, Problem, Reservation, Stored, Wish,
+    AWAY, End, Moved, Nodes, Object, Objects, Peaks, Probed, Problem, Reservation, Stored, Way, Wish,
+    one_line,
 };
 
 /// A broker that does not answer in this time is not there.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// A thousand objects with ten replicas each have a third of that.
+const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
 /// Between two questions of whoever waits.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -44,6 +48,14 @@ pub enum AskError {
     /// A transfer could not be given a name.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
+    /// What it says cannot be: it is a fault, or an attack. Nothing is done by it.
+    #[error("the broker at {url} is not believed: {what}")]
+    Unbelievable {
+        /// Where.
+        url: String,
+        /// Which part of its answer.
+        what: &'static str,
+    },
     /// What answers is no broker.
     #[error("what answers at {url} is no broker: {cause}")]
     NoBroker {
@@ -94,7 +106,7 @@ impl Client {
     pub fn new(url: &str, patience: Duration) -> Result<Self, AskError> {
         let url = url.trim_end_matches('/').to_owned();
         let unreachable = |cause: String| AskError::Unreachable { url: url.clone(), cause };
-        let http = http_client().map_err(|error| unreachable(error.to_string()))?;
+        let http = broker_client().map_err(|error| unreachable(error.to_string()))?;
         Ok(Self { http, url, patience, token: None })
     }
 
@@ -114,7 +126,53 @@ impl Client {
 
     /// By a name of ours: asked again it is the same transfer, so that it does not matter whether the first answer was lost.
     async fn place_as(&self, id: &TransferId, wish: &Wish) -> Result<Reservation, AskError> {
-        self.ask(Method::PUT, &format!("/v1/transfers/{}", id.as_str()), Some(wish)).await
+        let path = format!("/v1/transfers/{}", id.as_str());
+        let reservation = self.ask(Method::PUT, &path, Some(wish)).await?;
+        self.believed(reservation, id, wish)
+    }
+
+    /// A reservation, if it is the one that was asked for. It decides what is written and read here, and
+    /// under which key.
+    fn believed(
+        &self,
+        reservation: Reservation,
+        id: &TransferId,
+        wish: &Wish,
+    ) -> Result<Reservation, AskError> {
+        let unbelievable = |what| Err(AskError::Unbelievable { url: self.url.clone(), what });
+        if reservation.id != id.as_str() {
+            return unbelievable("it answers for another transfer");
+        }
+        let Some(granted) = &reservation.granted else { return Ok(reservation) };
+        let is_right = match (wish.way, &wish.name, &granted.key) {
+            (Way::Write, Some(name), Some(key)) => *key == format!("{name}.{}", id.as_str()),
+            (Way::Read, Some(name), Some(key)) => is_key_of(key, name),
+            (Way::Write, None, None) => true,
+            _ => false,
+        };
+        if !is_right {
+            return unbelievable("the key that it names is not one of this object");
+        }
+        if wish.way == Way::Write && wish.size.is_some_and(|size| size != granted.size) {
+            return unbelievable("it names another size than was asked for");
+        }
+        Ok(reservation)
+    }
+
+    /// An object, if its replicas have keys of it. They decide what is read and removed.
+    fn believed_object(&self, object: Object) -> Result<Object, AskError> {
+        if object.replicas.iter().all(|replica| is_key_of(&replica.key, &object.name)) {
+            return Ok(object);
+        }
+        let what = "the key that it names is not one of this object";
+        Err(AskError::Unbelievable { url: self.url.clone(), what })
+    }
+
+    fn believed_as(&self, object: Object, name: &ObjectName) -> Result<Object, AskError> {
+        if object.name == *name {
+            return self.believed_object(object);
+        }
+        Err(AskError::Unbelievable { url: self.url.clone(), what: "it answers for another object" })
     }
 
     /// Asks for a transfer, and waits for as long as nobody can carry it. `waits` is told once when it has to.
@@ -135,8 +193,8 @@ impl Client {
                     told = true;
                 }
                 sleep(PAUSE).await;
-                reservation = match self.patiently(|| self.reservation(&reservation.id)).await {
-                    Ok(reservation) => reservation,
+                reservation = match self.patiently(|| self.reservation(id.as_str())).await {
+                    Ok(reservation) => self.believed(reservation, &id, wish)?,
                     // The broker was started again, and does not know who waited.
                     Err(error) if error.is("gone") => break,
                     Err(error) => return Err(error),
@@ -209,16 +267,33 @@ impl Client {
     /// # Errors
     /// When the broker is not there, or knows none of the name.
     pub async fn object(&self, name: &ObjectName) -> Result<Object, AskError> {
-        self.ask(Method::GET, &format!("/v1/objects/{name}"), None::<&()>).await
+        let object = self.ask(Method::GET, &format!("/v1/objects/{name}"), None::<&()>).await?;
+        self.believed_as(object, name)
     }
 
     /// Objects, after one of them.
     ///
     /// # Errors
-    /// When the broker is not there.
+    /// When the broker is not there, or what it says cannot be: they come in the order of their names, so
+    /// that a list has an end.
     pub async fn objects(&self, after: Option<&ObjectName>) -> Result<Objects, AskError> {
-        let after = after.map(|name| format!("?after={name}")).unwrap_or_default();
-        self.ask(Method::GET, &format!("/v1/objects{after}"), None::<&()>).await
+        let query = after.map(|name| format!("?after={name}")).unwrap_or_default();
+        let page: Objects = self.ask(Method::GET, &format!("/v1/objects{query}"), None::<&()>).await?;
+        let names = || page.objects.iter().map(|object| &object.name);
+        if !after.into_iter().chain(names()).is_sorted_by(|a, b| a < b) {
+            let what = "its list of objects is not in the order of their names";
+            return Err(AskError::Unbelievable { url: self.url.clone(), what });
+        }
+        let objects = page.objects.into_iter().map(|object| self.believed_object(object));
+        Ok(Objects { objects: objects.collect::<Result<_, _>>()?, more: page.more })
+    }
+
+    /// An object, waiting for a broker that is away.
+    ///
+    /// # Errors
+    /// When the broker is away for longer than our patience, or knows none of the name.
+    pub async fn object_patiently(&self, name: &ObjectName) -> Result<Object, AskError> {
+        self.patiently(|| self.object(name)).await
     }
 
     /// Makes the broker forget an object, and says where it was.
@@ -227,7 +302,7 @@ impl Client {
     /// When the broker is away for longer than our patience, or knows none of the name.
     pub async fn remove(&self, name: &ObjectName) -> Result<Object, AskError> {
         // Who removes has to be told where its data is, and the answer that says so may be lost.
-        let before = self.patiently(|| self.object(name)).await?;
+        let before = self.object_patiently(name).await?;
         let was_unheard = AtomicBool::new(false);
         let remove = async || {
             let outcome = self.ask(Method::DELETE, &format!("/v1/objects/{name}"), None::<&()>).await;
@@ -238,7 +313,7 @@ impl Client {
         };
         match self.patiently(remove).await {
             Err(error) if error.is("unknown-object") && was_unheard.load(Ordering::Relaxed) => Ok(before),
-            outcome => outcome,
+            outcome => self.believed_as(outcome?, name),
         }
     }
 
@@ -305,6 +380,7 @@ impl Client {
         path: &str,
         document: Option<&impl Serialize>,
     ) -> Result<Vec<u8>, AskError> {
+        let is_question = method == Method::GET;
         let mut request = self.http.request(method, format!("{}{path}", self.url)).timeout(ANSWER);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.as_str());
@@ -313,26 +389,42 @@ impl Client {
             let text = serde_json::to_vec(document).map_err(|error| self.no_broker(&error))?;
             request = request.header("content-type", "application/json").body(text);
         }
-        let unreachable = |error: reqwest::Error| {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(deeper) = cause.source() {
-                cause = deeper;
-            }
-            AskError::Unreachable { url: self.url.clone(), cause: cause.to_string() }
-        };
-        let answer = request.send().await.map_err(unreachable)?;
+        let again = if is_question { request.try_clone() } else { None };
+        let mut answer = match (request.send().await, again) {
+            // A connection that was kept may be closed in the moment in which it is used again.
+            (Err(error), Some(again)) if !error.is_connect() && !error.is_timeout() => again.send().await,
+            (answer, _) => answer,
+        }
+        .map_err(|error| self.unreachable(&error))?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(unreachable)?.to_vec();
+        let mut body = Vec::new();
+        while let Some(piece) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + piece.len() > LARGEST_ANSWER {
+                return Err(self.no_broker(&format!("its answer has more than {LARGEST_ANSWER} bytes")));
+            }
+            body.extend_from_slice(&piece);
+        }
         if status.is_success() {
             return Ok(body);
         }
-        match serde_json::from_slice(&body) {
-            Ok(problem) => Err(AskError::Refused(problem)),
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => {
+                let Problem { error, code } = &problem;
+                Err(AskError::Refused(Problem { error: one_line(error), code: one_line(code) }))
+            }
             Err(_) if status == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(self.no_broker(&"the question is too large"))
             }
             Err(_) => Err(self.no_broker(&status)),
         }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> AskError {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        AskError::Unreachable { url: self.url.clone(), cause: cause.to_string() }
     }
 
     fn no_broker(&self, cause: &dyn std::fmt::Display) -> AskError {

@@ -1,6 +1,6 @@
 //! What a broker is told: TOML, read key by key. `docs/transfers.md` explains the keys; a test compares it with the lists here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_config::{Finding, Given, Report, Section};
+use tidegate_http::Token;
 use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::catalogue::SitePlan;
 use crate::store::{About, Place};
-use crate::token::Token;
 
-const ROOT_KEYS: &[&str] = &[
+pub(crate) const ROOT_KEYS: &[&str] = &[
     "listen",
+    "names",
     "state",
     "token_file",
     "catalogue",
@@ -52,13 +53,15 @@ const NODE_KEYS: &[&str] = &[
 ];
 
 /// A larger file is not a configuration: a thousand nodes need a tenth of this.
-const LARGEST_FILE: u64 = 4 * 1024 * 1024;
+pub(crate) const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 
 /// Everything that a broker is told.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
     /// Where it answers.
     pub listen: SocketAddr,
+    /// The names under which clients reach it, beside its addresses, `localhost` and the machine's own name.
+    pub names: Vec<String>,
     /// What whoever asks has to show; nothing where nobody is asked who he is.
     pub token: Option<Token>,
     /// The folder of its catalogue, or of who it is.
@@ -209,6 +212,21 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
             "nobody is asked who they are: write `token_file = \"FILE\"`, or keep it within a network that you trust",
         );
     }
+    if let Some(given) = &listen
+        && !given.value.ip().is_loopback()
+        && root.has("token_file")
+    {
+        report.warning(
+            &given.span,
+            "HTTP beyond this machine is not encrypted: any host on the way can read the token, and change answers",
+            "listen on 127.0.0.1, behind a server that ends TLS, or keep it within a network that you trust",
+        );
+    }
+    let names = root.list::<String>("names", "names no host", report).unwrap_or_default();
+    for given in names.iter().filter(|given| !is_host_name(&given.value)) {
+        let why = format!("`{}` is no name of a host", given.value.escape_debug());
+        report.error_with_help(&given.span, why, "write it without a port, such as \"broker.example\"");
+    }
     let state = root.text("state", report);
     if !root.has("state") {
         root.missing("state", "\"/var/lib/tidegate/broker\"", report);
@@ -257,6 +275,7 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
     }
     Some(BrokerConfig {
         listen: listen?.value,
+        names: names.into_iter().map(|given| given.value).collect(),
         token,
         state: folder.join(state?.value),
         site,
@@ -265,6 +284,11 @@ fn read(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Br
         nodes,
         warnings: Vec::new(),
     })
+}
+
+fn is_host_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    (1..=253).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// What is in a file that a key names.
@@ -409,6 +433,22 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
         nodes.push(NodePlan { config, place: place.value, capacity, sense, agent, agent_token, cache });
     }
     nodes
+}
+
+/// Where nodes are, for a client: it needs to know nothing else of them.
+pub(crate) fn places(root: &Section<'_>, report: &mut Report<'_>) -> BTreeMap<ResourceName, Place> {
+    let mut places = BTreeMap::new();
+    for (name, table) in root.named_tables("node", NODE_KEYS, report).unwrap_or_default() {
+        if !table.has("place") {
+            table.missing("place", "\"file:///srv/store\"", report);
+        }
+        match (ResourceName::new(name.value), place(&table, report)) {
+            (Ok(name), Some(place)) => drop(places.insert(name, place.value)),
+            (Err(error), _) => report.error(&name.span, error.to_string()),
+            (Ok(_), None) => {}
+        }
+    }
+    places
 }
 
 /// Of a bucket it may be said in keys of their own what else belongs to it.
@@ -602,7 +642,8 @@ sense = "disk"
         fs::write(folder.path().join("token"), "0123456789abcdef").unwrap();
         let text = text.replace("state = \"state\"", "state = \"state\"\ntoken_file = \"token\"");
         let config = BrokerConfig::parse("broker.toml", &text, folder.path()).unwrap();
-        assert!(config.warnings.is_empty() && config.token.is_some());
+        let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
+        assert!(warning.to_string().contains("is not encrypted") && config.token.is_some());
     }
 
     #[test]

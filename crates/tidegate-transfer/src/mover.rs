@@ -19,7 +19,8 @@ use crate::client::{AskError, Client};
 use crate::digest::{Digest, Hasher};
 use crate::gauge::Gauge;
 use crate::name::ObjectName;
-use crate::store::{PIECE, Pieces, Place, Store, StoreError};
+use crate::places::{Places, PlacesError};
+use crate::store::{PIECE, Pieces, Store, StoreError};
 use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
 
 /// How often a transfer tells the broker how far it has come: a few times in every look of the broker at its nodes.
@@ -117,6 +118,9 @@ pub enum MoveError {
     /// The broker.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// A node that the broker names is none that this machine is configured for.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
     /// More replicas than there are nodes for.
     #[error(
         "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a node"
@@ -239,6 +243,7 @@ struct Meter {
 #[derive(Debug, Clone)]
 pub struct Mover {
     client: Client,
+    places: Places,
     settings: Settings,
 }
 
@@ -252,10 +257,10 @@ struct Carried {
 }
 
 impl Mover {
-    /// Of a broker.
+    /// Of a broker, to and from the nodes at these places.
     #[must_use]
-    pub const fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings }
+    pub const fn new(client: Client, places: Places, settings: Settings) -> Self {
+        Self { client, places, settings }
     }
 
     /// Stores a file as an object. When this returns the catalogue has it, and no crash makes it forget.
@@ -273,6 +278,7 @@ impl Mover {
         if !about.is_file() {
             return Err(MoveError::NotAFile(file.to_owned()));
         }
+        self.places.any()?;
         let size = Bytes::new(about.len());
         self.check_copies().await?;
         let mut known: Option<Digest> = None;
@@ -356,7 +362,7 @@ impl Mover {
         watch: &(dyn Fn(Event<'_>) + Sync),
     ) -> Result<Digest, Attempt> {
         let fatal = |source| Attempt::Fatal(MoveError::File { path: file.to_owned(), source });
-        let (store, key) = open(granted)?;
+        let (store, key) = self.open(granted)?;
         let source = Arc::new(Source::default());
         let input = File::open(file).await.map_err(fatal)?;
         watch(Event::Begins(&granted.node, granted.size));
@@ -425,6 +431,7 @@ impl Mover {
         watch: &(dyn Fn(Event<'_>) + Sync),
     ) -> Result<Outcome, MoveError> {
         let at = |source| MoveError::File { path: file.to_owned(), source };
+        self.places.any()?;
         let mut wish = Wish { name: Some(name.clone()), ..self.wish(Way::Read) };
         let mut tries = Tries::new(self.settings.attempts);
         // What was read so far, from whom. On another node it goes on where the one before stopped.
@@ -500,7 +507,7 @@ impl Mover {
         meter: &mut Meter,
         watch: &(dyn Fn(Event<'_>) + Sync),
     ) -> Result<(), Attempt> {
-        let (store, key) = open(granted)?;
+        let (store, key) = self.open(granted)?;
         watch(Event::Begins(&granted.node, granted.size));
         let (size, from) = (granted.size.get(), part.length);
         let moved = Arc::clone(&meter.moved);
@@ -640,9 +647,18 @@ impl Mover {
         }
     }
 
+    /// The node, where our own configuration has it, and the key there.
+    fn open<'a>(&self, granted: &'a Granted) -> Result<(Store, &'a str), Attempt> {
+        let place =
+            self.places.find(&granted.node, &granted.place).map_err(|why| Attempt::Fatal(why.into()))?;
+        let key =
+            granted.key.as_deref().ok_or_else(|| Attempt::Node("the broker names no key".to_owned()))?;
+        Ok((Store::open(place)?, key))
+    }
+
     /// What an attempt may have left on a node that is still there.
     async fn clean_up(&self, granted: &Granted) {
-        if let Ok((store, key)) = open(granted) {
+        if let Ok((store, key)) = self.open(granted) {
             // Nobody refers to it: it costs room, and no more.
             let _ = store.remove(key).await;
         }
@@ -722,13 +738,6 @@ impl Meter {
     fn new(needs: Needs) -> Self {
         Self { moved: Arc::default(), kept: Kept::new(needs.into()), tells_first: true }
     }
-}
-
-/// The node, and the key there.
-fn open(granted: &Granted) -> Result<(Store, &str), Attempt> {
-    let place: Place = granted.place.parse().map_err(|error| Attempt::Node(format!("{error}")))?;
-    let key = granted.key.as_deref().ok_or_else(|| Attempt::Node("the broker names no key".to_owned()))?;
-    Ok((Store::open(&place)?, key))
 }
 
 /// What was read of a file.

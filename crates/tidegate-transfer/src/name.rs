@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+pub use tidegate_http::NoRandom;
 
 /// What an object is called in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not beginning with a dot.
 ///
@@ -82,11 +83,6 @@ pub(crate) struct TransferId(String);
 #[error("a transfer is called by 16 of the digits 0 to 9 and a to f, drawn at random")]
 pub(crate) struct TransferIdError;
 
-/// The system gives no random numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the system has no random numbers")]
-pub struct NoRandom;
-
 impl TransferId {
     /// One that was never used.
     pub(crate) fn fresh() -> Result<Self, NoRandom> {
@@ -98,6 +94,13 @@ impl TransferId {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Whether a text is a key under which an object of this name is on a node, `NAME.ID`: nothing in it can lead
+/// to another folder.
+pub(crate) fn is_key_of(key: &str, name: &ObjectName) -> bool {
+    let id = key.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('.'));
+    id.is_some_and(is_id)
 }
 
 /// Whether a text is 16 hexadecimal digits.
@@ -131,6 +134,27 @@ mod tests {
         assert_eq!(id.as_str().parse(), Ok(id));
         for wrong in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", "../3456789abcdef"] {
             assert_eq!(wrong.parse::<TransferId>(), Err(TransferIdError), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_of_its_object_and_of_nothing_else() {
+        let name = ObjectName::new("run7").unwrap();
+        assert!(is_key_of("run7.0123456789abcdef", &name));
+        for wrong in [
+            "",
+            "run7",
+            "run7.",
+            "run7.1",
+            "run8.0123456789abcdef",
+            "run7.0123456789abcdef.part",
+            "run7.0123456789ABCDEF",
+            "run7/../../etc/x.0123456789abcdef",
+            "../run7.0123456789abcdef",
+            "run7.0123456789abcdef/..",
+            "run7.0123456789abcde\u{0}",
+        ] {
+            assert!(!is_key_of(wrong, &name), "{wrong}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as Clock};
 
 use axum::Router;
 use axum::body::Bytes as Body;
-use axum::extract::{DefaultBodyLimit, Path, RawPathParams, RawQuery, Request, State};
+use axum::extract::{Path, RawPathParams, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -16,9 +16,9 @@ use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tidegate_http::{Names, Server, TokenAdmission, TokenRefused};
 use tidegate_place::transfer::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, NameError, ResourceName};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -28,11 +28,7 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::sensed::ReportError;
-use crate::token::{Admission, Unknown};
 use crate::wire::{End, Problem};
-
-/// The largest question: a wish with a thousand nodes that must not carry it.
-const LARGEST: usize = 64 * 1024;
 
 /// Objects in one answer, at the most.
 const PAGE: usize = 1_000;
@@ -98,18 +94,14 @@ async fn run(
 ) -> Result<(), ServeError> {
     let api = Api::new(config, broker)?;
     let listen = |source| ServeError::Listen { address: config.listen, source };
-    let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
-    let address = listener.local_addr().map_err(listen)?;
+    let server =
+        Server::bind(config.listen, Names::new(config.names.iter().cloned())).await.map_err(listen)?;
+    let address = server.address();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
     let mut looking = tokio::spawn(look(api.clone(), config.interval, sensors));
-    if config.token.is_none() && !address.ip().is_loopback() {
-        tracing::warn!(
-            "whoever reaches {address} may do everything here: nobody is asked who he is, since there is no `token_file`"
-        );
-    }
     tracing::info!("broker of {} storage nodes on http://{address} ready", config.nodes.len());
     let lost = async {
         match (&mut looking).await {
@@ -119,7 +111,7 @@ async fn run(
         }
     };
     tokio::select! {
-        served = axum::serve(listener, router(api)).with_graceful_shutdown(stop) => served?,
+        () = server.serve(router(api), stop) => {}
         error = lost => return Err(error.into()),
     }
     looking.abort();
@@ -233,14 +225,14 @@ struct Api {
     broker: Arc<Mutex<Broker>>,
     origin: Clock,
     /// Whom it answers; nothing: everybody.
-    admission: Option<Arc<Admission>>,
+    admission: Option<Arc<TokenAdmission>>,
 }
 
 impl Api {
     fn new(config: &BrokerConfig, broker: Broker) -> Result<Self, NoRandom> {
         let nodes = config.nodes.iter();
         let nodes = nodes.filter_map(|node| Some((&node.config.name, node.agent_token.as_ref()?)));
-        let admission = config.token.as_ref().map(|token| Admission::new(token, nodes)).transpose()?;
+        let admission = config.token.as_ref().map(|token| TokenAdmission::new(token, nodes)).transpose()?;
         Ok(Self {
             broker: Arc::new(Mutex::new(broker)),
             origin: Clock::now(),
@@ -252,9 +244,9 @@ impl Api {
     fn admit(&self, headers: &HeaderMap, reports: Option<&ResourceName>) -> Result<(), Refused> {
         let Some(admission) = &self.admission else { return Ok(()) };
         let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        admission.admits(shown, reports).map_err(|unknown| match unknown {
-            Unknown::Nothing => Refused::NoToken,
-            Unknown::Other => Refused::OtherToken,
+        admission.admits(shown, reports).map_err(|refused| match refused {
+            TokenRefused::Missing => Refused::NoToken,
+            TokenRefused::Other => Refused::OtherToken,
         })
     }
 
@@ -408,7 +400,7 @@ fn router(api: Api) -> Router {
     let others = others.fallback(async || Refused::NoPage);
     let others = others.layer(middleware::from_fn_with_state(api.clone(), may_ask));
     let all = to_all.merge(of_sensors).merge(others);
-    all.layer(DefaultBodyLimit::max(LARGEST)).with_state(api)
+    all.with_state(api)
 }
 
 /// Lets whoever has the broker's token pass.

@@ -6,6 +6,7 @@ mod s3;
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig};
 use reqwest::header::CONTENT_LENGTH;
+use reqwest::redirect::Policy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::fs::File;
@@ -44,6 +46,9 @@ const UNFLUSHED: usize = 32 * PIECE;
 
 /// A node that does not take a connection in this time is down.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// Redirects of one request.
+const MOST_REDIRECTS: usize = 3;
 
 /// A node that does not answer a small question in this time is down.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
@@ -95,6 +100,18 @@ impl FromStr for Place {
             return Err(wrong());
         }
         Ok(Self::Http(format!("{}/", url.as_str().trim_end_matches('/'))))
+    }
+}
+
+impl Place {
+    /// Whether what is moved there goes over a network without encryption.
+    #[must_use]
+    pub fn is_plain_beyond_this_host(&self) -> bool {
+        match self {
+            Self::Folder(_) => false,
+            Self::Http(url) => is_plain_beyond_this_host(url),
+            Self::S3(bucket) => bucket.endpoint().is_some_and(is_plain_beyond_this_host),
+        }
     }
 }
 
@@ -187,11 +204,37 @@ impl HttpConnector for Ours {
     }
 }
 
-/// A client of HTTP that asks no proxy: data goes to storage directly. The cryptography of TLS is `ring`'s, as everywhere in Tidegate.
+/// A client of HTTP that asks no proxy: data goes to storage directly. The cryptography of TLS is `ring`'s,
+/// as everywhere in Tidegate. A node may redirect to itself, as servers do for a missing slash, and nowhere
+/// else: where data goes is configured.
 pub(crate) fn http_client() -> Result<reqwest::Client, reqwest::Error> {
+    client(Policy::custom(|attempt| {
+        let origin = |url: &reqwest::Url| {
+            (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default())
+        };
+        let is_same = attempt.previous().first().is_some_and(|first| origin(first) == origin(attempt.url()));
+        if is_same && attempt.previous().len() <= MOST_REDIRECTS { attempt.follow() } else { attempt.stop() }
+    }))
+}
+
+/// The same for a broker, which has no reason to redirect: it would lead the token elsewhere.
+pub(crate) fn broker_client() -> Result<reqwest::Client, reqwest::Error> {
+    client(Policy::none())
+}
+
+fn client(redirects: Policy) -> Result<reqwest::Client, reqwest::Error> {
     // Somebody may have said so before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build()
+    reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).redirect(redirects).build()
+}
+
+/// Whether a URL leads over a network without encryption.
+#[must_use]
+pub fn is_plain_beyond_this_host(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "http" && !is_here
 }
 
 impl Store {

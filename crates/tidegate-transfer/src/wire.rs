@@ -82,6 +82,14 @@ pub struct Wish {
     pub replica: bool,
 }
 
+/// A text that another program says, for a terminal or a log: without the characters that control them, and
+/// no longer than some lines.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    const LONGEST: usize = 500;
+    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Whatever it costs.
 #[must_use]
 pub const fn any() -> u8 {
@@ -164,8 +172,7 @@ impl End {
     /// By what happened at its node. A server may say anything: a line is what is left of it.
     #[must_use]
     pub fn failed(why: &str) -> Self {
-        let line = why.chars().map(|c| if c.is_control() { ' ' } else { c });
-        Self { failed: true, why: Some(line.take(Self::WHY).collect()) }
+        Self { failed: true, why: Some(one_line(why).chars().take(Self::WHY).collect()) }
     }
 }
 

@@ -45,7 +45,9 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
     let needs = Needs::Average(1.0);
-    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), Settings::new(needs));
+    let places = format!("[node.a]\nplace = \"{url}\"");
+    let places = Places::parse(Path::new("nodes.toml"), &places).unwrap();
+    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places, Settings::new(needs));
     let granted = Granted {
         node: ResourceName::new("a").unwrap(),
         place: url,
@@ -84,7 +86,8 @@ async fn a_broker_that_was_slow_to_hear_of_a_short_transfer_made_it_slow() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     // With a second more it is less than this; nine tenths of one a busy machine may take.
     let needs = Needs::Average(5.5e6);
-    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), Settings::new(needs));
+    let places = Places::none(Path::new("nodes.toml"));
+    let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places, Settings::new(needs));
     let mut meter = Meter::new(needs);
     let moved = Arc::clone(&meter.moved);
     // At once, which is well above what is needed, and stays so unless the second of the broker's is its own.

@@ -3,14 +3,16 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_http::{LARGEST_BODY, Token};
 use tidegate_units::{ByteRate, Bytes};
+use tokio::net::TcpListener;
 
 use super::*;
 use crate::client::{AskError, Client};
 use crate::digest::Hasher;
 use crate::mover::{Event, MoveError, Mover, Settings};
+use crate::places::Places;
 use crate::sensed::{Kind, Sensed, SensedLane};
-use crate::token::Token;
 use crate::wire;
 
 const ONE: &str = r#"
@@ -22,16 +24,23 @@ place = "file:///srv/a"
 peak = "15MB/s"
 "#;
 
+/// A transfer.
+const ID: &str = "0123456789abcdef";
+
 /// A broker behind a real socket.
 async fn start(config: &str, folder: &FilePath) -> (String, Api) {
     let config = BrokerConfig::parse("broker.toml", config, folder).unwrap();
     let broker = Broker::new(&config, Catalogue::open(folder).unwrap(), Instant::ZERO).unwrap();
     let api = Api::new(&config, broker).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = router(api.clone());
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), Names::default()).await.unwrap();
+    let address = server.address();
+    tokio::spawn(server.serve(router(api.clone()), std::future::pending()));
     (format!("http://{address}"), api)
+}
+
+/// A client's places, from the broker's own configuration.
+fn places(config: &str) -> Places {
+    Places::parse(FilePath::new("broker.toml"), config).unwrap()
 }
 
 fn run(test: impl AsyncFnOnce(String)) {
@@ -204,14 +213,26 @@ fn what_is_not_understood_is_said_with_its_status() {
             ("nodes/%0A/peak", json!({}).to_string(), 400, "not-understood"),
             ("nothing", String::new(), 404, "no-page"),
         ] {
-            let answer = http.post(format!("{url}/v1/{page}")).body(body.clone()).send().await.unwrap();
+            let answer = http
+                .post(format!("{url}/v1/{page}"))
+                .header("content-type", "application/json")
+                .body(body.clone())
+                .send()
+                .await
+                .unwrap();
             let found = answer.status().as_u16();
             let problem: Problem = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
             assert_eq!((found, problem.code.as_str()), (status, code), "{body}: {}", problem.error);
         }
         let answer = http.get(format!("{url}/v1/objects?before=x")).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 400);
-        let large = http.post(format!("{url}/v1/place")).body("x".repeat(LARGEST + 1)).send().await.unwrap();
+        let large = http
+            .post(format!("{url}/v1/place"))
+            .header("content-type", "application/json")
+            .body("x".repeat(LARGEST_BODY + 1))
+            .send()
+            .await
+            .unwrap();
         assert_eq!(large.status().as_u16(), 413, "a question is bounded");
     });
 }
@@ -222,8 +243,13 @@ fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
         let http = crate::store::http_client().unwrap();
         let wish = json!({ "way": "write", "size": 1, "needs": { "average": 1 } }).to_string();
         let put = async |id: &str| {
-            let answer =
-                http.put(format!("{url}/v1/transfers/{id}")).body(wish.clone()).send().await.unwrap();
+            let answer = http
+                .put(format!("{url}/v1/transfers/{id}"))
+                .header("content-type", "application/json")
+                .body(wish.clone())
+                .send()
+                .await
+                .unwrap();
             (
                 answer.status().as_u16(),
                 serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap(),
@@ -233,7 +259,13 @@ fn a_transfer_is_named_by_whoever_asks_for_it_or_by_the_broker() {
         assert_eq!((first.0, first.1["id"].as_str()), (200, Some("0123456789abcdef")));
         assert_eq!(put("0123456789abcdef").await, first);
         assert_eq!(put("mine").await.0, 400);
-        let placed = http.post(format!("{url}/v1/place")).body(wish.clone()).send().await.unwrap();
+        let placed = http
+            .post(format!("{url}/v1/place"))
+            .header("content-type", "application/json")
+            .body(wish.clone())
+            .send()
+            .await
+            .unwrap();
         let placed: wire::Reservation = serde_json::from_slice(&placed.bytes().await.unwrap()).unwrap();
         assert!(placed.id.parse::<TransferId>().is_ok() && placed.id != "0123456789abcdef");
     });
@@ -288,9 +320,9 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
         let (_, api) = start(ONE, folder.path()).await;
         {
             let mut broker = api.broker.lock().unwrap();
-            broker.place(Instant::ZERO, "1", wish("x")).unwrap();
+            broker.place(Instant::ZERO, ID, wish("x")).unwrap();
             let (name, sha256) = (name.clone(), Hasher::default().finish());
-            broker.stored(Instant::ZERO, "1", wire::Stored { name, size: Bytes::new(1), sha256 }).unwrap();
+            broker.stored(Instant::ZERO, ID, wire::Stored { name, size: Bytes::new(1), sha256 }).unwrap();
         }
         // The first removal is done, and its answer is another.
         let removals = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -313,7 +345,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let client = Client::new(&url, Duration::from_secs(60)).unwrap();
         let removed = client.remove(&name).await.unwrap();
-        assert_eq!(removed.replicas[0].key, "x.1");
+        assert_eq!(removed.replicas[0].key, format!("x.{ID}"));
         assert_eq!(removals.load(std::sync::atomic::Ordering::SeqCst), 2);
         // Of what never was nothing is known.
         assert!(client.remove(&name).await.unwrap_err().is("unknown-object"));
@@ -353,7 +385,7 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
     runtime().block_on(async {
         let (url, api) = start(&config, folder.path()).await;
         let settings = Settings::new(wire::Needs::Average(1e6));
-        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
         // The disk of the catalogue is full, when the file is on its way.
         let watch = |event: Event<'_>| {
             if let Event::Begins(..) = event {
@@ -385,7 +417,7 @@ fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
         let (url, api) = start(&config, folder.path()).await;
         tokio::spawn(look(api.clone(), Duration::from_millis(50), BTreeMap::new()));
         let settings = Settings { attempts: 2, ..Settings::new(wire::Needs::Average(30e6)) };
-        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), settings);
+        let mover = Mover::new(Client::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
         // It is there again once it has failed, and nobody else moves as much.
         let watch = |event: Event<'_>| {
             if let Event::Failed(..) = event {

@@ -100,6 +100,11 @@ impl Bucket {
         }
     }
 
+    /// The server, where it is not Amazon's.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
     /// Whether it is said already.
     pub(crate) fn says(&self, what: About) -> bool {
         self.about(what).is_some()
