@@ -135,6 +135,7 @@ mod tests {
         PoolSnapshot {
             at: Instant::ZERO,
             consumers: Vec::new(),
+            awaited: Vec::new(),
             sessions: 0,
             bytes_in_use: Bytes::ZERO,
             bytes_in_use_peak: Bytes::ZERO,

@@ -9,19 +9,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
-use tidegate_gateway::{Gateway, GatewayConfig, GatewayError, GatewaySnapshot, Peers, StartError};
+use tidegate_gateway::{
+    Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, Opening, Peers, StartError,
+};
+use tidegate_http::{NoRandom, Refusals, Token, TokenError};
 use tidegate_units::{ResourceName, TimeOfDay};
 
-use crate::admission::api::{self, Model, ModelOf};
+use crate::admission::api::{self, Access, Model, ModelOf};
 use crate::admission::{self, Change, MeasuredSet, Outcome, Standings};
 use crate::cluster::PoolPeers;
 use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
 use crate::journal::Journal;
+use crate::log;
 use crate::metrics::{Exposition, MetricsError, MetricsServer, ReloadCounts, Scrape};
 use crate::policy;
 use crate::signals::{self, Signal};
 use crate::status;
 use crate::summary::{Kept, Summary};
+use crate::supervisor::Supervisor;
 
 /// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
 /// 640 ms.
@@ -29,6 +34,9 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Things that wait for the service's thread. More scrapes than that are refused.
 const MOST_EVENTS: usize = 64;
+
+/// The longest time that it takes to read a configuration and to look at the files that it names.
+const READING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long a policy may stay as it is before its watch is asked once more.
 const UNCHANGED: Duration = Duration::from_secs(3_600);
@@ -47,6 +55,18 @@ pub(crate) enum Event {
     Policies(Policies),
     /// It is known whether a set of contracts can be kept.
     Judged(Box<MeasuredSet>),
+    /// The configuration was read again.
+    Read {
+        /// The count of the reading, by which one that was given up is told from the newest.
+        count: u64,
+        outcome: Box<Result<Config, ConfigError>>,
+    },
+    /// The volumes that a configuration adds are open, or cannot be opened.
+    Opened {
+        /// The count of the opening, by which one that was given up is told from the newest.
+        count: u64,
+        outcome: Box<Result<OpenedVolumes, StartError>>,
+    },
 }
 
 impl From<Signal> for Event {
@@ -100,6 +120,12 @@ pub enum ServeError {
     /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The token of `admit` cannot be read.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Tokens cannot be compared safely.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
@@ -134,10 +160,12 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         peers(plan, cluster, pool)
     })?;
     log_lines(&Summary::new(&config));
+    let access = Access::default();
+    access.set(admit_token(&config)?.as_ref())?;
     let metrics = config
         .metrics
         .map(|address| {
-            let more = api::routes(sender.clone()).merge(status::routes(sender.clone()));
+            let more = api::routes(sender.clone(), access.clone()).merge(status::routes(sender.clone()));
             MetricsServer::start(address, sender.clone(), more)
         })
         .transpose()?;
@@ -153,14 +181,22 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         gateway,
         cluster,
         policies: Policies::default(),
+        access,
         journal,
         recent: status::Pools::default(),
         reloads: ReloadCounts::default(),
+        http_refused: metrics.as_ref().map(MetricsServer::refusals),
         contracts,
         pending: None,
+        reading: None,
+        readings: 0,
+        opening: None,
+        openings: 0,
         measuring: Measuring::Idle,
         events: sender,
+        supervisor: Supervisor::of_this_process(),
     };
+    service.supervisor.ready();
     log_refused(&service.contracts);
     service.measure();
     service.run(&events)
@@ -203,9 +239,14 @@ fn peers(plan: &ClusterPlan, cluster: &Arc<Cluster>, pool: &ResourceName) -> Opt
     })
 }
 
+/// The token that questions about contracts show, in the file that a configuration names.
+fn admit_token(config: &Config) -> Result<Option<Token>, TokenError> {
+    config.admit_token.as_deref().map(Token::from_file).transpose()
+}
+
 fn log_lines(lines: &impl ToString) {
     for line in lines.to_string().lines() {
-        tracing::info!("{line}");
+        tracing::info!(target: log::SUMMARY, "{line}");
     }
 }
 
@@ -228,15 +269,28 @@ struct Service {
     cluster: Option<Arc<Cluster>>,
     /// Those of the cluster that are in force.
     policies: Policies,
+    /// The token that questions about contracts show.
+    access: Access,
     journal: Journal,
     /// What consumers had done some seconds ago.
     recent: status::Pools,
     reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    http_refused: Option<Arc<Refusals>>,
     contracts: Standings,
     /// Read, and not in force yet.
     pending: Option<Pending>,
+    /// Since when the configuration is being read.
+    reading: Option<Instant>,
+    /// Readings begun or given up so far.
+    readings: u64,
+    /// A configuration whose new volumes are being opened.
+    opening: Option<Pending>,
+    /// Openings begun so far.
+    openings: u64,
     measuring: Measuring,
     events: SyncSender<Event>,
+    supervisor: Supervisor,
 }
 
 impl Service {
@@ -257,15 +311,22 @@ impl Service {
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Judged(judged)) => self.judged(&judged),
+                Ok(Event::Read { count, outcome }) => self.read(count, *outcome),
+                Ok(Event::Opened { count, outcome }) => self.opened(count, *outcome),
                 Ok(Event::Stop) => return self.drain(),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.look()?;
-                    self.keep_time();
-                    self.measure();
-                    next_tick = Instant::now() + TICK;
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 // It has a sender itself, for those who measure.
                 Err(RecvTimeoutError::Disconnected) => return self.drain(),
+            }
+            // Also while one event follows the other.
+            if Instant::now() >= next_tick {
+                self.gateway.open_awaited();
+                self.look()?;
+                self.keep_time();
+                self.measure();
+                self.watch_reading();
+                self.supervisor.lives();
+                next_tick = Instant::now() + TICK;
             }
         }
     }
@@ -285,6 +346,8 @@ impl Service {
             gateway,
             decisions: self.journal.counts(),
             reloads: self.reloads,
+            http_refused: self.http_refused.clone(),
+            log: log::missing(),
             cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
             contracts: self.contracts.status(time_of_day()).collect(),
         };
@@ -334,13 +397,49 @@ impl Service {
         self.measure();
     }
 
+    /// Reads the configuration on another thread: it looks at the files that the configuration names, and their storage
+    /// may hang.
     fn reload(&mut self) {
-        let outcome = self.try_reload();
+        self.supervisor.reloading();
+        self.readings += 1;
+        let (count, events, path) = (self.readings, self.events.clone(), self.path.clone());
+        let body = move || {
+            let outcome = Box::new(Config::load(&path));
+            // The service may have ended meanwhile.
+            let _ = events.send(Event::Read { count, outcome });
+        };
+        match thread::Builder::new().name("tg-reload".to_owned()).spawn(body) {
+            Ok(_) => self.reading = Some(Instant::now()),
+            Err(error) => self.reloaded(Err(format!("there is no thread to read it: {error}"))),
+        }
+    }
+
+    fn read(&mut self, count: u64, outcome: Result<Config, ConfigError>) {
+        // A newer request to reload has a reading of its own, and what took too long was refused.
+        if count != self.readings {
+            return;
+        }
+        self.reading = None;
+        let outcome = outcome.map_err(|error| error.to_string()).and_then(|config| self.try_reload(config));
         self.reloaded(outcome);
         self.measure();
     }
 
+    /// Refuses a configuration that cannot be read in time.
+    fn watch_reading(&mut self) {
+        if self.reading.is_some_and(|since| since.elapsed() >= READING_PATIENCE) {
+            self.reading = None;
+            self.readings += 1;
+            let seconds = READING_PATIENCE.as_secs();
+            self.reloaded(Err(format!(
+                "{} and the files that it names could not be read within {seconds} s: storage hangs",
+                self.path.display()
+            )));
+        }
+    }
+
     fn reloaded(&mut self, outcome: Result<Reloaded, String>) {
+        self.supervisor.ready();
         match outcome {
             Ok(Reloaded::Waits) => {}
             Ok(Reloaded::InForce) => {
@@ -358,6 +457,9 @@ impl Service {
 
     /// Puts the cluster's policies into force. One that does not fit this host's configuration changes nothing here.
     fn adopt(&mut self, policies: Policies) {
+        for remark in policy::in_force(&self.config.gateway, members(&self.config), &policies).1 {
+            tracing::warn!("{remark}");
+        }
         match self.gateway.apply(in_force(&self.config, &policies, &self.contracts)) {
             Ok(()) => {
                 self.policies = policies;
@@ -369,8 +471,7 @@ impl Service {
         }
     }
 
-    fn try_reload(&mut self) -> Result<Reloaded, String> {
-        let config = Config::load(&self.path).map_err(|error| error.to_string())?;
+    fn try_reload(&mut self, config: Config) -> Result<Reloaded, String> {
         let fixed = [
             ("metrics", config.metrics != self.config.metrics),
             ("cluster", config.cluster != self.config.cluster),
@@ -410,10 +511,55 @@ impl Service {
             self.pending = Some(pending);
             return Ok(Reloaded::Waits);
         }
+        // Contracts and policies add no exports.
+        let opening = self.gateway.opening(&pending.config.gateway).map_err(|error| error.to_string())?;
+        if self.opening.take().is_some() {
+            tracing::warn!("the configuration whose volumes were being opened is given up for a newer one");
+        }
+        if opening.is_empty() {
+            return self.put_into_force(pending, OpenedVolumes::default());
+        }
+        self.open(opening).map_err(|error| format!("there is no thread to open volumes: {error}"))?;
+        self.opening = Some(pending);
+        Ok(Reloaded::Waits)
+    }
+
+    /// Opens volumes on another thread: this one must not wait for storage, which may hang.
+    fn open(&mut self, opening: Opening) -> io::Result<()> {
+        self.openings += 1;
+        let (count, events) = (self.openings, self.events.clone());
+        let body = move || {
+            let outcome = Box::new(opening.open());
+            // The service may have ended meanwhile.
+            let _ = events.send(Event::Opened { count, outcome });
+        };
+        thread::Builder::new().name("tg-reload".to_owned()).spawn(body).map(drop)
+    }
+
+    fn opened(&mut self, count: u64, outcome: Result<OpenedVolumes, StartError>) {
+        // Given up for a newer configuration: its volumes are closed.
+        if count != self.openings {
+            return;
+        }
+        let Some(pending) = self.opening.take() else { return };
+        let outcome = outcome
+            .map_err(|error| error.to_string())
+            .and_then(|volumes| self.put_into_force(pending, volumes));
+        self.reloaded(outcome);
+        self.measure();
+    }
+
+    fn put_into_force(&mut self, pending: Pending, volumes: OpenedVolumes) -> Result<Reloaded, String> {
         let Pending { config, brought } = pending;
         let contracts = brought.in_place_of(&self.contracts, &config.contracts, time_of_day());
         let wanted = in_force(&config, &self.policies, &contracts);
-        self.gateway.apply(wanted).map_err(|error| error.to_string())?;
+        let token = admit_token(&config).map_err(|error| error.to_string())?;
+        if wanted.tls == self.config.gateway.tls {
+            // The files may hold other certificates than at the last reload.
+            self.gateway.renew_certificates().map_err(|error| error.to_string())?;
+        }
+        self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
+        self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
         (self.config, self.contracts) = (config, contracts);
         Ok(Reloaded::InForce)
     }
@@ -442,11 +588,22 @@ impl Service {
     }
 
     fn drain(mut self) -> Result<(), ServeError> {
+        let began = Instant::now();
         let deadline = self.config.drain_deadline;
+        self.supervisor.stopping(deadline);
+        // A pool that is silent costs a part of the time that there is.
         log_lines(&Kept::new(&self.look()?));
         tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
-        match self.gateway.drain(deadline)?.cut_off {
-            0 => tracing::info!("drained"),
+        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()))?;
+        for pool in &report.stuck {
+            tracing::error!(
+                "pool {pool}: its worker waits in the kernel and does not end; its sockets are shut down; \
+                 if the process does not vanish, the kernel keeps it (state D) until its storage answers"
+            );
+        }
+        match report.cut_off {
+            0 if report.stuck.is_empty() => tracing::info!("drained"),
+            0 => {}
             sessions => tracing::warn!("drained; {sessions} sessions were cut off with requests unanswered"),
         }
         Ok(())
@@ -463,10 +620,18 @@ enum Reloaded {
 
 /// The configuration of a host under the cluster's policies, with the contracts of this time of day.
 fn in_force(config: &Config, policies: &Policies, contracts: &Standings) -> GatewayConfig {
-    let members = config.cluster.as_ref().map_or(&[][..], ClusterPlan::pools);
-    let mut gateway = policy::in_force(&config.gateway, members, policies);
+    let (mut gateway, _) = policy::in_force(&config.gateway, members(config), policies);
     contracts.apply(&mut gateway);
     gateway
+}
+
+/// The part of a configuration that policies are laid over.
+fn members(config: &Config) -> policy::Members<'_> {
+    let plan = config.cluster.as_ref();
+    policy::Members {
+        pools: plan.map_or(&[], ClusterPlan::pools),
+        may_limit: plan.map_or(&[], ClusterPlan::may_limit),
+    }
 }
 
 /// Tells the service of every change of the policies, for as long as there is one to tell.

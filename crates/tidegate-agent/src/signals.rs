@@ -3,9 +3,15 @@
 use std::io;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::log;
+
+/// How long a second signal waits for the log.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +40,7 @@ pub(crate) fn receive<E: Send + 'static>(
                 }
                 _ if stopping => {
                     tracing::error!("second signal, ending at once");
+                    log::flush(LAST_WORDS);
                     signal_hook::low_level::exit(1);
                 }
                 _ => {

@@ -145,7 +145,7 @@ impl Summary {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
-            listen: config.gateway.listen.iter().map(ToString::to_string).collect(),
+            listen: config.gateway.listen.iter().map(|listen| listen.endpoint.to_string()).collect(),
             metrics: config.metrics.map(|address| format!("http://{address}/metrics")),
             pools: config.gateway.pools.iter().map(|one| pool(one, &config.contracts)).collect(),
         }

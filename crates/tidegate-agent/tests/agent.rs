@@ -108,6 +108,15 @@ fn who_writes_is_held_while_reads_are_slow_and_let_go_when_they_are_not() {
 }
 
 #[test]
+fn an_agent_that_decides_seldom_looks_often_enough_to_notice_that_it_is_blind() {
+    for (interval, step) in [("100ms", 100_000), ("1s", 1_000_000), ("2500ms", 833_333), ("1min", 1_000_000)]
+    {
+        let machine = Machine::new(&format!("interval = '{interval}'\n"));
+        assert_eq!(machine.regulator.interval().as_micros(), step, "{interval}");
+    }
+}
+
+#[test]
 fn by_a_window_who_writes_waits_for_what_it_has_no_room_for() {
     for throttle in ["netem", "rate"] {
         let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\nlaw = 'window'");

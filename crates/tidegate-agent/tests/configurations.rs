@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_agent::agent::AgentConfig;
@@ -152,7 +153,13 @@ fn the_complete_example_states_the_defaults() {
     assert_eq!(promised.law, Some(default(promised, Law::Integral(integral), 50)));
     assert_eq!((promised.release, windowed.discipline), (Release::default(), Discipline::StartTags));
     assert_eq!(windowed.depth, PoolConfig::DEFAULT_DEPTH);
-    assert_eq!(windowed.limits, PoolLimits::default());
+    let example = PoolLimits {
+        export_sessions: Some(128),
+        source_sessions: Some(192),
+        idle_timeout: Some(Duration::from_secs(12 * 3600)),
+        ..PoolLimits::default()
+    };
+    assert_eq!(windowed.limits, example);
     assert_eq!(averaged.law.as_ref().unwrap().smoothing, Smoothing::PerInterval { past_weight: 0.998 });
     assert_eq!(averaged.law.as_ref().unwrap().knee, Some(KneeConfig::default()));
     assert_eq!(shared.law, Some(default(shared, Law::Window(WindowConfig::across_hosts()), 25)));
@@ -179,7 +186,10 @@ fn the_complete_example_states_the_defaults() {
 /// Keys of the complete example whose values are examples, not defaults.
 const WITHOUT_DEFAULT: &[&str] = &[
     "listen",
+    "tls",
+    "allow",
     "metrics",
+    "admit",
     "name",
     "host",
     "carrier",
@@ -191,6 +201,9 @@ const WITHOUT_DEFAULT: &[&str] = &[
     "path",
     "size",
     "upstream",
+    "export_sessions",
+    "source_sessions",
+    "idle_timeout",
     "limit",
     "contract",
     "greatest",
@@ -326,6 +339,9 @@ fn the_boundary_between_valid_and_invalid() {
         ("pool.p.export.e.limit.iops", "'0.1 IO/s'", "'0 IO/s'"),
         ("pool.p.limits.session_memory", "'32MiB'", "'32767KiB'"),
         ("pool.p.limits.sessions", "1", "0"),
+        ("pool.p.limits.export_sessions", "256", "257"),
+        ("pool.p.limits.source_sessions", "1", "0"),
+        ("pool.p.limits.idle_timeout", "'1min'", "'1 minute ago'"),
         ("listen", "['tcp:[::]:65535']", "['tcp:[::]:65536']"),
         ("listen", "['tcp:[::]:0', 'tcp:[::]:0']", "['tcp:[::]:1', 'tcp:[::]:1']"),
         ("metrics", "'127.0.0.1:0'", "'127.0.0.1'"),
@@ -363,7 +379,7 @@ fn relative_paths_start_at_the_configurations_folder() {
     let config =
         parse("listen = ['unix:s']\n[pool.p]\nbackend = { kind = 'file' }\nexport.e = { path = 'e.raw' }")
             .unwrap();
-    assert_eq!(config.gateway.listen[0].to_string(), "unix:/etc/tidegate/s");
+    assert_eq!(config.gateway.listen[0].endpoint.to_string(), "unix:/etc/tidegate/s");
     assert_eq!(format!("{:?}", config.gateway.pools[0].exports[0].store), "Path(\"/etc/tidegate/e.raw\")");
 }
 

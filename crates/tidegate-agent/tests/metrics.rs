@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::admission::ContractsStatus;
+use tidegate_agent::log::LogCounts;
 use tidegate_agent::metrics::{
     AgentExposition, AgentMetric, Exposition, InputCounts, Kind, Metric, ReloadCounts, ResourceStatus, Spec,
 };
@@ -84,7 +86,9 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         writes: operation(&[]),
         flushes: 2,
         trims: 0,
+        hung: false,
         errors: 1,
+        poisoned: false,
     }
 }
 
@@ -168,6 +172,7 @@ fn exposition(dry_run: bool) -> Exposition {
                     consumer("back\"up\\1", false, 5),
                     consumer("quiet", false, 0),
                 ],
+                awaited: Vec::new(),
                 sessions: 3,
                 bytes_in_use: Bytes::from_kib(4),
                 bytes_in_use_peak: Bytes::from_kib(8),
@@ -177,11 +182,15 @@ fn exposition(dry_run: bool) -> Exposition {
                 recent_decisions: Vec::new(),
                 decisions: 1,
             }],
+            silent: vec![ResourceName::new("vg1").unwrap()],
             handshakes: 0,
             handshakes_ended: 7,
+            refused: vec![(tidegate_gateway::Refusal::ExportSessions, 3)],
         },
         decisions: BTreeMap::from([(name, counts)]),
         reloads: ReloadCounts { applied: 1, refused: 2 },
+        http_refused: Some(Arc::default()),
+        log: LogCounts { dropped: 3, repeated: 4 },
         cluster: Some(cluster()),
         contracts: BTreeMap::from([(
             ResourceName::new("vg0").unwrap(),
@@ -212,7 +221,10 @@ fn agents_exposition() -> AgentExposition {
     };
     AgentExposition {
         reloads: ReloadCounts { applied: 1, refused: 2 },
+        http_refused: Some(Arc::default()),
+        log: LogCounts { dropped: 3, repeated: 4 },
         sees: true,
+        acts: Some(true),
         targets: BTreeMap::from([(Via::Iscsi, (true, 3)), (Via::Nfs, (false, 0))]),
         throttle_errors: 5,
         guardian_starts: 1,

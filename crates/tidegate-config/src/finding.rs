@@ -123,10 +123,16 @@ impl<'a> Report<'a> {
     }
 
     fn add(&mut self, severity: Severity, span: &Range<usize>, message: String, help: Option<String>) {
-        if self.findings.len() < MOST_FINDINGS {
-            let (file, excerpt) = (self.source.name.to_owned(), self.source.excerpt(span));
-            self.findings.push(Finding { severity, file, excerpt, message, help });
+        if self.findings.len() >= MOST_FINDINGS {
+            // An error takes a warning's place: without it the document would count as right.
+            let warning = self.findings.iter().rposition(|finding| finding.severity == Severity::Warning);
+            match warning.filter(|_| severity == Severity::Error) {
+                Some(at) => drop(self.findings.remove(at)),
+                None => return,
+            }
         }
+        let (file, excerpt) = (self.source.name.to_owned(), self.source.excerpt(span));
+        self.findings.push(Finding { severity, file, excerpt, message, help });
     }
 
     /// The findings in the order of the text.
@@ -148,6 +154,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_behind_a_hundred_warnings_was_forgotten() {
+        let mut report = Report::new("f.toml", "a = 1\n");
+        for _ in 0..MOST_FINDINGS {
+            report.warning(&(0..1), "allowed", "think again");
+        }
+        assert!(!report.has_errors());
+        report.error(&(0..1), "wrong");
+        assert!(report.has_errors());
+        let findings = report.into_findings();
+        assert_eq!(findings.len(), MOST_FINDINGS);
+        assert!(findings.iter().any(|finding| finding.message() == "wrong"));
+    }
+
+    #[test]
     fn a_finding_shows_place_line_and_what_to_do() {
         let mut report = Report::new("f.toml", "[pool.a]\ndept = 3\n");
         report.error_with_help(&(9..13), "unknown key `dept`", "did you mean `depth`?");
@@ -160,15 +180,18 @@ mod tests {
 
     #[test]
     fn findings_come_in_the_order_of_the_text_and_are_bounded() {
-        let mut report = Report::new("f", "a\nb\n");
-        report.warning(&(2..3), "second", "");
-        assert!(!report.has_errors());
-        for _ in 0..1_000 {
-            report.error(&(0..1), "first");
-        }
-        assert!(report.has_errors());
-        let findings = report.into_findings();
-        assert_eq!(findings.len(), MOST_FINDINGS);
-        assert_eq!((findings[0].message(), findings[99].message()), ("first", "second"));
+        let findings = |errors| {
+            let mut report = Report::new("f", "a\nb\n");
+            report.warning(&(2..3), "second", "");
+            assert!(!report.has_errors());
+            for _ in 0..errors {
+                report.error(&(0..1), "first");
+            }
+            assert!(report.has_errors());
+            report.into_findings()
+        };
+        let all = findings(MOST_FINDINGS - 1);
+        assert_eq!((all[0].message(), all[99].message()), ("first", "second"));
+        assert_eq!(findings(1_000).len(), MOST_FINDINGS);
     }
 }

@@ -31,7 +31,7 @@ mod source;
 use toml::de::DeTable;
 
 pub use finding::{Finding, Report, Severity};
-pub use section::{Given, Section};
+pub use section::{Given, Section, TextOrTable};
 
 /// Reads the syntax of a document; `None` when that is wrong, which is then reported.
 pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Option<DeTable<'a>> {

@@ -19,6 +19,14 @@ pub struct Given<T> {
     pub span: Range<usize>,
 }
 
+/// An item of a list that may be short or detailed.
+pub enum TextOrTable<'a> {
+    /// A text.
+    Text(Given<&'a str>),
+    /// A table.
+    Table(Section<'a>),
+}
+
 /// A table whose keys are known.
 pub struct Section<'a> {
     table: &'a DeTable<'a>,
@@ -301,6 +309,35 @@ impl<'a> Section<'a> {
             }
         }
         sections
+    }
+
+    /// The texts and tables in a list under a key, in their order. Messages call the tables by their numbers. `None` when
+    /// there is no list.
+    pub fn texts_and_tables(
+        &self,
+        key: &str,
+        keys: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Option<Vec<TextOrTable<'a>>> {
+        let value = self.value(key)?;
+        let Some(items) = value.get_ref().as_array() else {
+            mismatch(key, "a list of texts", value.get_ref(), &value.span(), report);
+            return None;
+        };
+        let mut found = Vec::new();
+        for (number, item) in (1..).zip(items.iter()) {
+            match item.get_ref() {
+                DeValue::String(text) => {
+                    found.push(TextOrTable::Text(Given { value: text.as_ref(), span: item.span() }));
+                }
+                DeValue::Table(table) => {
+                    let what = format!("number {number} of `{key}`");
+                    found.push(TextOrTable::Table(Self::new(table, item.span(), what, keys, report)));
+                }
+                other => mismatch(key, "a list of texts", other, &item.span(), report),
+            }
+        }
+        Some(found)
     }
 
     /// One text that means something, or a list of them; an empty list is as good as any.

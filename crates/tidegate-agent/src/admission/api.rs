@@ -3,25 +3,29 @@
 //! The service says what the pool's model is; measuring it takes longer than the service may be held up, and is done in a thread of
 //! its own, one question at a time.
 
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes as Body;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_device::DeviceConfig;
 use tidegate_gateway::{BackendConfig, GatewayConfig};
+use tidegate_http::{NoRandom, Token, TokenAdmission};
 use tidegate_place::{
     Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
 };
 use tidegate_sched::Discipline;
 use tidegate_sim::ScenarioError;
-use tidegate_sim::offer::{Load, Offer, TooFew, Unmeasured};
+use tidegate_sim::offer::{Load, Offer, Stop, TooFew, Unmeasured};
 use tidegate_sim::scenario::Sizes;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 use tokio::sync::{Semaphore, oneshot};
@@ -31,14 +35,17 @@ use tokio::time::timeout;
 use super::Answer;
 use crate::metrics::PATIENCE;
 
-/// The largest question: some hundred contracts.
-const LARGEST: usize = 64 * 1024;
-
 /// The most contracts: measuring takes the longer the more there are.
 pub(crate) const MOST_TENANTS: usize = 256;
 
 /// The most requests in each simulation of a question, where it takes more than usual to have enough of every tenant.
 const MOST_REQUESTS: u32 = 20_000;
+
+/// The time that a measurement has. Most take less than a second.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The lowest priority of the processor: what serves clients goes before a question.
+const PRIORITY: i32 = 19;
 
 /// How requests arrive: as `tidegate admit` has it where nothing is said.
 const ARRIVALS: &str = "in-step";
@@ -142,9 +149,42 @@ fn everything() -> f64 {
     1.0
 }
 
+/// The token that questions show, which a reload may change. `None`: the page answers nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access(Arc<RwLock<Option<TokenAdmission>>>);
+
+impl Access {
+    /// Accepts this token from now on.
+    pub(crate) fn set(&self, token: Option<&Token>) -> Result<(), NoRandom> {
+        let admission = token.map(|token| TokenAdmission::new(token, [])).transpose()?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = admission;
+        Ok(())
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(admission) = &*access else { return Err(Refused::Closed) };
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        admission.admits(shown, None).map_err(|_| Refused::Token)
+    }
+}
+
 /// Why there is no verdict.
 #[derive(Debug, Error)]
 enum Refused {
+    #[error(
+        "this page answers only with a token: write `admit = {{ token_file = \"FILE\" }}` into the \
+         configuration; `tidegate admit` answers without a service"
+    )]
+    Closed,
+    #[error("show the token of `admit`: `Authorization: Bearer TOKEN`")]
+    Token,
+    #[error(
+        "the measurement took longer than {} s: ask about fewer contracts, or ask `tidegate admit`, which has \
+         no limit",
+        LONGEST.as_secs()
+    )]
+    TooLong,
     #[error("this is no question: {0}")]
     Json(#[from] serde_json::Error),
     #[error("{0} contracts are too many: at most {MOST_TENANTS}")]
@@ -179,13 +219,15 @@ impl Refused {
     fn status(&self) -> StatusCode {
         match self {
             Self::Json(_) | Self::Many(_) | Self::Tenant(..) | Self::Demand(_) => StatusCode::BAD_REQUEST,
+            Self::Closed => StatusCode::FORBIDDEN,
+            Self::Token => StatusCode::UNAUTHORIZED,
             Self::NoModel(NoModel::NoPool(_)) => StatusCode::NOT_FOUND,
             Self::NoModel(NoModel::Real(_)) => StatusCode::CONFLICT,
             // What the tenants send does not go with this storage; all else about a scenario is the service's.
             Self::Impossible(_) | Self::TooFew(_) | Self::Scenario(ScenarioError::Workload { .. }) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::Busy | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Unavailable | Self::TooLong => StatusCode::SERVICE_UNAVAILABLE,
             Self::Scenario(_) | Self::Count(_) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -219,26 +261,41 @@ struct Api<E> {
     events: SyncSender<E>,
     /// Who has the permit measures.
     free: Arc<Semaphore>,
+    access: Access,
 }
 
 impl<E> Clone for Api<E> {
     fn clone(&self) -> Self {
-        Self { events: self.events.clone(), free: Arc::clone(&self.free) }
+        Self { events: self.events.clone(), free: Arc::clone(&self.free), access: self.access.clone() }
     }
 }
 
 /// The page, for a service that is asked by these events.
-pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(events: SyncSender<E>) -> Router {
-    Router::new()
-        .route("/v1/admit", post(admit::<E>))
-        .layer(DefaultBodyLimit::max(LARGEST))
-        .with_state(Api { events, free: Arc::new(Semaphore::new(1)) })
+pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(events: SyncSender<E>, access: Access) -> Router {
+    Router::new().route("/v1/admit", post(admit::<E>)).with_state(Api {
+        events,
+        free: Arc::new(Semaphore::new(1)),
+        access,
+    })
 }
 
-async fn admit<E: From<ModelOf>>(State(api): State<Api<E>>, body: Body) -> Response {
-    match answer(&api, &body).await {
+async fn admit<E: From<ModelOf>>(State(api): State<Api<E>>, headers: HeaderMap, body: Body) -> Response {
+    let answered = match api.access.check(&headers) {
+        Ok(()) => answer(&api, &body).await,
+        Err(refused) => Err(refused),
+    };
+    match answered {
         Ok(document) => json(StatusCode::OK, document),
         Err(refused) => refused.into_response(),
+    }
+}
+
+/// Stops a measurement when its asker is gone, or its time is over.
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -253,12 +310,21 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, R
     let model = timeout(PATIENCE, receiver).await.map_err(|_| Refused::Unavailable)?;
     let model = model.map_err(|_| Refused::Unavailable)??;
     let permit = Arc::clone(&api.free).try_acquire_owned().map_err(|_| Refused::Busy)?;
+    let stop = Stop::default();
+    let stops = StopOnDrop(stop.clone());
     let measured = tokio::task::spawn_blocking(move || {
         // Until it is done, also when whoever asked does not wait any more.
         let _permit = permit;
-        verdict(&model, &contracts, loads)
+        // Of this thread alone, which does nothing else.
+        let lowered = setpriority_process(Some(gettid()), PRIORITY);
+        if let Err(error) = lowered {
+            tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
+        }
+        verdict(&model, &contracts, loads, stop)
     });
-    measured.await?
+    let outcome = timeout(LONGEST, measured).await.map_err(|_| Refused::TooLong);
+    drop(stops);
+    outcome??
 }
 
 impl Question {
@@ -300,9 +366,9 @@ impl Tenant {
 }
 
 /// What `tidegate admit --json` prints.
-fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>) -> Result<String, Refused> {
+fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>, stop: Stop) -> Result<String, Refused> {
     let rule = AdmissionRule::default();
-    let offer = model.offer(loads, &rule);
+    let offer = Offer { stop, ..model.offer(loads, &rule) };
     let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
     contracts.check(&ability).map_err(Refused::Impossible)?;
     let mut measuring = Measuring(offer);
@@ -351,7 +417,7 @@ mod tests {
     #[test]
     fn who_asks_a_service_that_stops_is_told_so() {
         let (events, queue) = mpsc::sync_channel::<ModelOf>(1);
-        let api = Api { events, free: Arc::new(Semaphore::new(1)) };
+        let api = Api { events, free: Arc::new(Semaphore::new(1)), access: Access::default() };
         let question = br#"{ "pool": "disk", "tenants": [
             { "name": "w1", "iops": 40, "size": 4096, "response_time_s": 0.035 }
         ] }"#;

@@ -63,6 +63,7 @@ impl Histograms {
             for (resource, reads) in self.news()? {
                 regulator.count(&resource, &reads);
             }
+            regulator.counted(now);
         }
         watched
     }

@@ -10,13 +10,14 @@ use tidegate_control::{
     Decision, Identified, Input, Law, LawKind, Relay, RelayConfig, RelayError, RelayStep,
 };
 use tidegate_host::Root;
-use tidegate_host::throttle::{Method, ThrottleError};
+use tidegate_host::throttle::Method;
 use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::config::AgentConfig;
+use super::guarded::Guarded;
 use super::histograms::Histograms;
 use super::regulator::Regulator;
-use super::{AgentError, Complaints, Event, Guarded, GuardianCommand, MOST_EVENTS};
+use super::{ActError, AgentError, Complaints, Event, GuardianCommand, MOST_EVENTS};
 use crate::signals::{self, Signal};
 
 /// What the experiment shows while it goes on.
@@ -59,7 +60,7 @@ pub enum IdentifyError {
     Relay(#[from] RelayError),
     /// A result would be of something else.
     #[error("the throttle does not do what it is told, so that nothing would be found: {0}")]
-    Throttle(#[from] ThrottleError),
+    Throttle(#[from] ActError),
     /// Somebody wanted it to end.
     #[error("ended before it was over; everybody is let go")]
     Stopped,
@@ -169,8 +170,7 @@ impl Trial {
             RelayStep::Done(found) => return Ok(Some(found)),
             RelayStep::Hold(delay) => self.delay = delay,
         }
-        throttle.keep_guarded(self.interval(), &mut self.complaints);
-        throttle.throttle.apply(now, &self.regulator.impose(self.delay))?;
+        throttle.act(now, &self.regulator.impose(self.delay))?;
         Ok(None)
     }
 

@@ -7,6 +7,7 @@ mod addresses;
 mod cgroups;
 mod config;
 mod delay;
+mod guarded;
 mod histograms;
 mod identify;
 mod pace;
@@ -20,22 +21,22 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{Target, Via};
-use tidegate_host::throttle::{Found, Guardian, Method, Throttle, lacking, undo};
+use tidegate_host::throttle::Method;
 use tidegate_host::{ReadError, Root};
+use tidegate_http::Refusals;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
+pub use guarded::{ActError, release_orphaned};
 pub use identify::{IdentifyError, Progress, identify};
 pub use pattern::{Pattern, PatternError};
 pub use regulator::{Regulator, Step};
@@ -43,26 +44,23 @@ pub use resource::SetUpError;
 pub use sensor::{Brokers, SensorConfig};
 pub use survey::{Finding, ResourceFinding, Survey};
 
+use self::guarded::Guarded;
 use self::histograms::Histograms;
 use self::sensor::Sensors;
 use crate::config::ConfigError;
 use crate::journal::Journal;
+use crate::log;
 use crate::metrics::{AgentExposition, MetricsError, MetricsServer, ReloadCounts, ResourceStatus, Scrape};
 use crate::signals::{self, Signal};
 use crate::status::recent::Recent;
 use crate::status::{self, OfAgent};
+use crate::supervisor::Supervisor;
 
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// A guardian is done within two seconds; it may not be quick to start on a busy machine.
-const GUARDIANS_WORK: Duration = Duration::from_secs(5);
-
-/// The guardian is told this often that the agent lives.
-const BETWEEN_BEATS: Duration = Duration::from_secs(1);
-
-/// An agent that does nothing for so long, or for three of its intervals, hangs: the guardian lets go of everybody.
-const HUNG: Duration = Duration::from_secs(10);
+/// How long it may take to let go of everybody.
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// Events that wait.
 const MOST_EVENTS: usize = 64;
@@ -181,14 +179,17 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         recent: Recent::default(),
         complaints: Complaints::default(),
         reloads: ReloadCounts::default(),
+        http_refused: metrics.as_ref().map(MetricsServer::refusals),
         sees: true,
         beyond: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
         unheld: BTreeSet::new(),
         begin: Clock::now(),
+        supervisor: Supervisor::of_this_process(),
     };
     agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
     agent.introduce();
+    agent.supervisor.ready();
     agent.regulate(&events);
     agent.end();
     Ok(())
@@ -218,6 +219,8 @@ struct Agent {
     recent: Recent<ResourceName>,
     complaints: Complaints,
     reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    http_refused: Option<Arc<Refusals>>,
     /// Whether the machine's counters could be read.
     sees: bool,
     /// Of whom it was said that the throttle cannot hold them.
@@ -227,6 +230,7 @@ struct Agent {
     /// Of whose members none is held, although some are to be: the throttle failed.
     unheld: BTreeSet<ResourceName>,
     begin: Clock,
+    supervisor: Supervisor,
 }
 
 impl Agent {
@@ -237,6 +241,7 @@ impl Agent {
         for law in self.config.laws() {
             let dry = if law.dry_run { ", dry run" } else { "" };
             tracing::info!(
+                target: log::SUMMARY,
                 "{}: reads within {}, by the {} law{dry}",
                 law.resource,
                 law.target,
@@ -272,11 +277,16 @@ impl Agent {
             next += self.regulator.interval();
             // After a suspension, or a long wait for the processor, nothing is made up for.
             next = next.max(Clock::now());
-            loop {
+            // No more at once, so that requests over HTTP cannot keep the agent from its work.
+            for _ in 0..MOST_EVENTS {
                 match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
                     Ok(Event::Scrape(scrape)) => self.answer(scrape),
                     Ok(Event::Status(asked)) => asked.answer(self.whole_status()),
-                    Ok(Event::Signal(Signal::Reload)) => self.reload(),
+                    Ok(Event::Signal(Signal::Reload)) => {
+                        self.supervisor.reloading();
+                        self.reload();
+                        self.supervisor.ready();
+                    }
                     Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => break,
                 }
@@ -284,6 +294,7 @@ impl Agent {
             if self.regulates() {
                 self.step();
             }
+            self.supervisor.lives();
         }
     }
 
@@ -340,12 +351,10 @@ impl Agent {
     /// Has the throttle do what was decided. Fails open: what it cannot do is not done, and is said.
     fn carry_out(&mut self, now: Instant) {
         let Some(throttle) = &mut self.throttle else { return };
-        throttle.keep_guarded(self.regulator.interval(), &mut self.complaints);
         self.unheld.clear();
-        if let Err(error) = throttle.throttle.apply(now, self.regulator.holds()) {
-            throttle.errors += 1;
+        if let Err(error) = throttle.act(now, self.regulator.holds()) {
             self.complaints.make(&error);
-            let unheld = self.regulator.holds().iter().filter(|hold| !throttle.throttle.holds(hold));
+            let unheld = self.regulator.holds().iter().filter(|hold| !throttle.holds(hold));
             self.unheld.extend(unheld.map(|hold| hold.resource.clone()));
         }
     }
@@ -383,10 +392,13 @@ impl Agent {
         let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, Target::Absent(_)));
         let exposition = AgentExposition {
             reloads: self.reloads,
+            http_refused: self.http_refused.clone(),
+            log: log::missing(),
             sees: self.sees,
+            acts: self.throttle.as_ref().map(Guarded::acts),
             targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
-            throttle_errors: self.throttle.as_ref().map_or(0, |throttle| throttle.errors),
-            guardian_starts: self.throttle.as_ref().map_or(0, |throttle| throttle.guardians),
+            throttle_errors: self.throttle.as_ref().map_or(0, Guarded::errors),
+            guardian_starts: self.throttle.as_ref().map_or(0, Guarded::guardians),
             resources: self.status(),
             decisions: self.journal.counts(),
             request_times: request_times.unwrap_or_default(),
@@ -432,122 +444,11 @@ impl Agent {
     }
 
     fn end(self) {
+        self.supervisor.stopping(LET_GO);
         if let Some(throttle) = self.throttle {
             throttle.let_go();
         }
     }
-}
-
-/// What holds, and what lets go when the agent cannot.
-#[derive(Debug)]
-struct Guarded {
-    throttle: Throttle,
-    guardian: Guardian,
-    command: GuardianCommand,
-    /// When the guardian was told last.
-    beat: Clock,
-    /// How often a guardian was started.
-    guardians: u64,
-    /// How often the kernel did not take, or did not have, what it was told.
-    errors: u64,
-    /// Whoever has it is the only agent here.
-    only: UnixDatagram,
-}
-
-impl Guarded {
-    fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
-        let only = be_the_only_one()?;
-        let found = undo().map_err(AgentError::Reconcile)?;
-        report(&found);
-        let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
-        // What is lacking would be noticed when somebody is to be held for the first time: in the night of the first backup.
-        let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
-        if !lacks.is_empty() {
-            let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
-            let what = what.collect::<Vec<_>>().join("; ");
-            return Err(AgentError::Lacks { method: config.throttle, what });
-        }
-        let throttle =
-            Throttle::new(config.throttle, config.packets, &config.ports).map_err(AgentError::Throttle)?;
-        Ok(Self {
-            throttle,
-            guardian,
-            command: command.clone(),
-            beat: Clock::now(),
-            guardians: 1,
-            errors: 0,
-            only,
-        })
-    }
-
-    fn let_go(self) {
-        let Self { throttle, guardian, .. } = self;
-        // Nobody else has what is still there then.
-        drop(throttle);
-        match undo() {
-            Ok(_) => {
-                guardian.dismiss();
-                tracing::info!("let go of everybody");
-            }
-            // The guardian tries again when it sees us gone.
-            Err(error) => tracing::error!("cannot let go of everybody: {error}"),
-        }
-    }
-
-    /// Tells the guardian that the agent lives, and will again after an interval. Starts it anew when somebody ended it.
-    fn keep_guarded(&mut self, interval: Duration, complaints: &mut Complaints) {
-        if self.guardian.is_alive() {
-            if self.beat.elapsed() >= BETWEEN_BEATS {
-                self.guardian.beat(HUNG.max(3 * interval));
-                self.beat = Clock::now();
-            }
-            return;
-        }
-        match start_guardian(&self.command, &self.only) {
-            Ok(guardian) => {
-                tracing::warn!("the guardian was gone and is started anew");
-                self.guardian = guardian;
-                self.guardians += 1;
-            }
-            Err(error) => complaints.make(&AgentError::Guardian(error)),
-        }
-    }
-}
-
-/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open: the agent, and its
-/// guardian, which may have work to do after the agent's death.
-fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
-    let deadline = Clock::now() + GUARDIANS_WORK;
-    loop {
-        let address = SocketAddr::from_abstract_name("tidegate-agent").map_err(AgentError::Alone)?;
-        match UnixDatagram::bind_addr(&address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if Clock::now() >= deadline {
-                    return Err(AgentError::AnotherAgent);
-                }
-                // Nothing tells when an address is free.
-                thread::sleep(Duration::from_millis(20));
-            }
-            bound => return bound.map_err(AgentError::Alone),
-        }
-    }
-}
-
-fn start_guardian(command: &GuardianCommand, presence: &UnixDatagram) -> io::Result<Guardian> {
-    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into())
-}
-
-fn report(found: &Found) {
-    if found.nothing() {
-        return;
-    }
-    let table = if found.table { "the nftables table, " } else { "" };
-    let cgroup = if found.cgroup { "the cgroup that limits what is written, " } else { "" };
-    let limits = if found.cgroups > 0 { "limits of cgroups, " } else { "" };
-    tracing::warn!(
-        "removed what an earlier agent left: {cgroup}{limits}{table}queueing on [{}]",
-        found.interfaces.join(", ")
-    );
 }
 
 /// What goes wrong again and again is said once a minute.

@@ -23,6 +23,9 @@ use crate::metrics::ResourceStatus;
 /// After this time without counters nothing is known any more, and everybody is let go.
 const BLIND: Duration = Duration::from_secs(2);
 
+/// The longest time from one step to the next.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+
 /// Regulates all resources of a configuration on one machine, or on what looks like one.
 #[derive(Debug)]
 pub struct Regulator {
@@ -37,6 +40,8 @@ pub struct Regulator {
     stale: bool,
     /// When the machine's counters were read last.
     seen: Instant,
+    /// When it was told last which reads completed; `None`: never.
+    counted: Option<Instant>,
     method: Method,
     /// Whose writes cannot be held: kinds of targets, by resource.
     beyond: BTreeSet<(ResourceName, Via)>,
@@ -63,7 +68,18 @@ impl Regulator {
         watch.look_every(between_looks(config));
         let method = config.throttle;
         let (holds, beyond) = (Vec::new(), BTreeSet::new());
-        Ok(Self { watch, resources, cgroups, root, holds, stale: true, seen: Instant::ZERO, method, beyond })
+        Ok(Self {
+            watch,
+            resources,
+            cgroups,
+            root,
+            holds,
+            stale: true,
+            seen: Instant::ZERO,
+            counted: None,
+            method,
+            beyond,
+        })
     }
 
     /// Changes the configuration while running, without letting go of anybody in between.
@@ -96,12 +112,15 @@ impl Regulator {
         Ok(())
     }
 
-    /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals.
+    /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals, or a whole part of it where it is
+    /// so long that an agent that became blind would notice too late.
     #[must_use]
     pub fn interval(&self) -> Duration {
         let of_cgroups = self.cgroups.iter().map(|resource| resource.config().law.interval);
         let intervals = self.resources.iter().map(|resource| resource.config().law.interval);
-        intervals.chain(of_cgroups).min().unwrap_or(BLIND)
+        let shortest = intervals.chain(of_cgroups).min().unwrap_or(BLIND);
+        let parts = shortest.as_nanos().div_ceil(LONGEST_STEP.as_nanos()).max(1);
+        shortest / u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
     /// Whether a resource's law steers by a percentile, so that [`count`](Self::count) has to be called.
@@ -115,6 +134,11 @@ impl Regulator {
         if let Some(known) = self.resources.iter_mut().find(|known| known.name() == resource) {
             known.count(reads);
         }
+    }
+
+    /// Takes note that everything that is to be [counted](Self::count) was.
+    pub(super) const fn counted(&mut self, now: Instant) {
+        self.counted = Some(now);
     }
 
     /// Looks and decides once.
@@ -135,6 +159,9 @@ impl Regulator {
         if blind.is_some() {
             self.let_go_of_the_unseen(now);
         }
+        if self.counted.is_some_and(|counted| now.saturating_since(counted) >= BLIND) {
+            self.release_uncounted();
+        }
         self.renew_holds();
         Step { decisions, blind }
     }
@@ -146,6 +173,14 @@ impl Regulator {
         }
         let unseen = |resource: &&mut CgroupResource| now.saturating_since(resource.seen()) >= BLIND;
         self.cgroups.iter_mut().filter(unseen).for_each(CgroupResource::let_go);
+    }
+
+    /// Releases the consumers of resources whose law steers by a percentile, when response times are not counted any more: to the
+    /// law that looks like storage without requests, or with requests that are still young.
+    fn release_uncounted(&mut self) {
+        let by_percentile =
+            |resource: &&mut Resource| resource.config().law.statistic != SignalStatistic::Mean;
+        self.resources.iter_mut().filter(by_percentile).for_each(|resource| resource.impose(Latency::ZERO));
     }
 
     /// What the throttle is to have in force now; nothing about resources on a dry run.

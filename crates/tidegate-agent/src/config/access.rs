@@ -5,21 +5,40 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tidegate_cluster::{
-    Key, KeyError, Secret, SecretError, TlsError, check_authorities, check_certificate, check_credentials,
-    check_private_key,
-};
+use tidegate_cluster::{Key, KeyError, Secret, SecretError, check_credentials};
 use tidegate_config::{Given, Report};
+use tidegate_http::{Token, TokenError};
+use tidegate_tls::{TlsError, check_authorities, check_certificate, check_private_key};
 
 use super::PathUse;
+
+/// The time in which the files of all exports must answer. Chosen above a disk that has to spin up.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The time that each of them has, when one before it has used up all the time.
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Reports every path that cannot be used now, and what can be used and is probably not meant.
 pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
     let mut volumes = Vec::new();
+    let end = Instant::now() + PATIENCE;
     for path_use in uses {
         let (file, outcome) = match path_use {
-            PathUse::Export { file, read_only } => (file, export(&file.value, *read_only)),
+            PathUse::Export { file, read_only } => match export_within(&file.value, *read_only, end) {
+                Some(outcome) => (file, outcome),
+                None => {
+                    report.warning(
+                        &file.span,
+                        format!("`{}` is not checked: its storage does not answer", file.value.display()),
+                        "look for storage that hangs",
+                    );
+                    continue;
+                }
+            },
             PathUse::DataFile(file) => (file, data_file(&file.value).map(|()| None)),
             PathUse::Socket(file) => (file, socket(&file.value).map(|()| None)),
             PathUse::Key(file) => (file, Key::from_file(&file.value).map(|_| None).map_err(Problem::from)),
@@ -37,6 +56,9 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             }
             PathUse::PrivateKey(file) => {
                 (file, check_private_key(&file.value).map(|()| None).map_err(Problem::from))
+            }
+            PathUse::Token(file) => {
+                (file, Token::from_file(&file.value).map(|_| None).map_err(Problem::from))
             }
             PathUse::Admitted(file) => {
                 (file, super::read_bounded(&file.value).map(|_| None).map_err(Problem::from))
@@ -104,6 +126,20 @@ impl From<io::Error> for Problem {
     }
 }
 
+/// Looks at an export's file on another thread, which is left behind when its storage hangs.
+fn export_within(path: &Path, read_only: bool, end: Instant) -> Option<Result<Option<Volume>, Problem>> {
+    let (sender, outcome) = sync_channel(1);
+    let body = {
+        let path = path.to_owned();
+        // The reader may have given up waiting.
+        move || drop(sender.send(export(&path, read_only)))
+    };
+    if let Err(error) = thread::Builder::new().name("tg-check".to_owned()).spawn(body) {
+        return Some(Err(error.into()));
+    }
+    outcome.recv_timeout(end.saturating_duration_since(Instant::now()).max(LEAST_PATIENCE)).ok()
+}
+
 fn export(path: &Path, read_only: bool) -> Result<Option<Volume>, Problem> {
     let metadata = fs::metadata(path)?;
     let kind = metadata.file_type();
@@ -141,6 +177,15 @@ impl From<KeyError> for Problem {
         match error {
             KeyError::Read { source, .. } => source.into(),
             other @ KeyError::Length(_) => Self { what: other.to_string(), help: None },
+        }
+    }
+}
+
+impl From<TokenError> for Problem {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Read { source, .. } => source.into(),
+            none @ TokenError::NoToken(_) => Self { what: none.to_string(), help: None },
         }
     }
 }

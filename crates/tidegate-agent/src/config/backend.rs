@@ -25,12 +25,13 @@ pub(super) const KEYS: &[&str] = &[
     "reconnect",
     "timeout",
     "replay",
+    "tls",
 ];
 
 /// The keys that belong to one kind only.
 const FILE_ONLY: &[&str] = &["direct"];
 const EMULATED_ONLY: &[&str] = &["preset", "exponential", "seed", "data", "memory"];
-const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay"];
+const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay", "tls"];
 
 /// As many as a device plans.
 const MOST_CHANGES: usize = 1024;

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_cluster::{
-    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Identity, Key, KeyError, NatsConfig, Reach,
-    Secret, SecretError, Tls, TlsError, UdpConfig,
+    Carrier, ClusterConfig, ClusterName, Credentials, FileConfig, Identity, Key, KeyError, NatsConfig,
+    PeerAddress, PolicyWriter, PolicyWriters, Reach, Secret, SecretError, Tls, TlsError, UdpConfig,
 };
 use tidegate_config::{Given, Report, Section};
-use tidegate_units::{HostName, ResourceName};
+use tidegate_units::{ConsumerName, HostName, ResourceName};
 
 use super::{Context, PathUse};
 
-pub(super) const KEYS: &[&str] = &["name", "host", "carrier"];
+pub(super) const KEYS: &[&str] = &["name", "host", "carrier", "policy"];
+
+pub(super) const POLICY_KEYS: &[&str] = &["writers", "may_limit"];
 
 pub(super) const CARRIER_KEYS: &[&str] = &[
     "kind",
@@ -75,6 +77,14 @@ pub struct ClusterPlan {
     interval: Duration,
     carrier: CarrierPlan,
     pools: Vec<ResourceName>,
+    policy: PolicyPlan,
+}
+
+/// Which policies of the cluster count here, and what they may do.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct PolicyPlan {
+    writers: PolicyWriters,
+    may_limit: Vec<ConsumerName>,
 }
 
 /// A secret that joining needs cannot be had.
@@ -150,6 +160,7 @@ impl ClusterPlan {
                 credentials: credentials.read()?,
                 tls: tls.clone(),
                 replicas: *replicas,
+                writers: self.policy.writers.clone(),
             }),
         };
         let (name, host) = (self.name.clone(), self.host.clone());
@@ -177,6 +188,12 @@ impl ClusterPlan {
     #[must_use]
     pub const fn host(&self) -> &HostName {
         &self.host
+    }
+
+    /// Protected exports that a policy may limit.
+    #[must_use]
+    pub fn may_limit(&self) -> &[ConsumerName] {
+        &self.policy.may_limit
     }
 
     /// The pools whose resources other hosts share.
@@ -225,6 +242,7 @@ pub(super) fn read(
     let name = section.parsed::<ClusterName>("name", &mut context.report);
     let host = host(&section, &mut context.report);
     let carrier = carrier(&section, context);
+    let policy = policy(&section, carrier.as_ref(), &mut context.report);
     // Whose intervals differ hear each other less often than they decide; the longest is what makes nobody stale.
     let interval = members.iter().filter_map(|member| member.interval).max();
     let plan = ClusterPlan {
@@ -233,6 +251,7 @@ pub(super) fn read(
         interval: interval.unwrap_or(ClusterConfig::DEFAULT_INTERVAL),
         carrier: carrier?,
         pools: members.iter().map(|member| member.pool.clone()).collect(),
+        policy,
     };
     Some(Given { value: plan, span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()) })
 }
@@ -263,6 +282,27 @@ fn host(section: &Section<'_>, report: &mut Report<'_>) -> Option<HostName> {
         section.missing("host", "\"host-1\"", report);
     }
     name.ok()
+}
+
+/// The writers whose policies count, and what policies may do to this host's protected exports.
+fn policy(cluster: &Section<'_>, carrier: Option<&CarrierPlan>, report: &mut Report<'_>) -> PolicyPlan {
+    let Some(section) = cluster.table("policy", POLICY_KEYS, report) else { return PolicyPlan::default() };
+    if carrier.is_some_and(|carrier| !matches!(carrier, CarrierPlan::Nats { .. })) {
+        report.warning(
+            section.span(),
+            "`policy` has no effect".to_owned(),
+            "only the carrier `nats` brings policies",
+        );
+    }
+    if !section.has("writers") {
+        section.missing("writers", "[\"U…\"]", report);
+    }
+    let writers = section.list::<PolicyWriter>("writers", "names no key: no policy would count", report);
+    let may_limit = section.list::<ConsumerName>("may_limit", "names no export: leave it out", report);
+    PolicyPlan {
+        writers: writers.into_iter().flatten().map(|given| given.value).collect(),
+        may_limit: may_limit.into_iter().flatten().map(|given| given.value).collect(),
+    }
 }
 
 fn carrier(cluster: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> {
@@ -310,7 +350,7 @@ fn udp(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan> 
         }
     }
     let listen = section.parsed::<SocketAddr>("listen", &mut context.report);
-    let key_file = file_of(section, "key_file", PathUse::Key, context);
+    let key_file = context.file(section, "key_file", PathUse::Key);
     let reach = reach(section, &mut context.report);
     Some(CarrierPlan::Udp { listen: listen?.value, reach: reach?, key_file: key_file? })
 }
@@ -335,7 +375,7 @@ fn reach(section: &Section<'_>, report: &mut Report<'_>) -> Option<Reach> {
                     );
                 }
             }
-            let peers = section.list::<SocketAddr>("peers", "names nobody", report)?;
+            let peers = section.list::<PeerAddress>("peers", "names nobody", report)?;
             Some(Reach::Peers(peers.into_iter().map(|given| given.value).collect()))
         }
         (false, true) => {
@@ -353,10 +393,10 @@ fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
         section.missing("servers", "[\"nats://10.0.0.5:4222\"]", &mut context.report);
     }
     let servers = section.list::<String>("servers", "names no server", &mut context.report);
-    let token = file_of(section, "token_file", PathUse::Secret, context);
+    let token = context.file(section, "token_file", PathUse::Secret);
     let user = section.text("user", &mut context.report).map(|given| given.value.to_owned());
-    let password = file_of(section, "password_file", PathUse::Secret, context);
-    let signed = file_of(section, "credentials_file", PathUse::Credentials, context);
+    let password = context.file(section, "password_file", PathUse::Secret);
+    let signed = context.file(section, "credentials_file", PathUse::Credentials);
     let credentials = match (token, user, password, signed) {
         (None, None, None, None) => CredentialsPlan::None,
         (Some(token), None, None, None) => CredentialsPlan::Token(token),
@@ -370,18 +410,41 @@ fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
         }
     };
     let tls = tls(section, context)?;
+    warn_of_open_server(section, &credentials, tls.as_ref(), &mut context.report);
     let replicas = section.whole("replicas", 1..=5, &mut context.report);
     let replicas = replicas.and_then(|given| u8::try_from(given.value).ok()).unwrap_or(1);
     let servers = servers?.into_iter().map(|given| given.value).collect();
     Some(CarrierPlan::Nats { servers, credentials, tls, replicas })
 }
 
+/// Warns of a server that any client can use: reports are not signed, so that what the server lets in is believed.
+fn warn_of_open_server(
+    section: &Section<'_>,
+    credentials: &CredentialsPlan,
+    tls: Option<&Tls>,
+    report: &mut Report<'_>,
+) {
+    let is_known = *credentials != CredentialsPlan::None || tls.is_some_and(|tls| tls.identity.is_some());
+    let (what, help) = match (is_known, tls.is_some()) {
+        (true, _) => return,
+        (false, true) => (
+            "no credentials: any program that reaches the NATS server can pose as hosts, and slow this one down",
+            "have the server ask for `user` and `password_file`, `token_file`, `credentials_file` or a certificate",
+        ),
+        (false, false) => (
+            "neither `tls` nor credentials: any program that reaches the NATS server can pose as hosts, and slow this one down",
+            "set `tls = true`, and have the server ask for `credentials_file`, or `user` and `password_file`",
+        ),
+    };
+    report.warning(section.span(), what.to_owned(), help);
+}
+
 /// Whether connections are encrypted. Who names files for it means it.
 fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> {
     let wanted = section.flag("tls", &mut context.report);
-    let authorities = file_of(section, "ca_file", PathUse::Authorities, context);
-    let certificate = file_of(section, "certificate_file", PathUse::Certificate, context);
-    let private_key = file_of(section, "private_key_file", PathUse::PrivateKey, context);
+    let authorities = context.file(section, "ca_file", PathUse::Authorities);
+    let certificate = context.file(section, "certificate_file", PathUse::Certificate);
+    let private_key = context.file(section, "private_key_file", PathUse::PrivateKey);
     if section.has("tls") && !wanted {
         for key in ["ca_file", "certificate_file", "private_key_file"] {
             if let Some(span) = section.key_span(key) {
@@ -403,17 +466,4 @@ fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> 
     };
     let on = wanted || authorities.is_some() || identity.is_some();
     Some(on.then_some(Tls { authorities, identity }))
-}
-
-/// A file with a secret, or with whom to trust, which is looked at when files are.
-fn file_of(
-    section: &Section<'_>,
-    key: &str,
-    path_use: fn(Given<PathBuf>) -> PathUse,
-    context: &mut Context<'_>,
-) -> Option<PathBuf> {
-    let given = section.text(key, &mut context.report)?;
-    let path = context.path(given.value, &given.span);
-    context.touched.push(path_use(Given { value: path.clone(), span: given.span }));
-    Some(path)
 }

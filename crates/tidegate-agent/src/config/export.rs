@@ -8,7 +8,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Daily, Iops, Latency, Shares};
 
-use super::{Context, PathUse, upstream};
+use super::{Context, PathUse, allow, upstream};
 
 pub(super) const KEYS: &[&str] = &[
     "path",
@@ -21,6 +21,7 @@ pub(super) const KEYS: &[&str] = &[
     "contract",
     "goal",
     "read_only",
+    "allow",
     "description",
 ];
 
@@ -53,10 +54,12 @@ pub(super) fn read(
     };
     let read_only = section.flag("read_only", &mut context.report);
     let store = store(section, consumer.as_ref(), backend, read_only, context);
+    let access = allow::read(section, context);
     let shares = section.whole("shares", 1..=u64::from(Shares::MAX.get()), &mut context.report);
     let shares = shares.and_then(|given| Shares::new(u32::try_from(given.value).ok()?));
     let mut export = ExportConfig::new(consumer?, store?);
     export.read_only = read_only;
+    export.access = access;
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
     export.limit = limit(section, &mut context.report);

@@ -5,9 +5,12 @@
 //! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
 
 mod access;
+mod accounts;
+mod allow;
 mod backend;
 mod cluster;
 mod contracts;
+mod endpoints;
 mod export;
 mod listen;
 mod pool;
@@ -23,12 +26,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_gateway::{Endpoint, GatewayConfig, PoolConfig};
+use tidegate_gateway::{
+    Access, Endpoint, GatewayConfig, ListenConfig, PoolConfig, ServerFiles, TlsError, TlsUse,
+};
 use tidegate_units::{ConsumerName, Latency};
 
 use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
-use listen::Listen;
 pub(crate) use listen::MetricsAddress;
 use pool::ReadPool;
 
@@ -36,7 +40,9 @@ use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{Given, Report, Section};
 
-const ROOT_KEYS: &[&str] = &["listen", "metrics", "drain_deadline", "cluster", "pool"];
+const ROOT_KEYS: &[&str] = &["listen", "tls", "metrics", "admit", "drain_deadline", "cluster", "pool"];
+
+const ADMIT_KEYS: &[&str] = &["token_file"];
 
 /// How long a drain waits for clients where nothing is said: less than the 90 s after which systemd kills.
 const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
@@ -51,6 +57,8 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// The file with the token that questions about contracts show; `None`: they are not answered.
+    pub admit_token: Option<PathBuf>,
     /// How long a drain waits for clients before it cuts them off.
     pub drain_deadline: Duration,
     /// What pools promise at which times of day, where their laws keep contracts.
@@ -143,6 +151,8 @@ struct Context<'a> {
     report: Report<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
+    /// Where rules want certificates of clients.
+    certificate_rules: Vec<Range<usize>>,
     /// Whether the files that it names are read.
     reads: bool,
 }
@@ -159,6 +169,7 @@ enum PathUse {
     Certificate(Given<PathBuf>),
     PrivateKey(Given<PathBuf>),
     Admitted(Given<PathBuf>),
+    Token(Given<PathBuf>),
 }
 
 impl Context<'_> {
@@ -169,6 +180,19 @@ impl Context<'_> {
         }
         self.folder.join(text)
     }
+
+    /// A file under a key, which is looked at when files are.
+    fn file(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        path_use: fn(Given<PathBuf>) -> PathUse,
+    ) -> Option<PathBuf> {
+        let given = section.text(key, &mut self.report)?;
+        let path = self.path(given.value, &given.span);
+        self.touched.push(path_use(Given { value: path.clone(), span: given.span }));
+        Some(path)
+    }
 }
 
 fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
@@ -176,6 +200,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         report: Report::new(name, text),
         folder,
         touched: Vec::new(),
+        certificate_rules: Vec::new(),
         reads: touch == Touch::Files,
     };
     let Some(document) = tidegate_config::parse(text, &mut context.report) else {
@@ -183,21 +208,40 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     };
     let what = "the configuration".to_owned();
     let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut context.report);
-    let listen = endpoints(&root, &mut context);
+    let tls = endpoints::tls(&root, &mut context);
+    let listen = endpoints::read(&root, root.has("tls"), &mut context);
     let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
+    let admit_token = admit_token(&root, &mut context);
+    if let (Some(metrics), true) = (&metrics, admit_token.is_some())
+        && !metrics.value.0.ip().is_loopback()
+    {
+        let what =
+            "HTTP beyond this machine is not encrypted: any host on the way can read the token of `admit`";
+        context.report.warning(
+            &metrics.span,
+            what,
+            "serve metrics on 127.0.0.1, behind a server that ends TLS",
+        );
+    }
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
     let Pools { configs: pools, members, contracts } = pools(&root, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
     if let Some(metrics) = &metrics
         && metrics.value.0.port() != 0
-        && listen.contains(&Endpoint::Tcp(metrics.value.0))
+        && listen.iter().any(|listen| listen.value.endpoint == Endpoint::Tcp(metrics.value.0))
     {
         context.report.error(&metrics.span, "`metrics` is also in `listen`");
     }
+    check_access(&root, &listen, tls.as_ref(), &pools, &mut context);
     if touch == Touch::Files {
         access::check(&context.touched, &mut context.report);
         if let Some(plan) = &cluster {
             cluster::check(plan, &mut context.report);
+        }
+        if let Some(Given { value, span }) = &tls
+            && let Err(error @ TlsError::Pair { .. }) = value.load()
+        {
+            context.report.error(span, error.to_string());
         }
     }
     let failed = context.report.has_errors();
@@ -206,8 +250,13 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
         return Err(ConfigError::Invalid(findings));
     }
     Ok(Config {
-        gateway: GatewayConfig::new(listen, pools),
+        gateway: GatewayConfig {
+            listen: listen.into_iter().map(|given| given.value).collect(),
+            tls: tls.map(|given| given.value),
+            ..GatewayConfig::new(Vec::new(), pools)
+        },
         metrics: metrics.map(|given| given.value.0),
+        admit_token,
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
         contracts,
         cluster: cluster.map(|given| given.value),
@@ -215,37 +264,68 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, C
     })
 }
 
-fn endpoints(root: &Section<'_>, context: &mut Context<'_>) -> Vec<Endpoint> {
-    if !root.has("listen") {
-        root.missing("listen", "[\"unix:/run/tidegate/nbd.sock\"]", &mut context.report);
-        return Vec::new();
+fn admit_token(root: &Section<'_>, context: &mut Context<'_>) -> Option<PathBuf> {
+    let table = root.table("admit", ADMIT_KEYS, &mut context.report)?;
+    if !root.has("metrics")
+        && let Some(span) = root.key_span("admit")
+    {
+        context.report.error(&span, "`admit` answers where `metrics` are served: add `metrics`");
     }
-    let Some(given) =
-        root.list::<Listen>("listen", "names no address: nobody could connect", &mut context.report)
-    else {
-        return Vec::new();
-    };
-    let mut endpoints: Vec<Endpoint> = Vec::new();
-    for Given { value: Listen(endpoint), span } in given {
-        let endpoint = match endpoint {
-            Endpoint::Unix(path) => {
-                let path = context.folder.join(path);
-                if let Err(problem) = listen::socket_path_fits(&path) {
-                    context.report.error(&span, problem);
-                }
-                context.touched.push(PathUse::Socket(Given { value: path.clone(), span: span.clone() }));
-                Endpoint::Unix(path)
-            }
-            tcp @ Endpoint::Tcp(_) => tcp,
-        };
-        // Port 0 means any free port, so that two of them are no contradiction.
-        let any_port = matches!(endpoint, Endpoint::Tcp(address) if address.port() == 0);
-        if endpoints.contains(&endpoint) && !any_port {
-            context.report.error(&span, format!("`{endpoint}` is listed twice"));
+    if !table.has("token_file") {
+        table.missing("token_file", "\"/etc/tidegate/admit.token\"", &mut context.report);
+    }
+    let Given { value, span } = table.text("token_file", &mut context.report)?;
+    let path = context.path(value, &span);
+    context.touched.push(PathUse::Token(Given { value: path.clone(), span }));
+    Some(path)
+}
+
+/// Reports rules that can never hold, and what is allowed or not and was probably meant otherwise.
+fn check_access(
+    root: &Section<'_>,
+    listen: &[Given<ListenConfig>],
+    tls: Option<&Given<ServerFiles>>,
+    pools: &[PoolConfig],
+    context: &mut Context<'_>,
+) {
+    let verifies = tls.is_some_and(|tls| tls.value.client_authorities.is_some());
+    let broken_tls = tls.is_none() && root.has("tls");
+    for span in std::mem::take(&mut context.certificate_rules) {
+        if !verifies && !broken_tls {
+            context.report.error_with_help(
+                &span,
+                "certificates of clients cannot be verified",
+                "add `client_ca_file` to `tls`",
+            );
         }
-        endpoints.push(endpoint);
     }
-    endpoints
+    let mut remote = listen.iter().filter(|listen| !endpoints::is_local(&listen.value.endpoint)).peekable();
+    let Some(first) = remote.peek() else { return };
+    let exports = || pools.iter().flat_map(|pool| &pool.exports);
+    let local: Vec<_> = exports().filter(|export| export.access == Access::Local).collect();
+    if let Some(export) = local.first() {
+        let message = match local.len() {
+            1 => format!("clients on other hosts may not use export `{}`", export.name),
+            count => {
+                format!(
+                    "clients on other hosts may not use export `{}` and {} others",
+                    export.name,
+                    count - 1
+                )
+            }
+        };
+        context.report.warning(&first.span, message, "it has no `allow`; see docs/access.md");
+    }
+    for listen in remote.filter(|listen| listen.value.tls == TlsUse::Off) {
+        context.report.warning(
+            &listen.span,
+            format!(
+                "what clients read and write at `{}` crosses the network in plain text",
+                listen.value.endpoint
+            ),
+            "add `tls`; see docs/access.md",
+        );
+    }
 }
 
 /// Everything that pools are read as.
@@ -300,10 +380,14 @@ mod tests {
     /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.
     const DOCUMENTED: &[(&str, &[&str])] = &[
         ("## The whole", ROOT_KEYS),
+        ("### `listen`", endpoints::LISTEN_KEYS),
+        ("### `tls`", endpoints::TLS_KEYS),
         ("## `[cluster]`", cluster::KEYS),
         ("### `carrier`", cluster::CARRIER_KEYS),
+        ("### `policy`", cluster::POLICY_KEYS),
         ("## `[pool.NAME]`", pool::KEYS),
         ("### `backend`", backend::KEYS),
+        ("### `tls` of a backend", upstream::TLS_KEYS),
         ("### `[pool.NAME.knee]`", law::KNEE_KEYS),
         ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
         ("### `[pool.NAME.pid]`", law::PID_KEYS),
@@ -313,6 +397,7 @@ mod tests {
         ("### `release`", tidegate_config::release::KEYS),
         ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
         ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
+        ("### `allow`", allow::KEYS),
         ("### `limit`", export::LIMIT_KEYS),
         ("### `contract`", contract::ADMITTED_KEYS),
     ];

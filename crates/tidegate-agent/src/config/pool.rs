@@ -40,8 +40,16 @@ pub(super) const KEYS: &[&str] = &[
     "export",
 ];
 
-pub(super) const LIMITS_KEYS: &[&str] =
-    &["sessions", "session_requests", "session_memory", "pool_memory", "reply_deadline"];
+pub(super) const LIMITS_KEYS: &[&str] = &[
+    "sessions",
+    "export_sessions",
+    "source_sessions",
+    "idle_timeout",
+    "session_requests",
+    "session_memory",
+    "pool_memory",
+    "reply_deadline",
+];
 
 /// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
 const GREATEST_DEPTH: u64 = 1024;
@@ -226,6 +234,20 @@ fn limits(pool: &Section<'_>, report: &mut Report<'_>) -> PoolLimits {
     };
     count("sessions", 65_536, &mut limits.sessions, report);
     count("session_requests", 65_536, &mut limits.session_requests, report);
+    for (key, field) in
+        [("export_sessions", &mut limits.export_sessions), ("source_sessions", &mut limits.source_sessions)]
+    {
+        let Some(given) = section.whole(key, 1..=65_536, report) else { continue };
+        let quota = usize::try_from(given.value).unwrap_or(usize::MAX);
+        if quota > limits.sessions {
+            let sessions = limits.sessions;
+            report.error(&given.span, format!("`{key}` is more than the {sessions} `sessions` of the pool"));
+        }
+        *field = Some(quota);
+    }
+    if let Some(given) = section.parsed::<Latency>("idle_timeout", report) {
+        limits.idle_timeout = Some(given.value.to_duration());
+    }
     for (key, field) in
         [("session_memory", &mut limits.session_bytes), ("pool_memory", &mut limits.pool_bytes)]
     {

@@ -5,12 +5,17 @@ use std::str::FromStr;
 
 use thiserror::Error;
 use tidegate_config::{Given, Report, Section};
-use tidegate_gateway::{BackendConfig, Endpoint, ExportName, ExportStore, Replay, UpstreamConfig};
+use tidegate_gateway::{
+    BackendConfig, ClientFiles, Endpoint, ExportName, ExportStore, Identity, Replay, ServerName, TlsError,
+    UpstreamConfig,
+};
 use tidegate_units::{ConsumerName, Latency};
 
-use super::Context;
 use super::listen::{self, Listen};
 use super::pool::NamedExport;
+use super::{Context, PathUse};
+
+pub(super) const TLS_KEYS: &[&str] = &["ca_file", "name", "certificate_file", "private_key_file"];
 
 /// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the service
 /// starts, on the host where it starts.
@@ -25,7 +30,9 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
     if let Some(Given { value: Latency::ZERO, span }) = &timeout {
         report.error(span, "`timeout` must be more than nothing: no server answers in no time");
     }
+    let tls = tls(section, address.as_ref(), context);
     let mut config = UpstreamConfig::new(address?);
+    config.tls = tls;
     if let Some(connections) = connections.and_then(|given| NonZeroU16::new(given.value.try_into().ok()?)) {
         config.connections = connections;
     }
@@ -39,6 +46,44 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
         config.replay = replay.value;
     }
     Some(BackendConfig::Nbd(config))
+}
+
+/// Whom to trust and what to show, where the server is to be reached by TLS. The files are looked at now, and read for every
+/// connection.
+fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<'_>) -> Option<ClientFiles> {
+    let section = section.table("tls", TLS_KEYS, &mut context.report)?;
+    if !section.has("ca_file") {
+        section.missing("ca_file", "\"ca.pem\"", &mut context.report);
+    }
+    let authorities = context.file(&section, "ca_file", PathUse::Authorities);
+    let certificate = context.file(&section, "certificate_file", PathUse::Certificate);
+    let private_key = context.file(&section, "private_key_file", PathUse::PrivateKey);
+    let identity = match (certificate, private_key) {
+        (Some(certificate), Some(private_key)) => Some(Identity { certificate, private_key }),
+        (None, None) => None,
+        _ => {
+            let message = "`certificate_file` and `private_key_file` go together";
+            context.report.error(section.span(), message);
+            None
+        }
+    };
+    let server = section.parsed::<ServerName>("name", &mut context.report).map(|given| given.value);
+    let server = match (server, address) {
+        (Some(server), _) => Some(server),
+        (None, Some(Endpoint::Tcp(address))) => Some(address.ip().into()),
+        (None, Some(Endpoint::Unix(_))) if !section.has("name") => {
+            section.missing("name", "\"nbd.example\"", &mut context.report);
+            None
+        }
+        (None, _) => None,
+    };
+    let files = ClientFiles { authorities: authorities?, identity, server: server? };
+    if context.reads
+        && let Err(error @ TlsError::Pair { .. }) = files.load()
+    {
+        context.report.error(section.span(), error.to_string());
+    }
+    Some(files)
 }
 
 /// Where a server is, as it is written.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -10,11 +11,15 @@ use tidegate_control::{Decision, Operations};
 use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
 use tidegate_host::throttle::WriteLimit;
+use tidegate_http::Refusals;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
-use super::samples::{Samples, Value, band, encode, flag, number, seconds, to_text};
+use super::samples::{
+    Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+};
 use super::spec::{Kind, Spec};
+use crate::log::LogCounts;
 
 /// A metric of `tidegate agent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +28,14 @@ pub enum AgentMetric {
     Build,
     /// Configuration reloads.
     Reloads,
+    /// HTTP connections refused.
+    HttpRefused,
+    /// Messages that the log lacks.
+    Log,
     /// Whether the machine's counters can be read.
     Sees,
+    /// Whether the throttle releases what it is told to.
+    Acts,
     /// Whether a kind of target says who its initiators are.
     TargetUp,
     /// Sessions of a kind of target.
@@ -83,10 +94,13 @@ const DEVICE: &[&str] = &["resource", "device"];
 
 impl AgentMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::Build,
         Self::Reloads,
+        Self::HttpRefused,
+        Self::Log,
         Self::Sees,
+        Self::Acts,
         Self::TargetUp,
         Self::Sessions,
         Self::ThrottleErrors,
@@ -121,9 +135,18 @@ impl AgentMetric {
         let (stem, unit, kind, labels, help) = match self {
             Self::Build => return Spec::build(),
             Self::Reloads => return Spec::reloads(),
+            Self::HttpRefused => return Spec::http_refused(),
+            Self::Log => return Spec::log(),
             Self::Sees => {
                 ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
             }
+            Self::Acts => (
+                "tidegate_agent_acts",
+                None,
+                Gauge,
+                NONE,
+                "0 while limits that are in force cannot be changed: the guardian releases every consumer; absent on a dry run",
+            ),
             Self::TargetUp => (
                 "tidegate_agent_target_up",
                 None,
@@ -316,8 +339,14 @@ impl ResourceStatus {
 pub struct AgentExposition {
     /// Reloads.
     pub reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    pub http_refused: Option<Arc<Refusals>>,
+    /// Messages that the log lacks.
+    pub log: LogCounts,
     /// Whether the machine's counters could be read.
     pub sees: bool,
+    /// Whether the throttle releases what it is told to; `None`: there is none.
+    pub acts: Option<bool>,
     /// The kinds of targets that are here: whether they say who their initiators are, and their sessions.
     pub targets: BTreeMap<Via, (bool, usize)>,
     /// How often the throttle failed.
@@ -347,7 +376,14 @@ impl AgentExposition {
                 samples.add(&["applied"], Value::Count(self.reloads.applied));
                 samples.add(&["refused"], Value::Count(self.reloads.refused));
             }
+            AgentMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
+            AgentMetric::Log => log_samples(self.log, &mut samples),
             AgentMetric::Sees => samples.add(&[], flag(self.sees)),
+            AgentMetric::Acts => {
+                if let Some(acts) = self.acts {
+                    samples.add(&[], flag(acts));
+                }
+            }
             AgentMetric::TargetUp => {
                 for (via, (up, _)) in &self.targets {
                     samples.add(&[via.label()], flag(*up));

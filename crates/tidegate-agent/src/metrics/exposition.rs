@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -10,12 +11,16 @@ use tidegate_control::{LawKind, Shortage};
 use tidegate_gateway::{
     ConsumerSnapshot, GatewaySnapshot, OpSnapshot, PoolSnapshot, TenantSnapshot, UpstreamSnapshot,
 };
+use tidegate_http::Refusals;
 use tidegate_units::{Latency, ResourceName};
 
 use super::counts::{InputCounts, ReloadCounts};
 use super::name::Metric;
-use super::samples::{Samples, Value, band, encode, flag, number, seconds, to_text};
+use super::samples::{
+    Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+};
 use crate::admission::ContractsStatus;
+use crate::log::LogCounts;
 
 /// Everything that is exposed, at one moment.
 #[derive(Debug, Clone)]
@@ -26,6 +31,10 @@ pub struct Exposition {
     pub decisions: BTreeMap<ResourceName, InputCounts>,
     /// Reloads.
     pub reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    pub http_refused: Option<Arc<Refusals>>,
+    /// Messages that the log lacks.
+    pub log: LogCounts,
     /// The exchange with other hosts; `None` without a cluster.
     pub cluster: Option<ClusterStatus>,
     /// What pools promise; those without contracts are not in it.
@@ -47,11 +56,25 @@ impl Exposition {
                 samples.add(&["applied"], Value::Count(self.reloads.applied));
                 samples.add(&["refused"], Value::Count(self.reloads.refused));
             }
+            Metric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
+            Metric::Log => log_samples(self.log, &mut samples),
             Metric::Handshakes => samples.add(&[], number(self.gateway.handshakes)),
             Metric::HandshakesEnded => samples.add(&[], Value::Count(self.gateway.handshakes_ended)),
+            Metric::ConnectionsRefused => {
+                for (refusal, count) in &self.gateway.refused {
+                    samples.add(&[refusal.name()], Value::Count(*count));
+                }
+            }
             Metric::ClusterUp | Metric::ClusterPeers | Metric::ClusterMessages => {
                 if let Some(status) = &self.cluster {
                     cluster_samples(metric, status, &mut samples);
+                }
+            }
+            Metric::PoolUp => {
+                let up = self.gateway.pools.iter().map(|pool| (&pool.name, true));
+                let silent = self.gateway.silent.iter().map(|pool| (pool, false));
+                for (pool, up) in up.chain(silent) {
+                    samples.add(&[pool.as_str()], flag(up));
                 }
             }
             _ => {
@@ -137,6 +160,12 @@ impl Exposition {
                 None
             }
             _ => {
+                // Of an export that is not served yet only its upstream is known: there is none.
+                for awaited in pool.awaited.iter().filter(|_| metric == Metric::UpstreamConnections) {
+                    for (state, connections) in [("up", 0), ("wanted", 1)] {
+                        samples.add(&[name, awaited.name.as_str(), state], number(connections));
+                    }
+                }
                 for consumer in &pool.consumers {
                     consumer_samples(metric, pool, consumer, samples);
                 }
@@ -192,9 +221,11 @@ fn consumer_samples<'a>(
         Metric::ResponseTime => return operations(|op| Value::Times(&op.total)),
         Metric::BackendTime => return operations(|op| Value::Times(&op.backend)),
         Metric::Errors => Value::Count(consumer.errors),
+        Metric::Poisoned => flag(consumer.poisoned),
         Metric::Sessions => number(consumer.sessions),
         Metric::Queued => number(consumer.queued),
         Metric::InFlight => number(consumer.in_flight),
+        Metric::Hung => flag(consumer.hung),
         Metric::Delay => seconds(consumer.delay),
         Metric::Held => flag(is_held(pool, consumer)),
         Metric::Shares => Value::Number(consumer.shares.as_f64()),

@@ -1,7 +1,9 @@
 //! `/metrics` and `/healthz` over HTTP, and what else a service has to say, in a thread of its own.
 
+use std::future::pending;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +14,10 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use thiserror::Error;
+use tidegate_http::{Names, Refusals, Server};
 use tokio::sync::oneshot;
+
+use super::paced::Paced;
 
 /// Who asks waits for the service at most this long: less than Prometheus' own 10 s, so that a scrape gets an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +39,7 @@ pub struct MetricsError {
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
+    refusals: Arc<Refusals>,
 }
 
 impl MetricsServer {
@@ -47,26 +53,34 @@ impl MetricsServer {
         E: From<Scrape> + Send + 'static,
     {
         let fail = |source| MetricsError { address, source };
-        let listener = TcpListener::bind(address).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        let address = listener.local_addr().map_err(fail)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
-        let body = move || {
-            let outcome = runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                axum::serve(listener, routes(events).merge(more)).await
-            });
-            if let Err(error) = outcome {
-                tracing::error!("metrics are no longer served: {error}");
-            }
-        };
+        let server = runtime.block_on(Server::bind(address, Names::new([]))).map_err(fail)?;
+        let (address, refusals) = (server.address(), server.refusals());
+        let body = move || runtime.block_on(server.serve(routes(events).merge(more), pending()));
         thread::Builder::new().name("tidegate-http".to_owned()).spawn(body).map_err(fail)?;
-        Ok(Self { address })
+        Ok(Self { address, refusals })
     }
 
     /// Where it listens; the real port.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The counters of connections that it refused.
+    pub(crate) fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
+    }
+}
+
+/// The exposition, made by the service: one at a time, for all scrapes that wait for it.
+struct Expositions<E> {
+    events: SyncSender<E>,
+    paced: Paced,
+}
+
+impl<E: From<Scrape>> Expositions<E> {
+    async fn next(&self) -> Option<Arc<str>> {
+        self.paced.next(async || exposition(&self.events).await).await
     }
 }
 
@@ -75,18 +89,22 @@ fn routes<E: From<Scrape> + Send + 'static>(events: SyncSender<E>) -> Router {
         .route("/metrics", get(metrics::<E>))
         .route("/healthz", get(healthz::<E>))
         .fallback(elsewhere)
-        .with_state(events)
+        .with_state(Arc::new(Expositions { events, paced: Paced::default() }))
 }
 
-async fn metrics<E: From<Scrape> + Send + 'static>(State(events): State<SyncSender<E>>) -> impl IntoResponse {
-    match exposition(&events).await {
-        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text),
+async fn metrics<E: From<Scrape> + Send + 'static>(
+    State(expositions): State<Arc<Expositions<E>>>,
+) -> impl IntoResponse {
+    match expositions.next().await {
+        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], text.to_string()),
         None => unavailable(),
     }
 }
 
-async fn healthz<E: From<Scrape> + Send + 'static>(State(events): State<SyncSender<E>>) -> impl IntoResponse {
-    match exposition(&events).await {
+async fn healthz<E: From<Scrape> + Send + 'static>(
+    State(expositions): State<Arc<Expositions<E>>>,
+) -> impl IntoResponse {
+    match expositions.next().await {
         Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], "ok\n".to_owned()),
         None => unavailable(),
     }
@@ -104,9 +122,9 @@ fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], String
     (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], why)
 }
 
-async fn exposition<E: From<Scrape>>(events: &SyncSender<E>) -> Option<String> {
+async fn exposition<E: From<Scrape>>(events: &SyncSender<E>) -> Option<Arc<str>> {
     let (sender, receiver) = oneshot::channel();
     // A full queue means more scrapes than the service answers: refuse this one rather than wait behind them.
     events.try_send(sender.into()).ok()?;
-    tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok().map(Into::into)
 }

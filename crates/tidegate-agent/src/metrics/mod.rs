@@ -6,6 +6,7 @@ mod counts;
 mod exposition;
 mod http;
 mod name;
+mod paced;
 mod samples;
 mod spec;
 
@@ -17,3 +18,4 @@ pub use spec::{Kind, Spec};
 
 pub(crate) use exposition::is_held;
 pub(crate) use http::{MetricsError, MetricsServer, PATIENCE, Scrape};
+pub(crate) use paced::Paced;

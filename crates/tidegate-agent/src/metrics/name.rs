@@ -11,16 +11,24 @@ pub enum Metric {
     Build,
     /// Configuration reloads.
     Reloads,
+    /// HTTP connections refused.
+    HttpRefused,
+    /// Messages that the log lacks.
+    Log,
     /// Handshakes going on.
     Handshakes,
     /// Handshakes that did not become sessions.
     HandshakesEnded,
+    /// Connections that were refused.
+    ConnectionsRefused,
     /// Whether the cluster's carrier works.
     ClusterUp,
     /// Hosts heard through the carrier.
     ClusterPeers,
     /// What the carrier sent, took and refused.
     ClusterMessages,
+    /// Whether a pool's worker answers.
+    PoolUp,
     /// Sessions of a pool.
     PoolSessions,
     /// Requests of a pool at the backend.
@@ -71,6 +79,8 @@ pub enum Metric {
     Payload,
     /// Requests answered with an error.
     Errors,
+    /// The storage has lost written data.
+    Poisoned,
     /// Response times in the gateway.
     ResponseTime,
     /// Response times at the backend.
@@ -81,6 +91,8 @@ pub enum Metric {
     Queued,
     /// Requests of a consumer at the backend.
     InFlight,
+    /// Its volume does not answer.
+    Hung,
     /// The delay in force.
     Delay,
     /// Held back now.
@@ -136,14 +148,18 @@ const OPERATION: &[&str] = &["pool", "consumer", "op"];
 
 impl Metric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 66] = [
         Self::Build,
         Self::Reloads,
+        Self::HttpRefused,
+        Self::Log,
         Self::Handshakes,
         Self::HandshakesEnded,
+        Self::ConnectionsRefused,
         Self::ClusterUp,
         Self::ClusterPeers,
         Self::ClusterMessages,
+        Self::PoolUp,
         Self::PoolSessions,
         Self::PoolInFlight,
         Self::PoolBuffered,
@@ -172,11 +188,13 @@ impl Metric {
         Self::Requests,
         Self::Payload,
         Self::Errors,
+        Self::Poisoned,
         Self::ResponseTime,
         Self::BackendTime,
         Self::Sessions,
         Self::Queued,
         Self::InFlight,
+        Self::Hung,
         Self::Delay,
         Self::Held,
         Self::Shares,
@@ -207,12 +225,21 @@ impl Metric {
         let (stem, unit, kind, labels, help) = match self {
             Self::Build => return Spec::build(),
             Self::Reloads => return Spec::reloads(),
+            Self::HttpRefused => return Spec::http_refused(),
+            Self::Log => return Spec::log(),
             Self::Handshakes => {
                 ("tidegate_handshakes", None, Gauge, NONE, "Connections that have not chosen an export yet")
             }
             Self::HandshakesEnded => {
                 ("tidegate_handshakes_ended", None, Counter, NONE, "Handshakes that ended without a session")
             }
+            Self::ConnectionsRefused => (
+                "tidegate_connections_refused",
+                None,
+                Counter,
+                &["reason"][..],
+                "Connections that got no session, for each reason",
+            ),
             Self::ClusterUp => (
                 "tidegate_cluster_up",
                 None,
@@ -233,6 +260,13 @@ impl Metric {
                 Counter,
                 &["outcome"][..],
                 "Messages to and from other hosts: sent, taken, or why they were refused",
+            ),
+            Self::PoolUp => (
+                "tidegate_pool_up",
+                None,
+                Gauge,
+                POOL,
+                "1 while the pool's worker answers within half a second",
             ),
             Self::PoolSessions => ("tidegate_pool_sessions", None, Gauge, POOL, "Sessions of the pool"),
             Self::PoolInFlight => {
@@ -382,6 +416,13 @@ impl Metric {
                 ("tidegate_payload", Some(Unit::Bytes), Counter, OPERATION, "Bytes read and written")
             }
             Self::Errors => ("tidegate_errors", None, Counter, CONSUMER, "Requests answered with an error"),
+            Self::Poisoned => (
+                "tidegate_poisoned",
+                None,
+                Gauge,
+                CONSUMER,
+                "1 once the storage has lost written data, and no flush succeeds any more",
+            ),
             Self::ResponseTime => (
                 "tidegate_response_time",
                 Some(Unit::Seconds),
@@ -401,6 +442,13 @@ impl Metric {
                 ("tidegate_queued", requests(), Gauge, CONSUMER, "Requests waiting in the gateway")
             }
             Self::InFlight => ("tidegate_in_flight", requests(), Gauge, CONSUMER, "Requests at the backend"),
+            Self::Hung => (
+                "tidegate_hung",
+                None,
+                Gauge,
+                CONSUMER,
+                "1 while its volume has completed nothing for 5 s or more",
+            ),
             Self::Delay => (
                 "tidegate_delay",
                 Some(Unit::Seconds),

@@ -8,9 +8,11 @@ use prometheus_client::registry::Registry;
 use tidegate_control::BandPosition;
 use tidegate_gateway::{FineHistogram, Histogram};
 use tidegate_host::sense::latency::Latencies;
+use tidegate_http::{Cause, Refusals};
 use tidegate_units::Latency;
 
 use super::spec::{Kind, Spec};
+use crate::log::LogCounts;
 
 /// Everything that a service exposes, as OpenMetrics text.
 pub(super) fn to_text(exposition: impl Collector) -> String {
@@ -62,6 +64,19 @@ impl<'a> Samples<'a> {
     pub(super) fn add(&mut self, labels: &[&'a str], value: Value<'a>) {
         self.0.push((labels.to_vec(), value));
     }
+}
+
+/// Counters of refused connections; none where no address is served.
+pub(super) fn http_refused(refusals: Option<&Refusals>, samples: &mut Samples<'_>) {
+    for cause in refusals.iter().flat_map(|_| Cause::ALL) {
+        samples.add(&[cause.name()], Value::Count(refusals.map_or(0, |refusals| refusals.of(cause))));
+    }
+}
+
+/// Messages that the log lacks.
+pub(super) fn log_samples(counts: LogCounts, samples: &mut Samples<'_>) {
+    samples.add(&["dropped"], Value::Count(counts.dropped));
+    samples.add(&["repeated"], Value::Count(counts.repeated));
 }
 
 /// Writes all samples of one metric.

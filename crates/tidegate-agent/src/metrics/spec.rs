@@ -74,6 +74,28 @@ impl Spec {
         }
     }
 
+    /// Of every service: connections to this page that were refused.
+    pub(super) const fn http_refused() -> Self {
+        Self {
+            stem: "tidegate_http_refused_connections",
+            unit: None,
+            help: "HTTP connections refused or closed before they had an answer, by reason",
+            kind: Kind::Counter,
+            labels: &["reason"],
+        }
+    }
+
+    /// Of every service: messages that its log lacks.
+    pub(super) const fn log() -> Self {
+        Self {
+            stem: "tidegate_log_missing_messages",
+            unit: None,
+            help: "Messages that the log lacks: dropped because stderr did not take them, or too many of one cause",
+            kind: Kind::Counter,
+            labels: &["reason"],
+        }
+    }
+
     /// The name by which a query asks for it: with unit, and `_total` or `_info`. A histogram's samples add
     /// `_bucket`, `_sum` and `_count`.
     #[must_use]

@@ -1,5 +1,6 @@
 //! The page, for a service that is asked by events.
 
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use axum::Router;
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Status;
-use crate::metrics::PATIENCE;
+use crate::metrics::{PATIENCE, Paced};
 
 /// Somebody wants to know how the service stands.
 #[derive(Debug)]
@@ -24,28 +25,32 @@ impl Asked {
     }
 }
 
-pub(crate) fn routes<E: From<Asked> + Send + 'static>(events: SyncSender<E>) -> Router {
-    Router::new().route("/v1/status", get(status::<E>)).with_state(events)
+struct Api<E> {
+    events: SyncSender<E>,
+    paced: Paced,
 }
 
-async fn status<E: From<Asked> + Send + 'static>(State(events): State<SyncSender<E>>) -> Response {
-    let answered = match ask(&events).await {
-        Some(status) => serde_json::to_string_pretty(&status).map(|text| (StatusCode::OK, text)),
+pub(crate) fn routes<E: From<Asked> + Send + 'static>(events: SyncSender<E>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status::<E>))
+        .with_state(Arc::new(Api { events, paced: Paced::default() }))
+}
+
+async fn status<E: From<Asked> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
+    let (code, text) = match api.paced.next(async || ask(&api.events).await).await {
+        Some(text) => (StatusCode::OK, text.to_string()),
         None => {
             let why = "the service does not answer: it is stopping, or overloaded";
-            let said = serde_json::to_string_pretty(&serde_json::json!({ "error": why }));
-            said.map(|text| (StatusCode::SERVICE_UNAVAILABLE, text))
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{:#}", serde_json::json!({ "error": why })))
         }
     };
-    let (code, text) = answered.unwrap_or_else(|error| {
-        (StatusCode::INTERNAL_SERVER_ERROR, serde_json::json!({ "error": error.to_string() }).to_string())
-    });
     (code, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 
-async fn ask<E: From<Asked>>(events: &SyncSender<E>) -> Option<Status> {
+async fn ask<E: From<Asked>>(events: &SyncSender<E>) -> Option<Arc<str>> {
     let (sender, receiver) = oneshot::channel();
     // As with a scrape: a full queue means that the service has enough to do.
     events.try_send(Asked(sender).into()).ok()?;
-    timeout(PATIENCE, receiver).await.ok()?.ok()
+    let status = timeout(PATIENCE, receiver).await.ok()?.ok()?;
+    serde_json::to_string_pretty(&status).ok().map(Into::into)
 }

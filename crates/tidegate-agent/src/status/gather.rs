@@ -67,6 +67,7 @@ fn of_pool(
             outstanding: Some((consumer.queued + consumer.in_flight) as u64),
             delay_seconds: seconds(Some(consumer.delay).filter(|delay| *delay > Latency::ZERO)),
             held: Some(is_held(pool, consumer)),
+            poisoned: consumer.poisoned,
             goal_seconds: seconds(goal),
             ..by_law
                 .get(&consumer.name)
@@ -79,7 +80,7 @@ fn of_pool(
     let all: Option<Vec<Did>> = pool.consumers.iter().map(did).collect();
     ResourceStatus {
         name: pool.name.to_string(),
-        present: true,
+        present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
         throttle_fails: false,
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
         decided: pool.decision.as_ref().map(|decision| decided(decision, pool.at)),
@@ -265,6 +266,7 @@ impl ByLaw {
             rate_iops: self.rate.map(Iops::per_second),
             delay_seconds: None,
             held: None,
+            poisoned: false,
         }
     }
 }

@@ -187,4 +187,7 @@ pub struct ConsumerStatus {
     pub delay_seconds: Option<f64>,
     /// Whether it is held now; never on a dry run. `null`: not known of each by itself.
     pub held: Option<bool>,
+    /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older one did not.
+    #[serde(default)]
+    pub poisoned: bool,
 }

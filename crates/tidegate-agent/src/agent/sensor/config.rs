@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidegate_config::{Report, Section};
 use tidegate_transfer::Token;
 use tidegate_transfer::sensed::{Kind, Sensed};
+use tidegate_transfer::store::is_plain_beyond_this_host;
 use tidegate_units::{Latency, ResourceName};
 
 pub(in crate::agent) const SENSOR_KEYS: &[&str] = &["path", "kind", "interval", "cgroup"];
@@ -85,7 +86,17 @@ pub(in crate::agent) fn read(root: &Section<'_>, report: &mut Report<'_>) -> (Ve
         let Url(url) = given.value;
         if !url.starts_with("http://") && !url.starts_with("https://") {
             report.error(&given.span, format!("`{url}` is no broker's address: write http://HOST:PORT"));
-        } else if !brokers.contains(&url) {
+            continue;
+        }
+        if is_plain_beyond_this_host(&url) {
+            let what = "HTTP beyond this machine is not encrypted: any host on the way can read a token and change a report";
+            report.warning(
+                &given.span,
+                what,
+                "write https://HOST, of a server that ends TLS in front of the broker",
+            );
+        }
+        if !brokers.contains(&url) {
             brokers.push(url);
         }
     }

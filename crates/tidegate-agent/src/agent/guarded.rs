@@ -1,0 +1,291 @@
+//! The throttle with its guardian: nothing is throttled without one, and what the agent can no longer release the guardian does.
+//!
+//! The guardian has signs of life only while the throttle does what it is told. When consumers may be throttled more than is wanted,
+//! because what is in force cannot be changed, they cease; the guardian, which has a process and descriptors of its own, then
+//! releases every consumer. The agent gives that throttle up, and begins with a fresh one as soon as it can.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use thiserror::Error;
+use tidegate_host::throttle::{Found, Guardian, Hold, Throttle, ThrottleError, lacking, undo, undo_orphaned};
+use tidegate_units::Instant;
+
+use super::{AgentConfig, AgentError, GuardianCommand};
+
+/// A guardian is done within two seconds; it may not be quick to start on a busy machine.
+const GUARDIANS_WORK: Duration = Duration::from_secs(5);
+
+/// The pause between two signs of life for the guardian.
+const BETWEEN_BEATS: Duration = Duration::from_secs(1);
+
+/// After so long a silence the guardian releases every consumer. An agent that has become blind notices that within four seconds,
+/// and a release takes one or two: together less than ten.
+const ALARM: Duration = Duration::from_secs(4);
+
+/// The pause between two attempts to start a guardian, or a fresh throttle.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
+
+/// Why consumers are not throttled as they should be.
+#[derive(Debug, Error)]
+pub enum ActError {
+    /// The throttle could not do all that it was told.
+    #[error(transparent)]
+    Throttle(#[from] ThrottleError),
+    /// There is no guardian.
+    #[error("no consumer is throttled, since no guardian can be started: {0}")]
+    Unguarded(io::Error),
+    /// The throttle was given up.
+    #[error(
+        "no consumer is throttled, since limits could not be changed any more and cannot be yet: {0}; trying again each second"
+    )]
+    GivenUp(io::Error),
+}
+
+/// What throttles, and what releases when the agent cannot.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    /// `None` once it was given up.
+    throttle: Option<Throttle>,
+    guardian: Option<Guardian>,
+    config: AgentConfig,
+    command: GuardianCommand,
+    /// When the guardian was told last that the agent lives.
+    beat: Clock,
+    /// Since when consumers may be throttled more than is wanted.
+    stuck: Option<Clock>,
+    /// When a guardian, or a fresh throttle, was tried last.
+    tried: Clock,
+    /// Why that failed.
+    failure: Option<io::Error>,
+    guardians: u64,
+    errors: u64,
+    /// Whoever has it is the only agent here.
+    only: UnixDatagram,
+}
+
+impl Guarded {
+    pub(super) fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
+        let only = be_the_only_one()?;
+        let found = undo().map_err(AgentError::Reconcile)?;
+        report(&found);
+        let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
+        // What is lacking would be noticed when somebody is to be held for the first time: in the night of the first backup.
+        let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
+        if !lacks.is_empty() {
+            let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
+            let what = what.collect::<Vec<_>>().join("; ");
+            return Err(AgentError::Lacks { method: config.throttle, what });
+        }
+        let throttle = new_throttle(config).map_err(AgentError::Throttle)?;
+        let now = Clock::now();
+        Ok(Self {
+            throttle: Some(throttle),
+            guardian: Some(guardian),
+            config: config.clone(),
+            command: command.clone(),
+            beat: now,
+            stuck: None,
+            tried: now,
+            failure: None,
+            guardians: 1,
+            errors: 0,
+            only,
+        })
+    }
+
+    /// Has the throttle do what is wanted, and tells the guardian that it did.
+    ///
+    /// # Errors
+    /// When not all of it is done. What is in force then is never more than was wanted, or the guardian releases it.
+    pub(super) fn act(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ActError> {
+        let guarded = self.keep_guarded();
+        // Nothing would release consumers if this process died now.
+        let wanted = if guarded.is_ok() { wanted } else { &[] };
+        let outcome = match &mut self.throttle {
+            Some(throttle) => {
+                let applied = throttle.apply(now, wanted);
+                let is_stuck = applied.is_err() && throttle.is_stuck(wanted);
+                self.note(is_stuck);
+                applied.map_err(ActError::from)
+            }
+            None => self.start_afresh(),
+        };
+        if outcome.is_err() {
+            self.errors += 1;
+        }
+        if self.acts() && self.beat.elapsed() >= BETWEEN_BEATS {
+            self.beat = Clock::now();
+            if let Some(guardian) = &mut self.guardian {
+                guardian.beat(ALARM);
+            }
+        }
+        guarded.and(outcome)
+    }
+
+    fn note(&mut self, is_stuck: bool) {
+        let since = self.stuck.take();
+        if !is_stuck {
+            return;
+        }
+        let since = since.unwrap_or_else(Clock::now);
+        self.stuck = Some(since);
+        // The guardian releases now. Whatever this throttle would set from now on would be against it.
+        if since.elapsed() >= ALARM {
+            self.throttle = None;
+            tracing::error!(
+                "limits that are in force cannot be changed: the guardian releases every consumer"
+            );
+        }
+    }
+
+    /// Starts the guardian anew when something has ended it.
+    fn keep_guarded(&mut self) -> Result<(), ActError> {
+        if self.guardian.as_mut().is_some_and(Guardian::is_alive) {
+            return Ok(());
+        }
+        let was_there = self.guardian.take().is_some();
+        if was_there || self.is_due() {
+            match start_guardian(&self.command, &self.only) {
+                Ok(guardian) => {
+                    tracing::warn!("the guardian was gone and is started anew");
+                    self.guardian = Some(guardian);
+                    self.guardians += 1;
+                    return Ok(());
+                }
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        Err(ActError::Unguarded(self.last_failure()))
+    }
+
+    /// Removes what is in force, and begins with a throttle that knows of nothing.
+    fn start_afresh(&mut self) -> Result<(), ActError> {
+        if self.is_due() {
+            match undo().and_then(|_| new_throttle(&self.config)) {
+                Ok(throttle) => {
+                    tracing::warn!("limits can be changed again: consumers are throttled where it is needed");
+                    self.throttle = Some(throttle);
+                    self.stuck = None;
+                    return Ok(());
+                }
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        Err(ActError::GivenUp(self.last_failure()))
+    }
+
+    fn is_due(&mut self) -> bool {
+        let is_due = self.tried.elapsed() >= BETWEEN_ATTEMPTS;
+        if is_due {
+            self.tried = Clock::now();
+        }
+        is_due
+    }
+
+    fn last_failure(&self) -> io::Error {
+        let text = self.failure.as_ref().map_or_else(|| "not tried yet".to_owned(), ToString::to_string);
+        io::Error::other(text)
+    }
+
+    /// Whether the throttle releases what it is told to.
+    pub(super) const fn acts(&self) -> bool {
+        self.stuck.is_none()
+    }
+
+    /// Whether consumers are throttled as is wanted for a resource, or none is to be.
+    pub(super) fn holds(&self, wanted: &Hold) -> bool {
+        self.throttle.as_ref().is_some_and(|throttle| throttle.holds(wanted))
+    }
+
+    /// How often the kernel did not take, or did not have, what it was told.
+    pub(super) const fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// How often a guardian was started.
+    pub(super) const fn guardians(&self) -> u64 {
+        self.guardians
+    }
+
+    pub(super) fn let_go(self) {
+        let Self { mut throttle, guardian, .. } = self;
+        // From its own memory first: somebody may have removed what says that limits are ours.
+        if let Some(Throttle::Cgroup(cgroups)) = &mut throttle
+            && let Err(error) = cgroups.apply(Instant::ZERO, &[])
+        {
+            tracing::error!("cannot release all cgroups: {error}");
+        }
+        // Nobody else has what is still there then.
+        drop(throttle);
+        match undo() {
+            Ok(_) => {
+                if let Some(guardian) = guardian {
+                    guardian.dismiss();
+                }
+                tracing::info!("let go of everybody");
+            }
+            // The guardian tries again when it sees us gone.
+            Err(error) => tracing::error!("cannot let go of everybody: {error}"),
+        }
+    }
+}
+
+fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
+    Throttle::new(config.throttle, config.packets, &config.ports)
+}
+
+/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open: the agent, and its
+/// guardian, which may have work to do after the agent's death.
+fn presence() -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?)
+}
+
+fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
+    let deadline = Clock::now() + GUARDIANS_WORK;
+    loop {
+        match presence() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if Clock::now() >= deadline {
+                    return Err(AgentError::AnotherAgent);
+                }
+                // Nothing tells when an address is free.
+                thread::sleep(Duration::from_millis(20));
+            }
+            bound => return bound.map_err(AgentError::Alone),
+        }
+    }
+}
+
+/// Releases every consumer that an agent left throttled which died together with its guardian. `None`: an agent, or its guardian,
+/// lives in this network namespace, and everything stays as it is. No agent starts meanwhile.
+///
+/// # Errors
+/// When something cannot be undone.
+pub fn release_orphaned() -> io::Result<Option<Found>> {
+    match presence() {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+        Ok(_presence) => undo_orphaned().map(Some),
+    }
+}
+
+fn start_guardian(command: &GuardianCommand, presence: &UnixDatagram) -> io::Result<Guardian> {
+    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into(), ALARM)
+}
+
+fn report(found: &Found) {
+    if found.nothing() {
+        return;
+    }
+    let table = if found.table { "the nftables table, " } else { "" };
+    let cgroup = if found.cgroup { "the cgroup that limits what is written, " } else { "" };
+    let limits = if found.cgroups > 0 { "limits of cgroups, " } else { "" };
+    tracing::warn!(
+        "removed what an earlier agent left: {cgroup}{limits}{table}queueing on [{}]",
+        found.interfaces.join(", ")
+    );
+}

@@ -1,0 +1,81 @@
+//! `allow` of an export: the clients that may use it.
+
+use tidegate_config::{Report, Section};
+use tidegate_gateway::{Access, AccessRule, CertificateName, Network};
+
+use super::Context;
+use super::accounts::{self, Account};
+
+pub(super) const KEYS: &[&str] = &["certificate", "user", "group", "network"];
+
+/// The longest name that DNS knows; so long a common name is none.
+const LONGEST_NAME: usize = 253;
+
+/// Reads who may use an export; without the key only clients on this host.
+pub(super) fn read(section: &Section<'_>, context: &mut Context<'_>) -> Access {
+    if !section.has("allow") {
+        return Access::Local;
+    }
+    if section.is_text("allow") {
+        let choices = [("local", false), ("any", true)];
+        let Some(given) = section.choice("allow", &choices, &mut context.report) else {
+            return Access::Local;
+        };
+        if !given.value {
+            return Access::Local;
+        }
+        context.report.warning(
+            &given.span,
+            format!("every client that can connect may use {}", section.what()),
+            "name certificates, networks, users or groups instead of \"any\"",
+        );
+        return Access::Any;
+    }
+    let rules = section.tables("allow", KEYS, &mut context.report);
+    Access::Rules(rules.iter().filter_map(|rule| read_rule(rule, context)).collect())
+}
+
+fn read_rule(section: &Section<'_>, context: &mut Context<'_>) -> Option<AccessRule> {
+    if KEYS.iter().all(|key| !section.has(key)) {
+        context.report.error_with_help(
+            section.span(),
+            "this rule names nothing, and would allow every client",
+            "write `allow = \"any\"` if that is meant",
+        );
+        return None;
+    }
+    let report = &mut context.report;
+    let certificate = certificate(section, report);
+    if let Some(span) = section.key_span("certificate") {
+        context.certificate_rules.push(span);
+    }
+    let report = &mut context.report;
+    let user = accounts::read(section, "user", Account::User, report);
+    let group = accounts::read(section, "group", Account::Group, report);
+    let network = section.parsed::<Network>("network", report).map(|given| given.value);
+    if let Some(span) = section.key_span("network")
+        && (section.has("user") || section.has("group"))
+    {
+        report.error_with_help(
+            &span,
+            "no client fits this rule: users are known of Unix sockets, addresses of TCP",
+            "make two rules of it",
+        );
+    }
+    // A mistake in a part must not leave a rule that allows more.
+    let complete = KEYS.iter().filter(|key| section.has(key)).count()
+        == [certificate.is_some(), user.is_some(), group.is_some(), network.is_some()]
+            .iter()
+            .filter(|part| **part)
+            .count();
+    complete.then_some(AccessRule { certificate, user, group, network })
+}
+
+fn certificate(section: &Section<'_>, report: &mut Report<'_>) -> Option<CertificateName> {
+    let given = section.text("certificate", report)?;
+    if given.value.is_empty() || given.value.len() > LONGEST_NAME {
+        report.error(&given.span, format!("`certificate` is a name of 1 to {LONGEST_NAME} bytes"));
+        return None;
+    }
+    Some(CertificateName::new(given.value))
+}
