@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tidegate_agent::agent::{self, GuardianCommand};
 use tidegate_host::throttle;
 
+use crate::descriptors;
 use crate::failure::Failure;
 use crate::logging;
 
@@ -34,6 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
+    descriptors::raise();
     Ok(agent::run(&args.config, args.dry_run, &guardian())?)
 }
 
@@ -47,12 +49,21 @@ pub(crate) fn guardian() -> GuardianCommand {
 /// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an agent and its
 /// guardian are both gone. A running agent puts it back; stop that first.
 #[derive(clap::Args)]
-pub(crate) struct ReleaseArgs {}
+pub(crate) struct ReleaseArgs {
+    /// Release only what no living agent has, and say nothing when there is nothing: for services and timers
+    #[arg(long)]
+    orphaned: bool,
+}
 
-pub(crate) fn release(_: &ReleaseArgs) -> Result<(), Failure> {
-    let found = throttle::undo().map_err(Failure::Release)?;
+pub(crate) fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    let found = if args.orphaned {
+        agent::release_orphaned().map(Option::unwrap_or_default)
+    } else {
+        throttle::undo()
+    };
+    let found = found.map_err(Failure::Release)?;
     let mut out = io::stdout();
-    if found.nothing() {
+    if found.nothing() && !args.orphaned {
         writeln!(out, "nothing was held")?;
     }
     for interface in &found.interfaces {
@@ -79,7 +90,7 @@ pub(crate) fn guard(_: &GuardArgs) -> Result<(), Failure> {
     if let Some(found) = throttle::guard()?
         && !found.nothing()
     {
-        tracing::warn!("the agent is gone without letting go; everybody is let go now");
+        tracing::warn!("the agent is gone and had not released its consumers; they are released now");
     }
     Ok(())
 }

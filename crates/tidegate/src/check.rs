@@ -150,7 +150,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// A configuration that is right comes to nothing on a machine that lacks what it takes.
 fn can_hold(comes_to: &ComesTo) -> Result<(), Failure> {
-    let ComesTo::Machine(survey) = comes_to else { return Ok(()) };
+    let survey = match comes_to {
+        ComesTo::Machine(survey) => survey,
+        ComesTo::Serves(_) => return tidegate_gateway::check_io_uring().map_err(Failure::CannotServe),
+        ComesTo::Broker(_) => return Ok(()),
+    };
     match survey.cannot_be_held().join(", ") {
         unheld if unheld.is_empty() => Ok(()),
         unheld => Err(Failure::CannotHold(unheld)),

@@ -7,7 +7,7 @@ use thiserror::Error;
 use tidegate_agent::agent::{AgentError, IdentifyError};
 use tidegate_agent::config::{ConfigError, CredentialError};
 use tidegate_agent::serve::ServeError;
-use tidegate_cluster::PolicyError;
+use tidegate_cluster::{PolicyError, PolicyKeyError};
 use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
@@ -46,6 +46,9 @@ pub(crate) enum Failure {
         "nobody can be held here for {0}: this machine lacks what the configuration's throttle takes, as was said"
     )]
     CannotHold(String),
+    /// A valid configuration of `serve` on a machine that cannot serve it.
+    #[error("this machine cannot serve it: {0}")]
+    CannotServe(io::Error),
     /// Gains were not found.
     #[error(transparent)]
     Identify(IdentifyError),
@@ -96,6 +99,9 @@ pub(crate) enum Failure {
     /// The cluster's policies.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// There is no key to sign a policy with.
+    #[error(transparent)]
+    PolicyKey(#[from] PolicyKeyError),
     /// The demonstration.
     #[error(transparent)]
     Demo(DemoError),

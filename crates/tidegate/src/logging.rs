@@ -1,14 +1,37 @@
 //! The log: lines on stderr, as a terminal or journald wants them.
+//!
+//! No thread waits for stderr, and no cause can fill a disk: what comes too often is left out, and the log says how much.
 
+use std::backtrace::Backtrace;
+use std::collections::HashMap;
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::panic;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use tidegate_agent::log::{self, LogWriter};
+use tracing::callsite::Identifier;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::failure::Failure;
 
 /// Which level is logged where nothing else is said.
 const DEFAULT: &str = "info";
+
+/// How long the end of the process waits for a log that nobody takes.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// How many messages of one cause may come at once. Chosen: all clients of a busy gateway may connect at the same time.
+const AT_ONCE: f64 = 500.0;
+
+/// How many may come per second in the long run. Chosen: some 25 MB a day for each cause.
+const PER_SECOND: f64 = 2.0;
 
 /// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG` decides.
 pub(crate) fn start(level: Option<&str>) -> Result<(), Failure> {
@@ -17,16 +40,130 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(level).map_err(|error| {
         Failure::Usage(format!("`{level}` is no log level ({error}); use error, warn, info, debug or trace"))
     })?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
+    // journald adds the time by itself.
+    let has_time = env::var_os("JOURNAL_STREAM").is_none();
+    let missing = move |count| {
+        warning(has_time, &format!("{count} messages are missing here: stderr did not take them in time"))
+    };
+    let log = LogWriter::start(io::stderr(), missing)?;
+    log::install(log.clone());
+    let limited = Limited { has_time, log: log.clone(), causes: Mutex::default() };
+    let lines = fmt::layer()
+        .with_writer(move || log.clone())
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    // journald adds the time by itself.
-    if env::var_os("JOURNAL_STREAM").is_some() {
-        log.without_time().init();
-    } else {
-        log.init();
-    }
+    let lines = if has_time { lines.boxed() } else { lines.without_time().boxed() };
+    tracing_subscriber::registry().with(filter).with(limited).with(lines).init();
+    // As the usual one, which would wait for stderr.
+    panic::set_hook(Box::new(|info| {
+        tracing::error!("{info}\n{}", Backtrace::capture());
+        log::flush(FLUSH);
+    }));
     Ok(())
+}
+
+/// Says the last word, if there is one, and waits for what was logged before.
+pub(crate) fn end(message: Option<&str>) {
+    let message = message.map(|message| format!("{message}\n"));
+    // When stderr is closed, the exit status still says it.
+    match (log::installed(), message) {
+        (Some(mut log), Some(message)) => drop(log.write_all(message.as_bytes())),
+        (None, Some(message)) => drop(io::stderr().write_all(message.as_bytes())),
+        (_, None) => {}
+    }
+    log::flush(FLUSH);
+}
+
+/// A line of the log that no event is behind.
+fn warning(has_time: bool, text: &str) -> String {
+    let mut line = String::new();
+    if has_time && SystemTime.format_time(&mut Writer::new(&mut line)).is_ok() {
+        line.push(' ');
+    }
+    line + " WARN " + text + "\n"
+}
+
+/// Leaves out what comes too often. A cause is a place in the code. Who asks for more than `info` gets all of that.
+struct Limited {
+    has_time: bool,
+    log: LogWriter,
+    causes: Mutex<HashMap<Identifier, Bucket>>,
+}
+
+impl<S: Subscriber> Layer<S> for Limited {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        // A summary is as long as the configuration, and comes when an administrator asks for it.
+        if *metadata.level() > Level::INFO || metadata.target() == log::SUMMARY {
+            return true;
+        }
+        let verdict = {
+            let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
+            causes
+                .entry(metadata.callsite())
+                .or_insert_with(|| Bucket::full(Instant::now()))
+                .take(Instant::now())
+        };
+        match verdict {
+            Verdict::LeftOut => log::left_out(),
+            Verdict::Passes { left_out: 0 } => {}
+            Verdict::Passes { left_out } => {
+                let text = format!("{left_out} messages like the next one were left out: too many came");
+                // It never fails.
+                let _ = self.log.clone().write_all(warning(self.has_time, &text).as_bytes());
+            }
+        }
+        verdict != Verdict::LeftOut
+    }
+}
+
+/// What one cause may still log.
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+    left_out: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passes {
+        /// Messages of the same cause since the last one that passed.
+        left_out: u64,
+    },
+    LeftOut,
+}
+
+impl Bucket {
+    const fn full(now: Instant) -> Self {
+        Self { tokens: AT_ONCE, at: now, left_out: 0 }
+    }
+
+    fn take(&mut self, now: Instant) -> Verdict {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * PER_SECOND).min(AT_ONCE);
+        self.at = now;
+        if self.tokens < 1.0 {
+            self.left_out += 1;
+            return Verdict::LeftOut;
+        }
+        self.tokens -= 1.0;
+        Verdict::Passes { left_out: std::mem::take(&mut self.left_out) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut_to_its_rate_and_what_was_left_out_is_said() {
+        let begin = Instant::now();
+        let mut bucket = Bucket::full(begin);
+        let passes = |verdict: &Verdict| matches!(verdict, Verdict::Passes { .. });
+        let flood = (0..10_000).map(|_| bucket.take(begin)).filter(passes).count();
+        assert_eq!(flood, 500);
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::Passes { left_out: 9_500 });
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::Passes { left_out: 0 });
+        assert_eq!(bucket.take(begin + Duration::from_secs(1)), Verdict::LeftOut);
+    }
 }

@@ -5,6 +5,7 @@ mod agent;
 mod check;
 mod columns;
 mod demo;
+mod descriptors;
 mod failure;
 mod http;
 mod identify;
@@ -19,7 +20,6 @@ mod sim;
 mod status;
 mod transfer;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -91,12 +91,12 @@ fn main() -> ExitCode {
         }
     };
     match run(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            logging::end(None);
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
-            if let Some(message) = failure.message() {
-                // When stderr is closed, the exit status still says it.
-                let _ = writeln!(io::stderr(), "{message}");
-            }
+            logging::end(failure.message().as_deref());
             ExitCode::from(failure.exit_status())
         }
     }

@@ -1,21 +1,25 @@
 //! `tidegate policy`: what a cluster's administrator wants of a resource, on all of its hosts.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 use tidegate_agent::config::Config;
-use tidegate_cluster::{ClusterName, NatsConfig, Policy, PolicyRevision, policy_get, policy_put};
+use tidegate_cluster::{
+    ClusterName, NatsConfig, Policy, PolicyError, PolicyKey, PolicyRevision, policy_get, policy_put,
+};
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::failure::Failure;
 
 /// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all hosts
 ///
-/// Policies are kept by the NATS server of `[cluster]`. A change is a compare-and-set: when somebody else has changed the
-/// policy meanwhile, it is refused and nothing happens.
+/// Policies are kept by the NATS server of `[cluster]`, and signed: hosts follow those whose key is among `writers` in their
+/// `[cluster] policy`. A change is a compare-and-set: when another writer has changed the policy meanwhile, it is refused and
+/// nothing happens.
 #[derive(Parser)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,6 +32,15 @@ enum Command {
     Get(Get),
     /// Change what is named of the policy of a pool; the rest stays
     Set(Set),
+    /// Make a key that signs policies, and show its public half, for `writers` in `[cluster] policy` of the hosts
+    Key(NewKey),
+}
+
+#[derive(Parser)]
+struct NewKey {
+    /// Where to write it; nothing may be there. It stays with the writers: no host needs it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
 /// Of which pool, in which cluster.
@@ -53,6 +66,9 @@ struct Get {
 struct Set {
     #[command(flatten)]
     place: Place,
+    /// The key that signs it: a file that `tidegate policy key` has written
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
     /// The response time to keep
     #[arg(long, value_name = "TIME")]
     target: Option<Latency>,
@@ -99,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Get(get) => show(&get.place, get.json),
         Command::Set(set) => change(set),
+        Command::Key(key) => make_key(&key.file),
     }
 }
 
@@ -125,10 +142,26 @@ fn show(place: &Place, json: bool) -> Result<(), Failure> {
 }
 
 fn change(set: &Set) -> Result<(), Failure> {
+    let key = PolicyKey::from_file(&set.key)?;
     let (nats, cluster) = store(&set.place)?;
-    let found = policy_get(&nats, &cluster, &set.place.pool)?;
-    let revision = set.expect.unwrap_or_else(|| found.as_ref().map_or(0, |found| found.revision));
-    let mut policy = found.filter(|_| !set.replace).map(|found| found.policy).unwrap_or_default();
+    if !nats.writers.contains(&key.writer()) {
+        return Err(Failure::Usage(format!(
+            "hosts with the configuration {} would not follow this policy: add \"{}\" to `writers` in `[cluster] policy`",
+            set.place.config.display(),
+            key.writer()
+        )));
+    }
+    let found = match policy_get(&nats, &cluster, &set.place.pool) {
+        // What no writer has signed is not built upon, and may be replaced.
+        Err(PolicyError::Stored { revision, .. }) if set.replace => {
+            Found { revision, serial: 0, policy: None }
+        }
+        found => Found::from(found?),
+    };
+    let revision = set.expect.unwrap_or(found.revision);
+    // Above every earlier one that is known, and above one that is lost as long as clocks are about right.
+    let serial = found.serial.saturating_add(1).max(unix_millis());
+    let mut policy = found.policy.filter(|_| !set.replace).unwrap_or_default();
     policy.target = set.target.or(policy.target);
     for Named { consumer, value } in &set.shares {
         let shares = Shares::try_from(*value).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -137,8 +170,38 @@ fn change(set: &Set) -> Result<(), Failure> {
     let reservations = set.reservation.iter();
     policy.reservations.extend(reservations.map(|least| (least.consumer.clone(), least.value)));
     policy.limits.extend(set.limit.iter().map(|limit| (limit.consumer.clone(), limit.value)));
-    let revision = policy_put(&nats, &cluster, &set.place.pool, &policy, revision)?;
-    print(&PolicyRevision { revision, policy }, set.json)
+    let revision = policy_put(&nats, &cluster, &set.place.pool, (&policy, serial, &key), revision)?;
+    print(&PolicyRevision { revision, serial, writer: key.writer(), policy }, set.json)
+}
+
+/// The policy before a change.
+struct Found {
+    revision: u64,
+    serial: u64,
+    policy: Option<Policy>,
+}
+
+impl From<Option<PolicyRevision>> for Found {
+    fn from(found: Option<PolicyRevision>) -> Self {
+        match found {
+            Some(PolicyRevision { revision, serial, policy, .. }) => {
+                Self { revision, serial, policy: Some(policy) }
+            }
+            None => Self { revision: 0, serial: 0, policy: None },
+        }
+    }
+}
+
+/// The wall clock of a policy's writer: hosts compare serial numbers with each other, and never with a clock.
+fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn make_key(file: &Path) -> Result<(), Failure> {
+    let key = PolicyKey::generate();
+    key.write_new(file)?;
+    Ok(writeln!(io::stdout(), "{}", key.writer())?)
 }
 
 fn print(revision: &PolicyRevision, json: bool) -> Result<(), Failure> {
@@ -148,7 +211,7 @@ fn print(revision: &PolicyRevision, json: bool) -> Result<(), Failure> {
         policy: &'a Policy,
     }
 
-    let PolicyRevision { revision, policy } = revision;
+    let PolicyRevision { revision, policy, .. } = revision;
     let document = Document { revision: *revision, policy };
     let mut out = io::stdout();
     if json {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::descriptors;
 use crate::failure::Failure;
 use crate::logging;
 
@@ -22,5 +23,6 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
+    descriptors::raise();
     Ok(tidegate_agent::serve::serve(&args.config)?)
 }

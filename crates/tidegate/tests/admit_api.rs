@@ -51,14 +51,25 @@ fn question(pool: &str) -> Value {
     ] })
 }
 
+/// The service with a token, which it has read when it is ready.
+fn service() -> (tempfile::TempDir, Service) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a-token-that-is-long-enough").unwrap();
+    let admit = format!("admit = {{ token_file = '{}' }}\n", file.display());
+    let service = Service::start("serve", &(admit + POOLS));
+    (folder, service)
+}
+
 fn ask(service: &Service, question: &Value) -> (u16, Value) {
-    let (status, body) = service.ask("POST /v1/admit", &question.to_string());
+    let token = "Authorization: Bearer a-token-that-is-long-enough\r\n";
+    let (status, body) = service.ask_with("POST /v1/admit", token, &question.to_string());
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
 #[test]
 fn the_answer_is_that_of_the_command_line() {
-    let service = Service::start("serve", POOLS);
+    let service = service().1;
     for (response_time, text, status) in [(0.035, "35ms", 0), (0.030, "30ms", 1)] {
         let mut question = question("disk");
         question["tenants"][0]["response_time_s"] = response_time.into();
@@ -74,7 +85,7 @@ fn the_answer_is_that_of_the_command_line() {
 
 #[test]
 fn what_cannot_be_answered_is_said_with_its_status() {
-    let service = Service::start("serve", POOLS);
+    let service = service().1;
     let changed = |tenant: usize, key: &str, value: Value| {
         let mut question = question("disk");
         question["tenants"][tenant][key] = value;

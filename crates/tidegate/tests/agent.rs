@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tidegate_host::throttle::Guardian;
 
@@ -126,7 +127,8 @@ fn an_agent_that_panics() {
     }
     let presence = UnixDatagram::unbound().expect("a socket can be made");
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
-    let _guardian = Guardian::start(program, &["guard"], presence.into()).expect("a guardian can be started");
+    let _guardian = Guardian::start(program, &["guard"], presence.into(), Duration::from_secs(60))
+        .expect("a guardian can be started");
     panic!("as an agent may");
 }
 

@@ -97,6 +97,8 @@ impl Site {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(words).current_dir(self.folder.path());
         command.env("TIDEGATE_BROKER", format!("http://127.0.0.1:{}", self.port));
+        // The configuration of the broker says where its nodes are, and is a client's as well.
+        command.env("TIDEGATE_NODES", self.path("broker.toml"));
         command
     }
 

@@ -159,7 +159,7 @@ struct Column {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     Column { name: "consumer", always: true, cell: |one, _| one.name.clone() },
     Column { name: "goal", always: false, cell: goal },
     Column { name: "takes", always: true, cell: |one, _| takes(one) },
@@ -172,6 +172,7 @@ const COLUMNS: [Column; 8] = [
     Column { name: "rate", always: false, cell: |one, _| one.rate_iops.map_or_else(none, rate) },
     Column { name: "delay", always: false, cell: |one, _| one.delay_seconds.map_or_else(none, time) },
     Column { name: "held", always: true, cell: |one, _| held(one).to_owned() },
+    Column { name: "flushes", always: false, cell: |one, _| flushes(one).to_owned() },
 ];
 
 fn none() -> String {
@@ -204,6 +205,10 @@ const fn held(one: &ConsumerStatus) -> &'static str {
     }
 }
 
+const fn flushes(one: &ConsumerStatus) -> &'static str {
+    if one.poisoned { "FAIL: written data is lost, see the log" } else { NONE }
+}
+
 fn time(seconds: f64) -> String {
     Latency::from_secs_f64(seconds).to_string()
 }
@@ -233,6 +238,7 @@ mod tests {
             rate_iops: Some(350.0),
             delay_seconds: None,
             held: Some(true),
+            poisoned: false,
         }
     }
 
@@ -393,6 +399,13 @@ mod tests {
             said(|resource| decided(resource).input = InputStatus::Overload)
                 .contains("OVERLOAD: nothing completes")
         );
+    }
+
+    #[test]
+    fn an_export_whose_flushes_fail_stands_out() {
+        let one = ConsumerStatus { poisoned: true, ..consumer("a") };
+        assert!(flushes(&one).starts_with("FAIL"));
+        assert_eq!(flushes(&consumer("a")), NONE, "and where all is well there is no such column");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tidegate_host::sense::{StorageLane, StorageReader, StorageSample};
 use tidegate_place::transfer::DeviceLane;
 use tidegate_transfer::{BrokerConfig, DeviceSample, Sensor, serve};
 
+use crate::descriptors;
 use crate::failure::Failure;
 use crate::logging;
 
@@ -30,6 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
+    descriptors::raise();
     let config = BrokerConfig::load(&args.config)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");

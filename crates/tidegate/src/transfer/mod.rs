@@ -18,9 +18,11 @@ use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tidegate_transfer::sensed;
-use tidegate_transfer::store::{self, Place, Store};
-use tidegate_transfer::wire::{Needs, Node};
-use tidegate_transfer::{AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Settings, Token};
+use tidegate_transfer::store::{self, Place, Store, StoreError};
+use tidegate_transfer::wire::{Needs, Node, Object, one_line};
+use tidegate_transfer::{
+    AskError, Client, Event, MoveError, Mover, ObjectName, Outcome, Places, PlacesError, Settings, Token,
+};
 use tidegate_units::{ByteRate, Latency, ParseUnitError};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -69,6 +71,12 @@ impl Whom {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::Usage(format!("`{url}` is no broker's address: write http://HOST:PORT")));
         }
+        if store::is_plain_beyond_this_host(url) {
+            warn(&format!(
+                "{url} is not encrypted: any host on the way can read what is asked, a token included, and change \
+                 the answer; write https://HOST"
+            ))?;
+        }
         let from_environment =
             env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
         let file = self.token_file.clone().or(from_environment);
@@ -76,6 +84,41 @@ impl Whom {
         let token = token.map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Client::new(url, patience)?.with_token(token))
     }
+}
+
+/// The nodes that this machine is configured for. A broker only says which of them.
+fn places(named: Option<&Path>) -> Result<Places, Failure> {
+    let from_environment = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let load = |file: &Path| Places::load(file).map_err(Failure::from);
+    if let Some(file) = named.map(Path::to_owned).or_else(|| from_environment("TIDEGATE_NODES")) {
+        return load(&file);
+    }
+    let own = from_environment("XDG_CONFIG_HOME")
+        .or_else(|| Some(from_environment("HOME")?.join(".config")))
+        .map(|folder| folder.join("tidegate/nodes.toml"));
+    let files: Vec<_> = own.into_iter().chain([PathBuf::from("/etc/tidegate/nodes.toml")]).collect();
+    match files.iter().find(|file| file.exists()) {
+        Some(file) => load(file),
+        None => Ok(Places::none(&files[0])),
+    }
+}
+
+impl Args {
+    fn places(&self) -> Result<Places, Failure> {
+        let places = places(self.nodes.as_deref())?;
+        let plain: Vec<_> = places.unencrypted().map(ToString::to_string).collect();
+        if !plain.is_empty() {
+            let nodes = plain.join(", ");
+            warn(&format!(
+                "data goes over the network without encryption to and from: {nodes}; write `https://`"
+            ))?;
+        }
+        Ok(places)
+    }
+}
+
+fn warn(what: &str) -> Result<(), Failure> {
+    Ok(writeln!(io::stderr(), "tidegate: warning: {what}")?)
 }
 
 /// By which measure of its rate a transfer is judged.
@@ -140,6 +183,11 @@ impl Need {
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
+
+    /// Where the storage nodes are: a file with their tables `[node.NAME]`, such as the broker's
+    /// configuration [default: TIDEGATE_NODES, or ~/.config/tidegate/nodes.toml, or /etc/tidegate/nodes.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    nodes: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long, global = true)]
@@ -282,7 +330,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         What::List => block_on(list(args))?,
         What::Remove(remove) => block_on(remove_objects(args, remove))?,
         What::Nodes => block_on(nodes(args))?,
-        What::Probe(probe) => probe::run(&args.whom, args.json, probe),
+        What::Probe(probe) => probe::run(args, probe),
         What::CopyCatalogue(copy) => copy::run(args.json, copy),
     }
 }
@@ -308,7 +356,7 @@ async fn put_files(args: &Args, put: &PutArgs) -> Result<(), Failure> {
             "two files are called `{twice}`: store them one by one, with `--name`"
         )));
     }
-    let mover = Mover::new(args.whom.client()?, settings);
+    let mover = Mover::new(args.whom.client()?, args.places()?, settings);
     let work: Vec<_> = names.iter().cloned().zip(put.files.iter().cloned()).collect();
     let put_one = async |name: &ObjectName, file: &Path, watch: &(dyn Fn(Event<'_>) + Sync)| {
         mover.put(file, name, watch).await
@@ -352,7 +400,7 @@ fn own_name(file: &Path) -> Result<ObjectName, Failure> {
 }
 
 async fn get_objects(args: &Args, get: &GetArgs) -> Result<(), Failure> {
-    let mover = Mover::new(args.whom.client()?, get.how.settings()?);
+    let mover = Mover::new(args.whom.client()?, args.places()?, get.how.settings()?);
     let is_folder = get.to.is_dir();
     if let Some(twice) = twice(&get.names) {
         return Err(Failure::Usage(format!("`{twice}` is named twice: it would be fetched into one file")));
@@ -414,8 +462,10 @@ impl Said {
                     let code = match &error {
                         MoveError::Copies { .. } => "copies",
                         MoveError::Partly { .. } => "partly",
+                        MoveError::Places(_) => "no-such-node",
                         MoveError::Ask(why) | MoveError::Then { why, .. } => match why {
                             AskError::Refused(problem) => problem.code.as_str(),
+                            AskError::Unbelievable { .. } => "unbelievable",
                             _ => "no-broker",
                         },
                         MoveError::File { .. } | MoveError::NotAFile(_) => "file",
@@ -476,8 +526,7 @@ async fn list(args: &Args) -> Result<(), Failure> {
     let client = args.whom.client_at_once()?;
     let mut all = Vec::new();
     loop {
-        let page =
-            client.objects(all.last().map(|object: &tidegate_transfer::wire::Object| &object.name)).await?;
+        let page = client.objects(all.last().map(|object: &Object| &object.name)).await?;
         let more = page.more && !page.objects.is_empty();
         all.extend(page.objects);
         if !more {
@@ -514,7 +563,7 @@ async fn nodes(args: &Args) -> Result<(), Failure> {
             node.waiting.to_string(),
             free,
             sensor(node),
-            node.place.clone(),
+            one_line(&node.place),
         ]
     });
     show(&["node", "reads", "writes", "waiting", "free", "sensor", "place"], rows)?;
@@ -540,7 +589,15 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
     let client = args.whom.client()?;
     let mut removed = Vec::new();
     let mut failed = 0;
+    let places = args.places()?;
     for name in &remove.names {
+        // Before it is forgotten: what is on a node that this machine does not know would be left there.
+        let known = client.object_patiently(name).await.map(|object| unknown_place(&places, &object));
+        if let Ok(Err(error)) = known {
+            writeln!(io::stderr(), "tidegate: {name}: not removed: {error}")?;
+            failed += 1;
+            continue;
+        }
         let object = match client.remove(name).await {
             Ok(object) => object,
             Err(error @ AskError::Refused(_)) => {
@@ -552,9 +609,10 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
         };
         // The catalogue has forgotten it: what is left on a node that is away costs room, and is said.
         for replica in &object.replicas {
-            let place = replica.place.as_deref().and_then(|place| place.parse::<Place>().ok());
-            let gone = match place.as_ref().map(Store::open) {
-                Some(Ok(store)) => store.remove(&replica.key).await.map_err(|error| error.to_string()),
+            let gone = match replica.place.as_deref().map(|told| places.find(&replica.node, told)) {
+                Some(Ok(place)) => {
+                    remove_replica(place, &replica.key).await.map_err(|error| error.to_string())
+                }
                 Some(Err(error)) => Err(error.to_string()),
                 None => Err("the broker's configuration has no such node any more".to_owned()),
             };
@@ -573,6 +631,18 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
         print(&json!({ "removed": removed }))?;
     }
     if failed > 0 { Err(Failure::Transfers(failed)) } else { Ok(()) }
+}
+
+/// Whether every replica is where our own configuration has it, or on a node that the broker does not have
+/// any more.
+fn unknown_place(places: &Places, object: &Object) -> Result<(), PlacesError> {
+    places.any()?;
+    let mut told = object.replicas.iter().filter_map(|one| Some((&one.node, one.place.as_deref()?)));
+    told.try_for_each(|(node, told)| places.find(node, told).map(drop))
+}
+
+async fn remove_replica(place: &Place, key: &str) -> Result<(), StoreError> {
+    Store::open(place)?.remove(key).await
 }
 
 /// A table, each column as wide as it must be.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use tidegate_transfer::ObjectName;
-use tidegate_transfer::wire::{Reservation, Way, Wish};
+use tidegate_transfer::wire::{Reservation, Way, Wish, one_line};
 use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::{Need, Whom, block_on, print};
@@ -80,7 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let mut out = io::stdout();
         let first = granted.expected_first_byte_s.map(Latency::from_secs_f64);
         let first = first.map_or_else(String::new, |first| format!(", its first byte after {first}"));
-        writeln!(out, "{} at {}, expected {}{first}", granted.node, granted.place, granted.expected_bps)?;
+        let place = one_line(&granted.place);
+        writeln!(out, "{} at {place}, expected {}{first}", granted.node, granted.expected_bps)?;
         if let Some(key) = &granted.key {
             writeln!(out, "under the key {key}")?;
         }

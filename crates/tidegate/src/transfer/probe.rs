@@ -9,7 +9,7 @@ use tidegate_transfer::{Found, Probe, ProbeError, ProbeLimits};
 use tidegate_units::{Bytes, Latency, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Whom, print};
+use super::{Args, print};
 use crate::failure::Failure;
 
 /// Try what a storage node moves, and tell the broker
@@ -53,19 +53,19 @@ impl ProbeArgs {
     }
 }
 
-pub(super) fn run(whom: &Whom, json: bool, args: &ProbeArgs) -> Result<(), Failure> {
+pub(super) fn run(all: &Args, args: &ProbeArgs) -> Result<(), Failure> {
     let limits = args.limits()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(probe(whom, json, args, limits));
+    let outcome = runtime.block_on(probe(all, args, limits));
     // A thread in a folder that hangs does not come back.
     runtime.shutdown_background();
     outcome
 }
 
-async fn probe(whom: &Whom, json: bool, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), Failure> {
+async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
-    let client = whom.client_at_once()?;
+    let client = all.whom.client_at_once()?;
     let name = &args.node;
     let known = client.nodes().await?.nodes.into_iter().find(|node| node.name == *name);
     let node = known.ok_or_else(|| Failure::Usage(format!("there is no storage node `{name}`")))?;
@@ -76,14 +76,15 @@ async fn probe(whom: &Whom, json: bool, args: &ProbeArgs, limits: ProbeLimits) -
         );
         return Err(Failure::Usage(why));
     }
-    let active = node.read.active + node.write.active;
+    let active = node.read.active.saturating_add(node.write.active);
     if active > 0 {
         let many = if active == 1 { "1 transfer is".to_owned() } else { format!("{active} transfers are") };
         writeln!(io::stderr(), "{name}: {many} under way there: what is found is what they leave")?;
     }
-    let place: Place = node.place.parse().map_err(|error| Failure::Probe(format!("{name}: {error}")))?;
+    let places = all.places()?;
+    let place = places.find(name, &node.place).map_err(|error| Failure::Probe(error.to_string()))?;
     let failed = |error: ProbeError| Failure::Probe(format!("{name}: {error}"));
-    let mut probe = Probe::new(&place, limits).map_err(failed)?;
+    let mut probe = Probe::new(place, limits).map_err(failed)?;
     let work = async {
         let written = probe.write().await?;
         Ok::<_, ProbeError>((written, probe.read().await))
@@ -106,7 +107,7 @@ async fn probe(whom: &Whom, json: bool, args: &ProbeArgs, limits: ProbeLimits) -
         write_bps: Some(written.rate.per_second()),
     };
     let peaks = if args.keep { None } else { Some(client.probed(name, &found).await?) };
-    if json {
+    if all.json {
         let part = |found: Found| json!({ "bps": found.rate, "of_bytes": found.of, "moved_bytes": found.moved, "objects": found.objects });
         print(&json!({ "node": name, "write": part(written), "read": read.map(part), "peaks": peaks }))?;
     } else {

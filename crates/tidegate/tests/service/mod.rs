@@ -40,9 +40,20 @@ impl Service {
 
     /// The same with more options.
     pub(crate) fn start_with(command: &str, options: &[&str], configuration: &str) -> Self {
+        Self::start_beside(command, options, configuration, &[])
+    }
+
+    /// The same with more files of zeros.
+    pub(crate) fn start_beside(
+        command: &str,
+        options: &[&str],
+        configuration: &str,
+        files: &[(&str, u64)],
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let disk = fs::File::create(folder.path().join("disk.raw")).unwrap();
-        disk.set_len(8 << 20).unwrap();
+        for (name, size) in [("disk.raw", 8 << 20)].iter().chain(files) {
+            fs::File::create(folder.path().join(name)).unwrap().set_len(*size).unwrap();
+        }
         let config = folder.path().join("tidegate.toml");
         fs::write(&config, configuration).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
@@ -56,6 +67,10 @@ impl Service {
         let service = Self { folder, process };
         service.await_log(" ready");
         service
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -93,11 +108,18 @@ impl Service {
 
     /// A request over a plain socket: its status and its body.
     pub(crate) fn ask(&self, request: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address()).unwrap();
+        self.ask_with(request, "", body)
+    }
+
+    /// The same with more headers, each with its line end.
+    pub(crate) fn ask_with(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
+        let address = self.address();
+        let mut stream = TcpStream::connect(&address).unwrap();
         let length = body.len();
         write!(
             stream,
-            "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             {headers}Content-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();

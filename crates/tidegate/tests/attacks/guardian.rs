@@ -1,0 +1,260 @@
+//! An agent that hangs, that cannot act any more, or that is killed together with its guardian: in none of these cases a consumer
+//! stays limited. With limits of a cgroup on a loop device, as root.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::service::until;
+
+/// Every consumer is released within ten seconds; this is a busy machine's.
+const RELEASED_WITHIN: Duration = Duration::from_secs(40);
+
+/// Limits are the machine's: one test after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A cgroup, a disk that it reads without a pause, and files that say how it is limited.
+struct Machine {
+    cgroup: PathBuf,
+    device: String,
+    number: String,
+    reader: Option<Child>,
+    folder: TempDir,
+    _disk: NamedTempFile,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Machine {
+    /// `None`, with a word, where the machine does not have what this takes.
+    #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
+    fn new(test: &str) -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = Self::made(test, alone);
+        if machine.is_none() {
+            eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
+        }
+        machine
+    }
+
+    fn made(test: &str, alone: MutexGuard<'static, ()>) -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"];
+        let root = roots.into_iter().map(Path::new).find(|root| {
+            let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
+            gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
+        })?;
+        let namespaces = Command::new("unshare").args(["--net", "true"]).status().ok()?;
+        let cgroup = root.join(format!("tidegate-attack-{test}-{}", std::process::id()));
+        if !namespaces.success() || fs::create_dir(&cgroup).is_err() {
+            return None;
+        }
+        let disk = NamedTempFile::new().unwrap();
+        disk.as_file().set_len(64 << 20).unwrap();
+        disk.as_file().write_all_at(&vec![7; 64 << 20], 0).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(disk.path()).output().ok()?;
+        if !made.status.success() {
+            fs::remove_dir(&cgroup).unwrap();
+            return None;
+        }
+        let device = String::from_utf8(made.stdout).unwrap().trim_end().to_owned();
+        let number = fs::read_to_string(device.replace("/dev/", "/sys/block/") + "/dev").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = Self {
+            cgroup,
+            device,
+            number: number.trim_end().to_owned(),
+            reader: None,
+            folder,
+            _disk: disk,
+            _alone: alone,
+        };
+        machine.read_for_ever();
+        Some(machine)
+    }
+
+    fn read_for_ever(&mut self) {
+        let script = "echo $$ > \"$0\"; while :; do dd if=\"$1\" of=/dev/null bs=64k iflag=direct; done";
+        let reader = Command::new("sh")
+            .args(["-c", script])
+            .arg(self.cgroup.join("cgroup.procs"))
+            .arg(&self.device)
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        self.reader = Some(reader.unwrap());
+    }
+
+    fn is_limited(&self) -> bool {
+        let names = ["read_bps", "write_bps", "read_iops", "write_iops"];
+        let files = names.map(|name| format!("blkio.throttle.{name}_device"));
+        let files = files.into_iter().chain(["io.max".to_owned()]);
+        files.filter_map(|file| fs::read_to_string(self.cgroup.join(file)).ok()).any(|text| {
+            text.lines().any(|line| line.split_once(' ').is_some_and(|(number, _)| number == self.number))
+        })
+    }
+
+    fn await_release(&self, of: &str) {
+        let end = Instant::now() + RELEASED_WITHIN;
+        while self.is_limited() {
+            assert!(Instant::now() < end, "{of}: still limited; {}", self.log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// An agent that has limited the cgroup just now. In a network namespace of its own it is the only one there.
+    fn agent(&self) -> Agent {
+        let config = self.folder.path().join("agent.toml");
+        let cgroup = self.cgroup.file_name().unwrap().to_str().unwrap();
+        let device = self.device.replace("/dev/", "");
+        let text = format!(
+            "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\ntarget = '20us'\ncgroups = ['{cgroup}']\n"
+        );
+        fs::write(&config, text).unwrap();
+        let log = OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let process = until("an agent that may limit on this machine", || {
+            let mut agent = Command::new("unshare")
+                .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+                .arg(&config)
+                .stderr(log.try_clone().unwrap())
+                .spawn()
+                .unwrap();
+            let limits = until("a limit", || {
+                let ended = agent.try_wait().unwrap().is_some();
+                (ended || self.is_limited()).then_some(!ended)
+            });
+            // Another agent of this machine, which has limits, is waited for.
+            assert!(limits || self.log().contains("another agent of this machine"), "{}", self.log());
+            limits.then_some(agent)
+        });
+        Agent { process }
+    }
+
+    fn release(&self, options: &[&str]) {
+        let done =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("release").args(options).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut reader) = self.reader.take() {
+            signal("-KILL", &format!("-{}", reader.id()));
+            reader.wait().unwrap();
+        }
+        // Whatever the test found, nothing stays.
+        for file in ["read_bps", "write_bps", "read_iops", "write_iops"] {
+            let path = self.cgroup.join(format!("blkio.throttle.{file}_device"));
+            let _ =
+                OpenOptions::new().write(true).open(path).map(|mut file| writeln!(file, "{} 0", self.number));
+        }
+        until("the end of the cgroup's processes", || fs::remove_dir(&self.cgroup).ok());
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+    }
+}
+
+struct Agent {
+    process: Child,
+}
+
+impl Agent {
+    fn signal(&self, name: &str) {
+        signal(name, &self.process.id().to_string());
+    }
+
+    fn guardian(&self) -> String {
+        let children = format!("/proc/{0}/task/{0}/children", self.process.id());
+        until("a guardian", || {
+            let children = fs::read_to_string(&children).ok()?;
+            children.split_whitespace().next().map(str::to_owned)
+        })
+    }
+
+    /// How many descriptors it may have from now on.
+    fn descriptors(&self, most: u32) {
+        let limit = format!("--nofile={most}:");
+        let done = Command::new("prlimit").args(["--pid", &self.process.id().to_string(), &limit]).status();
+        assert!(done.unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already ended, in some tests.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([name, "--", process]).status().unwrap().success());
+}
+
+#[test]
+fn an_agent_that_hangs_right_after_its_first_limit_leaves_none() {
+    let Some(machine) = Machine::new("hangs") else { return };
+    let agent = machine.agent();
+    agent.signal("-STOP");
+    machine.await_release("the agent was stopped");
+    // It comes back, and goes on.
+    agent.signal("-CONT");
+    until("a limit again", || machine.is_limited().then_some(()));
+    // A guardian that hangs would be none: it is replaced.
+    let guardian = agent.guardian();
+    signal("-STOP", &guardian);
+    until("another guardian", || (agent.guardian() != guardian).then_some(()));
+    agent.signal("-KILL");
+    machine.await_release("the agent was killed");
+}
+
+#[test]
+fn an_agent_without_descriptors_leaves_no_consumer_limited_and_comes_back() {
+    let Some(machine) = Machine::new("blind") else { return };
+    let agent = machine.agent();
+    agent.descriptors(3);
+    machine.await_release("the agent has no descriptors");
+    // The guardian releases before it says so.
+    until("its word", || machine.log().contains("no sign of life from the agent").then_some(()));
+    // By then it has given its throttle up, and begins with a fresh one.
+    until("the end of its patience", || machine.log().contains("no consumer is throttled").then_some(()));
+    agent.descriptors(1024);
+    until("a limit again", || machine.is_limited().then_some(()));
+    assert!(machine.log().contains("limits can be changed again"), "{}", machine.log());
+    agent.signal("-TERM");
+    machine.await_release("the agent ended");
+}
+
+#[test]
+fn what_outlives_the_agent_and_its_guardian_is_released_and_what_is_alive_is_left_alone() {
+    let Some(machine) = Machine::new("orphaned") else { return };
+    // The law may release for a moment by itself, or another agent of the machine by its start: then it is tried again.
+    until("a living agent whose limits stay", || {
+        let _agent = machine.agent();
+        machine.release(&["--orphaned"]);
+        machine.is_limited().then_some(())
+    });
+    machine.await_release("the agent was killed");
+    until("limits that outlive the agent and its guardian", || {
+        let mut agent = machine.agent();
+        let guardian = agent.guardian();
+        signal("-STOP", &guardian);
+        agent.process.kill().unwrap();
+        agent.process.wait().unwrap();
+        signal("-KILL", &guardian);
+        machine.is_limited().then_some(())
+    });
+    // As the service's `ExecStopPost=` and its timer do.
+    machine.release(&["--orphaned"]);
+    assert!(!machine.is_limited());
+}

@@ -1,0 +1,30 @@
+//! Attacks on the real binary that must fail: each module is one of them, named for what the attacker does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where its helpers do")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+
+mod access;
+mod connections;
+mod degraded;
+mod false_broker;
+mod forbidden_io_uring;
+mod forged_policy;
+mod guardian;
+mod hung_volume;
+mod idle_http_connections;
+mod lost_write_back;
+mod memory;
+mod pki;
+mod posing;
+mod stuck_log;
+mod supervised;
+mod upstream_tls;
+mod web_page;
+mod zeroes_past_limits;
+
+#[path = "../../../tidegate-gateway/tests/common/raw.rs"]
+#[allow(dead_code, reason = "not every attack needs every helper")]
+mod raw;
+#[path = "../service/mod.rs"]
+mod service;
+mod storage;
