@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test unit integration lab-short experiments bench lint packages compiler deb release clean-lab
+.PHONY: help demo test acceptance unit integration lab-short experiments bench lint packages compiler deb release clean-lab
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -13,6 +13,9 @@ demo: release ## A saturating array, a victim, its neighbours: before and after,
 
 test: ## Everything CI runs: lints, all tests with real clients, a short version of every experiment
 	@scripts/test
+
+acceptance: ## Slower checks that CI runs after `make test`: licences and sources of the crates, fuzzing
+	@scripts/acceptance
 
 experiments: ## Every experiment in full; dated results under bench/runs/
 	@scripts/experiments
