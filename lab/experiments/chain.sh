@@ -50,7 +50,7 @@ backend = { kind = "emulated", '"${array_model:-preset = \"$preset\"}"', data = 
 depth = 1024
 law = "none"'
     for export in "$@"; do
-      echo "export.${export%=*} = { size = \"${export#*=}\" }"
+      echo "export.${export%=*} = { size = \"${export#*=}\", allow = [{ network = \"10.0.0.0/24\" }] }"
     done
   } >/out/array.toml
   ip netns exec array tidegate serve -c /out/array.toml 2>/out/array.log &
@@ -65,6 +65,7 @@ law = "none"'
       namespace nats
       connect nats statistics 10.0.1.1 statistics
       start_nats
+      tidegate policy key /tmp/policy.seed >/tmp/policy.writer
       ;;
   esac
 }
@@ -84,12 +85,12 @@ put_policy() {
   local expected=$1 wanted
   shift
   mapfile -t wanted < <(printf -- '--shares=%s\n' "$@")
-  ip netns exec h1 tidegate policy set array -c /out/h1.toml --expect "$expected" "${wanted[@]}" --json | jq .revision
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed --expect "$expected" "${wanted[@]}" --json | jq .revision
 }
 
 # Leaves nothing of the policy: EXPECTED-REVISION
 clear_policy() {
-  ip netns exec h1 tidegate policy set array -c /out/h1.toml --expect "$1" --replace >/dev/null
+  ip netns exec h1 tidegate policy set array -c /out/h1.toml --key /tmp/policy.seed --expect "$1" --replace >/dev/null
 }
 
 stop_nats() {
@@ -148,7 +149,8 @@ metrics = \"127.0.0.1:9809\""
       echo "[cluster]
 name = \"lab\"
 host = \"$name\"
-carrier = $(carrier_of "$number")"
+carrier = $(carrier_of "$number")
+$([ "$carrier" != nats ] || echo "policy = { writers = [\"$(cat /tmp/policy.writer)\"] }")"
     fi
     echo '[pool.array]
 backend = { kind = "nbd", address = "tcp:10.0.0.1:10809" }
