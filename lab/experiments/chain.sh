@@ -50,7 +50,7 @@ backend = { kind = "emulated", '"${array_model:-preset = \"$preset\"}"', data = 
 depth = 1024
 law = "none"'
     for export in "$@"; do
-      echo "export.${export%=*} = { size = \"${export#*=}\", allow = [{ network = \"10.0.0.0/24\" }, { user = 0 }] }"
+      echo "export.${export%=*} = { size = \"${export#*=}\", allow = [{ network = \"10.0.0.0/24\" }, { user = \"root\" }] }"
     done
   } >/out/array.toml
   ip netns exec array tidegate serve -c /out/array.toml 2>/out/array.log &
