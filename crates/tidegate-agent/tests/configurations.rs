@@ -412,26 +412,35 @@ fn files_that_cannot_be_used_are_found_with_their_place() {
 }
 
 #[test]
-fn volumes_that_are_probably_not_meant_are_warned_about() {
+fn volumes_that_are_in_use_or_probably_not_meant_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("disk.raw"), [0u8; 4096]).unwrap();
     fs::write(folder.path().join("empty.raw"), []).unwrap();
     std::os::unix::fs::symlink("disk.raw", folder.path().join("again.raw")).unwrap();
     let path = folder.path().join("tidegate.toml");
-    let warnings = |one: &str, two: &str| {
+    let findings = |one: &str, two: &str| {
         let text = format!(
             "listen = ['unix:s']\n[pool.p]\nbackend = {{ kind = 'file' }}\nexport.one = {one}\nexport.two = {two}\n"
         );
         fs::write(&path, text).unwrap();
-        let warnings = Config::load(&path).unwrap().warnings;
-        warnings.iter().map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
+        let findings = match Config::load(&path) {
+            Ok(config) => config.warnings,
+            Err(ConfigError::Invalid(findings)) => findings,
+            Err(error) => panic!("{error}"),
+        };
+        findings.iter().map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
     };
-    let twice = warnings("{ path = 'disk.raw' }", "{ path = 'again.raw', read_only = true }");
+    let twice = findings("{ path = 'disk.raw' }", "{ path = 'again.raw', read_only = true }");
     assert!(matches!(&twice[..], [(5, message)] if message.contains("another export's")), "{twice:?}");
+    let shared = "{ path = 'disk.raw', shared_volume = true }";
+    assert_eq!(findings(shared, shared), []);
     let readers = "{ path = 'disk.raw', read_only = true }";
-    assert_eq!(warnings(readers, readers), []);
-    let empty = warnings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
+    assert_eq!(findings(readers, readers), []);
+    let empty = findings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
     assert!(matches!(&empty[..], [(5, message)] if message.ends_with("is empty")), "{empty:?}");
+    fs::write(folder.path().join("empty.raw"), b"QFI\xfb").unwrap();
+    let image = findings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
+    assert!(matches!(&image[..], [(5, message)] if message.contains("qcow2")), "{image:?}");
 }
 
 #[test]

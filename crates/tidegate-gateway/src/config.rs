@@ -326,14 +326,18 @@ pub enum DataStore {
 /// One export: a volume, and the consumer that loads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportConfig {
-    /// The name by which clients ask for it.
+    /// The consumer's name, by which clients ask for it unless it is `served_as` another.
     pub name: ConsumerName,
+    /// The name by which clients ask for it. Several exports can have it: a client gets the first that it may use.
+    pub served_as: Option<ExportName>,
     /// What it is made of.
     pub store: ExportStore,
     /// Said to clients that ask for it.
     pub description: Option<String>,
     /// Refuses every change.
     pub read_only: bool,
+    /// Others may use its volume, too: it is neither claimed nor checked for other users.
+    pub shared_volume: bool,
     /// The clients that may use it.
     pub access: Access,
     /// Its weight against the other consumers of the pool.
@@ -358,9 +362,11 @@ impl ExportConfig {
     pub fn new(name: ConsumerName, store: ExportStore) -> Self {
         Self {
             name,
+            served_as: None,
             store,
             description: None,
             read_only: false,
+            shared_volume: false,
             access: Access::default(),
             shares: Shares::DEFAULT,
             protected: false,
@@ -370,6 +376,14 @@ impl ExportConfig {
             goal: None,
             bucket: Release::USUAL_SIZE,
         }
+    }
+
+    /// The name by which clients ask for it.
+    #[must_use]
+    pub fn served_name(&self) -> ExportName {
+        // Invariant: a consumer's name is shorter than what the protocol allows, and without control characters.
+        let own = || ExportName::new(self.name.as_str()).expect("a consumer's name is an export name");
+        self.served_as.clone().unwrap_or_else(own)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What handshakes need to know of the pools: names, sizes, and the doors through which sessions enter.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,7 +159,7 @@ pub(crate) struct Entry {
 pub(crate) struct Directory {
     entries: Mutex<Vec<Entry>>,
     /// Exports that are configured, and not served before their upstream is reached.
-    awaited: Mutex<BTreeMap<ExportName, Access>>,
+    awaited: Mutex<Vec<(ExportName, Access)>>,
     /// The gateway's part in TLS, where it has one.
     tls: Mutex<Option<ServerTls>>,
     shutting_down: AtomicBool,
@@ -197,7 +197,7 @@ impl From<Refused> for Answer {
 }
 
 impl Directory {
-    pub(crate) fn set(&self, entries: Vec<Entry>, awaited: BTreeMap<ExportName, Access>) {
+    pub(crate) fn set(&self, entries: Vec<Entry>, awaited: Vec<(ExportName, Access)>) {
         *self.lock() = entries;
         *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = awaited;
     }
@@ -214,11 +214,11 @@ impl Directory {
         self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. The empty name
-    /// is the export, if there is but one.
+    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. Of several exports
+    /// with the name, the client gets the first that it may use. The empty name is the only name that there is.
     ///
     /// # Errors
-    /// The reason for which the client is refused.
+    /// The reason for which the client is refused, at the first export of the name.
     pub(crate) fn find(
         &self,
         name: &ExportName,
@@ -229,22 +229,10 @@ impl Directory {
         if self.shutting_down.load(Ordering::Relaxed) {
             return Err(Refused(Refusal::ShuttingDown));
         }
-        let entry = match &self.lock()[..] {
-            [only] if name.as_str().is_empty() => Some(only.clone()),
-            entries => entries.iter().find(|entry| entry.name == *name).cloned(),
+        let entry = match self.served(name, client) {
+            Ok(entry) => entry,
+            Err(refusal) => return Err(Refused(self.unreached(name, client).unwrap_or(refusal))),
         };
-        let allowed = |access: &Access| match access.judge(client) {
-            Verdict::Allowed => Ok(()),
-            Verdict::NeedsCertificate => Err(Refused(Refusal::TlsRequired)),
-            Verdict::Denied(refusal) => Err(Refused(refusal)),
-        };
-        let Some(entry) = entry else {
-            let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-            let access = awaited.get(name).ok_or(Refused(Refusal::UnknownExport))?;
-            allowed(access)?;
-            return Err(Refused(Refusal::Unreached));
-        };
-        allowed(&entry.access)?;
         if !open {
             return Ok((entry.export, None));
         }
@@ -252,15 +240,52 @@ impl Directory {
         Ok((entry.export, Some(Reservation { export: entry.id, slot, pin: entry.pin })))
     }
 
+    fn served(&self, name: &ExportName, client: &Client) -> Result<Entry, Refusal> {
+        let entries = self.lock();
+        let only = entries.first().filter(|first| entries.iter().all(|entry| entry.name == first.name));
+        let name = only.filter(|_| name.as_str().is_empty()).map_or(name, |only| &only.name);
+        let mut refusal = None;
+        for entry in entries.iter().filter(|entry| entry.name == *name) {
+            match refused(&entry.access, client) {
+                None => return Ok(entry.clone()),
+                Some(reason) => refusal = refusal.or(Some(reason)),
+            }
+        }
+        Err(refusal.unwrap_or(Refusal::UnknownExport))
+    }
+
+    /// The refusal of a client that asks for exports whose upstream is not reached yet; `None` where there are none.
+    fn unreached(&self, name: &ExportName, client: &Client) -> Option<Refusal> {
+        let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = awaited.iter().filter(|(awaited, _)| awaited == name);
+        let refusals: Vec<_> = named.map(|(_, access)| refused(access, client)).collect();
+        if refusals.contains(&None) {
+            Some(Refusal::Unreached)
+        } else {
+            refusals.into_iter().next().flatten()
+        }
+    }
+
     /// Names and descriptions of the exports that a client may use, in the order of the configuration.
     pub(crate) fn list(&self, client: &Client) -> Vec<(ExportName, String)> {
         let entries = self.lock();
-        let allowed = entries.iter().filter(|entry| entry.access.judge(client) == Verdict::Allowed);
-        allowed.map(|entry| (entry.name.clone(), entry.export.description.clone())).collect()
+        let mut listed = BTreeSet::new();
+        let allowed = entries.iter().filter(|entry| refused(&entry.access, client).is_none());
+        let first = allowed.filter(|entry| listed.insert(entry.name.clone()));
+        first.map(|entry| (entry.name.clone(), entry.export.description.clone())).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         // Entries are replaced as a whole, so that a panic elsewhere leaves nothing half done.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reason for which a client may not use an export.
+fn refused(access: &Access, client: &Client) -> Option<Refusal> {
+    match access.judge(client) {
+        Verdict::Allowed => None,
+        Verdict::NeedsCertificate => Some(Refusal::TlsRequired),
+        Verdict::Denied(refusal) => Some(refusal),
     }
 }

@@ -415,9 +415,7 @@ impl Gateway {
     fn publish(&self) {
         let entries = self.pools.iter().flat_map(|pool| {
             pool.exports.iter().map(|opened| Entry {
-                // Invariant: a consumer's name is shorter than what the protocol allows, and without control characters.
-                name: ExportName::new(opened.config.name.as_str())
-                    .expect("a consumer's name is an export name"),
+                name: opened.config.served_name(),
                 export: opened.export.clone(),
                 access: opened.config.access.clone(),
                 id: opened.id,
@@ -426,11 +424,7 @@ impl Gateway {
             })
         });
         let awaited = self.pools.iter().flat_map(|pool| &pool.awaited);
-        // Invariant: as above.
-        let awaited = awaited.filter_map(|awaited| {
-            let name = ExportName::new(awaited.config.name.as_str()).ok()?;
-            Some((name, awaited.config.access.clone()))
-        });
+        let awaited = awaited.map(|awaited| (awaited.config.served_name(), awaited.config.access.clone()));
         self.directory.set(entries.collect(), awaited.collect());
     }
 }
@@ -750,13 +744,9 @@ fn open(
     clock: Clock,
 ) -> Result<Volume, StartError> {
     match (&pool.backend, &export.store) {
-        (BackendConfig::File { direct }, ExportStore::Path(path)) => {
-            open_file(path, *direct, export.read_only).map(Volume::File).map_err(|source| StartError::Open {
-                export: export.name.clone(),
-                path: path.clone(),
-                source,
-            })
-        }
+        (BackendConfig::File { direct }, ExportStore::Path(path)) => open_file(path, *direct, export)
+            .map(Volume::File)
+            .map_err(|source| StartError::Open { export: export.name.clone(), path: path.clone(), source }),
         (BackendConfig::Emulated { .. }, ExportStore::Size(size)) => {
             let base = regions.0.next_multiple_of(REGION_ALIGNMENT);
             let end = base.checked_add(size.get()).filter(|end| *end <= regions.1);
@@ -818,6 +808,12 @@ fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
             }
             if before.read_only != export.read_only {
                 fixed.push(format!("export `{}`: read-only", export.name));
+            }
+            if before.served_as != export.served_as {
+                fixed.push(format!("export `{}`: the name that it is served as", export.name));
+            }
+            if before.shared_volume != export.shared_volume {
+                fixed.push(format!("export `{}`: whether its volume is shared", export.name));
             }
         }
     }

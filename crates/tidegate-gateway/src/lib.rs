@@ -18,6 +18,7 @@
 mod access;
 mod backend;
 mod buffer;
+mod claim;
 mod clock;
 mod config;
 mod crowd;
@@ -43,6 +44,7 @@ mod worker;
 mod zeroing;
 
 pub use access::{Access, AccessRule, CertificateName, Network, NetworkError};
+pub use claim::{VolumeFacts, VolumeId};
 pub use config::{
     BackendConfig, ConfigError, DataStore, Endpoint, ExportConfig, ExportStore, GatewayConfig,
     HandshakeLimits, KeptSessions, ListenConfig, MAX_PAYLOAD, MemoryReserves, PoolConfig, PoolLimits, Replay,

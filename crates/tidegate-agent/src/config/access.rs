@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use tidegate_cluster::{Key, KeyError, Secret, SecretError, check_credentials};
 use tidegate_config::{Given, Report};
+use tidegate_gateway::VolumeFacts;
 use tidegate_http::{Token, TokenError};
 use tidegate_tls::{TlsError, check_authorities, check_certificate, check_private_key};
 
 use super::PathUse;
+use super::upstream::ONE_VOLUME;
 
 /// The time in which the files of all exports must answer. Chosen above a disk that has to spin up.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -28,45 +30,38 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
     let end = Instant::now() + PATIENCE;
     for path_use in uses {
         let (file, outcome) = match path_use {
-            PathUse::Export { file, read_only } => match export_within(&file.value, *read_only, end) {
-                Some(outcome) => (file, outcome),
-                None => {
-                    report.warning(
-                        &file.span,
-                        format!("`{}` is not checked: its storage does not answer", file.value.display()),
-                        "look for storage that hangs",
-                    );
-                    continue;
+            PathUse::Export { file, read_only, shared } => {
+                match export_within(&file.value, *read_only, end) {
+                    Some(Ok(facts)) => {
+                        volumes.push(Volume { file, facts, read_only: *read_only, shared: *shared });
+                        continue;
+                    }
+                    Some(Err(problem)) => (file, Err(problem)),
+                    None => {
+                        report.warning(
+                            &file.span,
+                            format!("`{}` is not checked: its storage does not answer", file.value.display()),
+                            "look for storage that hangs",
+                        );
+                        continue;
+                    }
                 }
-            },
-            PathUse::DataFile(file) => (file, data_file(&file.value).map(|()| None)),
-            PathUse::Socket(file) => (file, socket(&file.value).map(|()| None)),
-            PathUse::Key(file) => (file, Key::from_file(&file.value).map(|_| None).map_err(Problem::from)),
-            PathUse::Secret(file) => {
-                (file, Secret::from_file(&file.value).map(|_| None).map_err(Problem::from))
             }
-            PathUse::Credentials(file) => {
-                (file, check_credentials(&file.value).map(|()| None).map_err(Problem::from))
-            }
-            PathUse::Authorities(file) => {
-                (file, check_authorities(&file.value).map(|()| None).map_err(Problem::from))
-            }
-            PathUse::Certificate(file) => {
-                (file, check_certificate(&file.value).map(|()| None).map_err(Problem::from))
-            }
-            PathUse::PrivateKey(file) => {
-                (file, check_private_key(&file.value).map(|()| None).map_err(Problem::from))
-            }
-            PathUse::Token(file) => {
-                (file, Token::from_file(&file.value).map(|_| None).map_err(Problem::from))
-            }
+            PathUse::DataFile(file) => (file, data_file(&file.value)),
+            PathUse::Socket(file) => (file, socket(&file.value)),
+            PathUse::Key(file) => (file, Key::from_file(&file.value).map(drop).map_err(Problem::from)),
+            PathUse::Secret(file) => (file, Secret::from_file(&file.value).map(drop).map_err(Problem::from)),
+            PathUse::Credentials(file) => (file, check_credentials(&file.value).map_err(Problem::from)),
+            PathUse::Authorities(file) => (file, check_authorities(&file.value).map_err(Problem::from)),
+            PathUse::Certificate(file) => (file, check_certificate(&file.value).map_err(Problem::from)),
+            PathUse::PrivateKey(file) => (file, check_private_key(&file.value).map_err(Problem::from)),
+            PathUse::Token(file) => (file, Token::from_file(&file.value).map(drop).map_err(Problem::from)),
             PathUse::Admitted(file) => {
-                (file, super::read_bounded(&file.value).map(|_| None).map_err(Problem::from))
+                (file, super::read_bounded(&file.value).map(drop).map_err(Problem::from))
             }
         };
         match outcome {
-            Ok(Some(volume)) => volumes.push((file, volume)),
-            Ok(None) => {}
+            Ok(()) => {}
             Err(Problem { what, help }) => {
                 let message = format!("`{}`: {what}", file.value.display());
                 match help {
@@ -76,29 +71,44 @@ pub(super) fn check(uses: &[PathUse], report: &mut Report<'_>) {
             }
         }
     }
-    warn_about(&volumes, report);
+    judge(&volumes, report);
 }
 
-/// An export's file, as far as it tells it from another's.
-struct Volume {
-    id: (u64, u64),
-    empty: bool,
-    writable: bool,
+/// An export's volume, and the use that the export makes of it.
+struct Volume<'a> {
+    file: &'a Given<PathBuf>,
+    facts: VolumeFacts,
+    read_only: bool,
+    shared: bool,
 }
 
-fn warn_about(volumes: &[(&Given<PathBuf>, Volume)], report: &mut Report<'_>) {
-    for (at, (file, volume)) in volumes.iter().enumerate() {
-        let shown = file.value.display();
-        if volume.empty {
-            report.warning(&file.span, format!("`{shown}` is empty"), "give it a size, with `truncate -s`");
+/// Reports volumes that are in use already, and those that are probably not meant.
+fn judge(volumes: &[Volume<'_>], report: &mut Report<'_>) {
+    for (at, volume) in volumes.iter().enumerate() {
+        let (span, shown) = (&volume.file.span, volume.file.value.display());
+        if volume.facts.empty {
+            report.warning(span, format!("`{shown}` is empty"), "give it a size, with `truncate -s`");
         }
-        let same = |(_, other): &&(_, Volume)| other.id == volume.id && (other.writable || volume.writable);
-        if volumes[..at].iter().any(|other| same(&other)) {
+        if let Some(format) = volume.facts.format {
             report.warning(
-                &file.span,
-                format!("`{shown}` is another export's volume too"),
-                "clients that do not know of each other destroy each other's data",
+                span,
+                format!("`{shown}` begins like a {format} image"),
+                "clients see its bytes as they are, and not the disk in it",
             );
+        }
+        if let Some(occupied) = volume.facts.occupied.as_ref().filter(|_| !volume.shared) {
+            report.error_with_help(
+                span,
+                format!("`{shown}` is in use: {occupied}"),
+                "end that use, or write `shared_volume = true` if both may write to it",
+            );
+        }
+        let conflicts = |other: &&Volume<'_>| {
+            let both_read = other.read_only && volume.read_only;
+            other.facts.id == volume.facts.id && !both_read && !(other.shared && volume.shared)
+        };
+        if volumes[..at].iter().any(|other| conflicts(&other)) {
+            report.error_with_help(span, format!("`{shown}` is another export's volume, too"), ONE_VOLUME);
         }
     }
 }
@@ -127,29 +137,17 @@ impl From<io::Error> for Problem {
 }
 
 /// Looks at an export's file on another thread, which is left behind when its storage hangs.
-fn export_within(path: &Path, read_only: bool, end: Instant) -> Option<Result<Option<Volume>, Problem>> {
+fn export_within(path: &Path, read_only: bool, end: Instant) -> Option<Result<VolumeFacts, Problem>> {
     let (sender, outcome) = sync_channel(1);
     let body = {
         let path = path.to_owned();
         // The reader may have given up waiting.
-        move || drop(sender.send(export(&path, read_only)))
+        move || drop(sender.send(VolumeFacts::of(&path, read_only).map_err(Problem::from)))
     };
     if let Err(error) = thread::Builder::new().name("tg-check".to_owned()).spawn(body) {
         return Some(Err(error.into()));
     }
     outcome.recv_timeout(end.saturating_duration_since(Instant::now()).max(LEAST_PATIENCE)).ok()
-}
-
-fn export(path: &Path, read_only: bool) -> Result<Option<Volume>, Problem> {
-    let metadata = fs::metadata(path)?;
-    let kind = metadata.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err("neither a regular file nor a block device".into());
-    }
-    File::options().read(true).write(!read_only).open(path)?;
-    // A block device is the same under any name; a file is the same inode.
-    let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (metadata.rdev(), 0) };
-    Ok(Some(Volume { id, empty: kind.is_file() && metadata.len() == 0, writable: !read_only }))
 }
 
 fn data_file(path: &Path) -> Result<(), Problem> {

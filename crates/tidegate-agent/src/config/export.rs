@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::contract::{self, Requirement};
 use tidegate_config::{Given, Report, Section, goal};
-use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore};
+use tidegate_gateway::{BackendConfig, ExportConfig, ExportName, ExportStore};
 use tidegate_sched::{Beyond, Limit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Daily, Iops, Latency, Shares};
 
@@ -21,6 +21,8 @@ pub(super) const KEYS: &[&str] = &[
     "contract",
     "goal",
     "read_only",
+    "shared_volume",
+    "served_as",
     "allow",
     "description",
 ];
@@ -53,12 +55,16 @@ pub(super) fn read(
         }
     };
     let read_only = section.flag("read_only", &mut context.report);
-    let store = store(section, consumer.as_ref(), backend, read_only, context);
+    let shared_volume = shared_volume(section, backend, &mut context.report);
+    let store = store(section, consumer.as_ref(), backend, (read_only, shared_volume), context);
+    let served_as = served_as(section, &mut context.report);
     let access = allow::read(section, context);
     let shares = section.whole("shares", 1..=u64::from(Shares::MAX.get()), &mut context.report);
     let shares = shares.and_then(|given| Shares::new(u32::try_from(given.value).ok()?));
     let mut export = ExportConfig::new(consumer?, store?);
     export.read_only = read_only;
+    export.shared_volume = shared_volume;
+    export.served_as = served_as;
     export.access = access;
     export.shares = shares.unwrap_or_default();
     export.protected = section.flag("protected", &mut context.report);
@@ -80,7 +86,7 @@ fn store(
     section: &Section<'_>,
     name: Option<&ConsumerName>,
     backend: Option<&BackendConfig>,
-    read_only: bool,
+    (read_only, shared): (bool, bool),
     context: &mut Context<'_>,
 ) -> Option<ExportStore> {
     let (needed, example, kind) = match backend? {
@@ -108,7 +114,7 @@ fn store(
         let given = section.text("path", &mut context.report)?;
         let path = context.path(given.value, &given.span);
         let file = Given { value: path.clone(), span: given.span };
-        context.touched.push(PathUse::Export { file, read_only });
+        context.touched.push(PathUse::Export { file, read_only, shared });
         return Some(ExportStore::Path(path));
     }
     let size = section.parsed::<Bytes>("size", &mut context.report)?;
@@ -117,6 +123,32 @@ fn store(
         return None;
     }
     Some(ExportStore::Size(size.value))
+}
+
+fn shared_volume(section: &Section<'_>, backend: Option<&BackendConfig>, report: &mut Report<'_>) -> bool {
+    if let (Some(BackendConfig::Emulated { .. }), Some(span)) = (backend, section.key_span("shared_volume")) {
+        report.error_with_help(
+            &span,
+            "`shared_volume` does not fit a backend of kind `emulated`",
+            "remove it: each export has its own part of the emulated device",
+        );
+    }
+    section.flag("shared_volume", report)
+}
+
+fn served_as(section: &Section<'_>, report: &mut Report<'_>) -> Option<ExportName> {
+    let given = section.text("served_as", report)?;
+    match ExportName::new(given.value) {
+        Ok(name) if !name.as_str().is_empty() => Some(name),
+        Ok(_) => {
+            report.error(&given.span, "`served_as` must not be empty");
+            None
+        }
+        Err(error) => {
+            report.error(&given.span, format!("`served_as`: {error}"));
+            None
+        }
+    }
 }
 
 fn limit(section: &Section<'_>, report: &mut Report<'_>) -> Option<Limit> {

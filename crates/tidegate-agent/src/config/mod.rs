@@ -27,14 +27,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_gateway::{
-    Access, Endpoint, GatewayConfig, ListenConfig, PoolConfig, ServerFiles, TlsError, TlsUse,
+    Access, BackendConfig, Endpoint, GatewayConfig, ListenConfig, PoolConfig, ServerFiles, TlsError, TlsUse,
 };
 use tidegate_units::{ConsumerName, Latency};
 
 use cluster::Member;
 pub use cluster::{ClusterPlan, CredentialError};
 pub(crate) use listen::MetricsAddress;
-use pool::ReadPool;
+use pool::{PlacedExport, ReadPool};
 
 use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
@@ -159,7 +159,7 @@ struct Context<'a> {
 
 /// A path that the configuration names, and what for.
 enum PathUse {
-    Export { file: Given<PathBuf>, read_only: bool },
+    Export { file: Given<PathBuf>, read_only: bool, shared: bool },
     DataFile(Given<PathBuf>),
     Socket(Given<PathBuf>),
     Key(Given<PathBuf>),
@@ -349,6 +349,7 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
         );
     }
     let mut owner: HashMap<ConsumerName, String> = HashMap::new();
+    let mut placed = Vec::new();
     for (name, table) in tables {
         let Some(ReadPool { config, exports, member, promised }) = pool::read(&name, &table, context) else {
             continue;
@@ -364,11 +365,40 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
                     "clients ask for an export by its name alone",
                 );
             }
-            owner.insert(export.config.name, config.name.to_string());
+            owner.insert(export.config.name.clone(), config.name.to_string());
+            let address = match &config.backend {
+                BackendConfig::Nbd(upstream) => Some(upstream.address.clone()),
+                BackendConfig::File { .. } | BackendConfig::Emulated { .. } => None,
+            };
+            placed.push(PlacedExport { address, export });
         }
         pools.configs.push(config);
     }
+    upstream::report_same(&placed, &mut context.report);
+    report_never_chosen(&placed, &mut context.report);
     pools
+}
+
+/// Reports exports that no client gets, because an earlier one of the same name is for every client that comes.
+fn report_never_chosen(exports: &[PlacedExport], report: &mut Report<'_>) {
+    for (at, PlacedExport { export, .. }) in exports.iter().enumerate() {
+        let name = export.config.served_name();
+        let earlier = exports[..at].iter().map(|placed| &placed.export.config);
+        let chosen = earlier
+            .filter(|earlier| earlier.name != export.config.name)
+            .find(|earlier| earlier.served_name() == name && !matches!(earlier.access, Access::Rules(_)));
+        if let Some(chosen) = chosen {
+            report.error_with_help(
+                &export.name.span,
+                format!(
+                    "clients that ask for `{}` get export `{}`, and never this one",
+                    name.as_str(),
+                    chosen.name
+                ),
+                "give the earlier one an `allow` with rules, or this one another `served_as`",
+            );
+        }
+    }
 }
 
 #[cfg(test)]

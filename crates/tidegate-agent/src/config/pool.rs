@@ -5,13 +5,15 @@ use tidegate_config::law::{self, Laws};
 use tidegate_config::{Given, Report, Section, release};
 use tidegate_control::{Law, LoopConfig, SharesOf, WindowConfig};
 use tidegate_device::Device;
-use tidegate_gateway::{BackendConfig, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits};
+use tidegate_gateway::{
+    BackendConfig, Endpoint, ExportConfig, ExportStore, MAX_PAYLOAD, PoolConfig, PoolLimits,
+};
 use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Daily, Latency, ResourceName};
 
 use super::cluster::Member;
 use super::contracts::{self, Places};
-use super::{Context, backend, export, reservation, upstream};
+use super::{Context, backend, export, reservation};
 use crate::admission::PoolContracts;
 
 pub(super) const KEYS: &[&str] = &[
@@ -53,6 +55,12 @@ pub(super) const LIMITS_KEYS: &[&str] = &[
 
 /// Beyond this the queue at the backend is no queue any more but a place where requests are lost from sight.
 const GREATEST_DEPTH: u64 = 1024;
+
+/// An export with the server that its volume is on, if another gateway's or server's.
+pub(super) struct PlacedExport {
+    pub(super) address: Option<Endpoint>,
+    pub(super) export: NamedExport,
+}
 
 /// An export with the place of its name.
 pub(super) struct NamedExport {
@@ -139,7 +147,6 @@ pub(super) fn read(name: &Given<&str>, section: &Section<'_>, context: &mut Cont
     contracts::check(section, law.as_ref(), &exports, &mut context.report);
     if let Some(backend) = &backend {
         fit(section, backend, &exports, &mut context.report);
-        upstream::warn_about_shared(&exports, &mut context.report);
     }
 
     let member = resource.as_ref().filter(|_| shared).map(|resource| Member {

@@ -12,7 +12,7 @@ use tidegate_gateway::{
 use tidegate_units::{ConsumerName, Latency};
 
 use super::listen::{self, Listen};
-use super::pool::NamedExport;
+use super::pool::PlacedExport;
 use super::{Context, PathUse};
 
 pub(super) const TLS_KEYS: &[&str] = &["ca_file", "name", "certificate_file", "private_key_file"];
@@ -155,18 +155,25 @@ pub(super) fn store(
     }
 }
 
-/// Warns of exports that are the same one at the server, if any of them may write.
-pub(super) fn warn_about_shared(exports: &[NamedExport], report: &mut Report<'_>) {
-    for (at, export) in exports.iter().enumerate() {
+/// Advice for two exports of one volume.
+pub(super) const ONE_VOLUME: &str = "clients that do not know of each other destroy each other's data: \
+     make both `read_only`, or write `shared_volume = true` in both if the clients know of each other";
+
+/// Reports exports that are the same one at the same server, unless both only read or both share it.
+pub(super) fn report_same(exports: &[PlacedExport], report: &mut Report<'_>) {
+    for (at, PlacedExport { address, export }) in exports.iter().enumerate() {
         let ExportStore::Upstream(name) = &export.config.store else { continue };
-        let same = |other: &&NamedExport| {
-            other.config.store == export.config.store && !(other.config.read_only && export.config.read_only)
+        let conflicts = |other: &&PlacedExport| {
+            let (one, two) = (&export.config, &other.export.config);
+            let both_read = one.read_only && two.read_only;
+            let same = *address == other.address && one.store == two.store;
+            same && !both_read && !(one.shared_volume && two.shared_volume)
         };
-        if exports[..at].iter().any(|other| same(&other)) {
-            report.warning(
+        if exports[..at].iter().any(|other| conflicts(&other)) {
+            report.error_with_help(
                 &export.name.span,
-                format!("upstream export `{}` is another export's volume too", name.as_str().escape_debug()),
-                "clients that do not know of each other destroy each other's data",
+                format!("upstream export `{}` is another export's volume, too", name.as_str().escape_debug()),
+                ONE_VOLUME,
             );
         }
     }

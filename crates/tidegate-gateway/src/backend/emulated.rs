@@ -13,6 +13,7 @@ use tidegate_units::Instant;
 use super::file::errno;
 use super::memory::SparseMemory;
 use crate::buffer::BufferPool;
+use crate::claim::lock_all;
 use crate::config::DataStore;
 use crate::request::Request;
 use crate::zeroing::{Method, Slice};
@@ -176,6 +177,7 @@ impl Store {
 
 fn open_sparse(path: &Path, size: u64) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    lock_all(&file, path, false)?;
     if file.metadata()?.len() < size {
         file.set_len(size)?;
     }

@@ -1,9 +1,9 @@
 //! Regular files and block devices, through io_uring.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +12,8 @@ use tidegate_nbd::{Errno, Operation};
 
 use super::{FileRing, Progress};
 use crate::buffer::{Buffer, BufferPool};
+use crate::claim::VolumeFile;
+use crate::config::ExportConfig;
 use crate::request::Request;
 use crate::ring::{Held, Part, Token};
 use crate::zeroing::{Method, Slice, ZEROES};
@@ -29,7 +31,7 @@ const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1
 /// An open file or block device, and what it asks of requests.
 #[derive(Debug)]
 pub(crate) struct FileVolume {
-    file: Arc<File>,
+    file: Arc<VolumeFile>,
     size: u64,
     alignment: u32,
     may_wait: bool,
@@ -40,29 +42,21 @@ pub(crate) struct FileVolume {
 }
 
 impl FileVolume {
-    /// Opens a file for an export.
+    /// Opens a file for an export, and claims it unless the export shares its volume.
     ///
     /// # Errors
     /// The system's answer, or that the file is neither a regular file nor a block device, or that its size does
-    /// not fit the alignment that direct I/O needs.
-    pub(crate) fn open(path: &Path, direct: bool, read_only: bool) -> io::Result<Self> {
-        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() } | OFlags::NONBLOCK;
-        let mut file =
-            OpenOptions::new().read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path)?;
+    /// not fit the alignment that direct I/O needs, or that something else uses it.
+    pub(crate) fn open(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<Self> {
+        let file = VolumeFile::open(path, direct, export)?;
         let kind = file.metadata()?.file_type();
         let block_device = kind.is_block_device();
-        if !block_device && !kind.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "neither a regular file nor a block device",
-            ));
-        }
-        let file_system = if block_device { None } else { Some(fstatfs(&file)?.f_type as u64) };
+        let file_system = if block_device { None } else { Some(fstatfs(&**file)?.f_type as u64) };
         if file_system != Some(TMPFS) {
             submit_without_waiting(&file)?;
         }
         let may_wait = file_system.is_some_and(|magic| !LOCAL.contains(&magic));
-        let size = file.seek(SeekFrom::End(0))?;
+        let size = (&**file).seek(SeekFrom::End(0))?;
         let alignment = if direct { direct_alignment(&file, block_device)? } else { 1 };
         if !size.is_multiple_of(u64::from(alignment)) {
             return Err(io::Error::new(
@@ -71,7 +65,7 @@ impl FileVolume {
             ));
         }
         let synchronous = !block_device && is_synchronous(&file);
-        Ok(Self { file: Arc::new(file), size, alignment, may_wait, direct, synchronous })
+        Ok(Self { file, size, alignment, may_wait, direct, synchronous })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -88,7 +82,7 @@ impl FileVolume {
     }
 
     /// The open file, for a thread that outlives the export.
-    pub(crate) fn file(&self) -> Arc<File> {
+    pub(crate) fn file(&self) -> Arc<VolumeFile> {
         Arc::clone(&self.file)
     }
 

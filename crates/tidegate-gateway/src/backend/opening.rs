@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use super::FileVolume;
+use crate::config::ExportConfig;
 
 /// The longest time that a healthy storage takes to open a file: chosen above a disk that has to spin up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,12 +18,12 @@ const STACK: usize = 256 * 1024;
 ///
 /// # Errors
 /// Those of [`FileVolume::open`], or that the storage does not answer.
-pub(crate) fn open_file(path: &Path, direct: bool, read_only: bool) -> io::Result<FileVolume> {
+pub(crate) fn open_file(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<FileVolume> {
     let (sender, opened) = sync_channel(1);
     let body = {
-        let path = path.to_owned();
+        let (path, export) = (path.to_owned(), export.clone());
         // The caller may have given up; the file is closed then.
-        move || drop(sender.send(FileVolume::open(&path, direct, read_only)))
+        move || drop(sender.send(FileVolume::open(&path, direct, &export)))
     };
     std::thread::Builder::new().name("tg-open".into()).stack_size(STACK).spawn(body)?;
     opened.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {

@@ -3,7 +3,6 @@
 //! It has a ring of its own, and with it kernel threads of its own: the kernel shares those of a ring among all volumes
 //! that the ring serves, and lets writes to files wait for each other by a hash of 64 values.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::claim::VolumeFile;
 use crate::directory::Door;
 use crate::ring::{FileOperation, Ring, Token, Watching};
 use crate::worker::Command;
@@ -31,7 +31,7 @@ pub(crate) struct VolumeThread {
 impl VolumeThread {
     /// # Errors
     /// When the system has no thread or descriptor left.
-    pub(crate) fn start(file: Arc<File>, door: Arc<Door>) -> io::Result<Self> {
+    pub(crate) fn start(file: Arc<VolumeFile>, door: Arc<Door>) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, operations) = channel();
         let body = {
@@ -66,7 +66,7 @@ impl Drop for VolumeThread {
 }
 
 /// Holds the file open: operations name it by its descriptor.
-fn run(_file: &File, wake: &OwnedFd, operations: &Receiver<FileOperation>, door: &Door) {
+fn run(_file: &VolumeFile, wake: &OwnedFd, operations: &Receiver<FileOperation>, door: &Door) {
     let outcome = Ring::new(ENTRIES, Watching::Never).and_then(|ring| serve(ring, wake, operations, door));
     if let Err(error) = outcome {
         // What the ring holds is lost with it: only what comes from now on can be answered.

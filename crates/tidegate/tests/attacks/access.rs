@@ -212,3 +212,53 @@ fn a_reload_shows_the_new_certificate_and_leaves_sessions_alone() {
     service.await_log("not reloaded");
     succeed("nbdinfo", &[&uri(port, "data", &after)]);
 }
+
+/// One name, and behind it a consumer for each certificate.
+#[test]
+fn a_certificate_decides_which_consumer_a_client_is() {
+    if !has(CLIENTS) {
+        return;
+    }
+    let ours = Authority::new();
+    let server = ours.sign("server", "gateway", "DNS:localhost,IP:127.0.0.1");
+    let db1 = ours.sign("client", "db1", "DNS:db1");
+    let db2 = ours.sign("client", "db2", "DNS:db2");
+    let stranger = ours.sign("client", "db3", "DNS:db3");
+    let export = |name: &str| {
+        format!(
+            "[pool.p.export.{name}]\npath = \"disk.raw\"\nserved_as = \"data\"\nshared_volume = true\n\
+             allow = [{{ certificate = \"{name}\" }}]\n"
+        )
+    };
+    let service = Service::start(
+        "serve",
+        &format!(
+            "listen = [{{ address = \"tcp:127.0.0.1:0\", tls = \"required\" }}]\n{}\n\
+             metrics = \"127.0.0.1:0\"\n[pool.p]\nbackend = {{ kind = \"file\" }}\n{}{}",
+            ours.table(&server),
+            export("db1"),
+            export("db2")
+        ),
+    );
+    let port = port(&service);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    for (client, times) in [(&db1, 1), (&db2, 2)] {
+        for _ in 0..times {
+            succeed("nbdcopy", &[file.to_str().unwrap(), &uri(port, "data", client)]);
+        }
+        // The only name that there is.
+        succeed("nbdinfo", &[&uri(port, "", client)]);
+        let list = succeed("nbdinfo", &["--list", &uri(port, "", client)]);
+        assert_eq!(list.matches("export=\"data\"").count(), 1, "{list}");
+    }
+    fail("nbdinfo", &[&uri(port, "data", &stranger)]);
+    assert_eq!(refusals(&service, "certificate"), 1);
+    let written = |consumer: &str| {
+        let series =
+            format!("tidegate_payload_bytes_total{{pool=\"p\",consumer=\"{consumer}\",op=\"write\"}}");
+        service.metric(&series).unwrap()
+    };
+    assert_eq!((written("db1"), written("db2")), (1_048_576.0, 2_097_152.0));
+}

@@ -162,7 +162,8 @@ fn a_volume_that_answers_again_has_lost_nothing() {
         return;
     };
     let volume = mounted.volume();
-    let service = Service::start("serve", &configuration(&[volume, PathBuf::from("disk.raw")], ""));
+    let text = configuration(&[volume, PathBuf::from("second.raw")], "");
+    let service = Service::start_beside("serve", &[], &text, &[("second.raw", 8 << 20)]);
     mounted.signal("-STOP");
     let load = Load::start(&service, "first", &["--depth", "48", "--reads", "50", "--duration", "1s"]);
     service.await_log("the volume hangs");

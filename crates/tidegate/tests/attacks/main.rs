@@ -19,6 +19,7 @@ mod posing;
 mod stuck_log;
 mod supervised;
 mod upstream_tls;
+mod volume_twice;
 mod web_page;
 mod zeroes_past_limits;
 

@@ -1,0 +1,267 @@
+//! Exclusive use of a volume: two programs that write to one volume destroy each other's data.
+//!
+//! A writable export takes its volume for itself. A read-only one shares it with other readers. [`VolumeFile::open`] refuses a
+//! volume that something else uses, and keeps others away for as long as the claim lives:
+//!
+//! | volume | claim | refuses, and is refused by |
+//! |---|---|---|
+//! | block device | `O_EXCL` | mounts, swap, LVM, md, other openers with `O_EXCL` |
+//! | both | locks of the open file description ([`lock`]) | QEMU, and other gateways |
+//! | regular file | flock(2) | programs that use it |
+//!
+//! The kernel gives up a claim with the process. `shared_volume` of an export does without one.
+
+mod format;
+mod lock;
+mod occupant;
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use tidegate_units::ConsumerName;
+use tracing::warn;
+
+use crate::config::ExportConfig;
+
+/// The time in which a volume may become free: udev looks into a device for some milliseconds after a change.
+const PATIENCE: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The claims of this process.
+static CLAIMS: Mutex<BTreeMap<(VolumeId, ConsumerName), Weak<VolumeFile>>> = Mutex::new(BTreeMap::new());
+
+/// The identity of a volume, under all of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeId {
+    /// A block device: its number.
+    Device(u64),
+    /// A regular file.
+    File {
+        /// The number of its file system's device.
+        device: u64,
+        /// Its number there.
+        inode: u64,
+    },
+}
+
+impl VolumeId {
+    fn of(metadata: &Metadata) -> io::Result<Self> {
+        let kind = metadata.file_type();
+        if kind.is_block_device() {
+            Ok(Self::Device(metadata.rdev()))
+        } else if kind.is_file() {
+            Ok(Self::File { device: metadata.dev(), inode: metadata.ino() })
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"))
+        }
+    }
+}
+
+/// The facts about a path that a configuration names as a volume.
+#[derive(Debug, Clone)]
+pub struct VolumeFacts {
+    /// Its identity.
+    pub id: VolumeId,
+    /// A regular file without a byte.
+    pub empty: bool,
+    /// The use that another part of the system makes of it, such as "it is mounted at /srv".
+    pub occupied: Option<String>,
+    /// The image format that its first bytes are of, such as "qcow2". An export serves such bytes as they are.
+    pub format: Option<&'static str>,
+}
+
+impl VolumeFacts {
+    /// Looks at a volume without claiming it.
+    ///
+    /// # Errors
+    /// The system's answer, or that it is neither a regular file nor a block device.
+    pub fn of(path: &Path, read_only: bool) -> io::Result<Self> {
+        let metadata = path.metadata()?;
+        let id = VolumeId::of(&metadata)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(path)?;
+        Ok(Self {
+            id,
+            empty: metadata.is_file() && metadata.len() == 0,
+            occupied: occupant::of(id, path),
+            format: format::of(&file),
+        })
+    }
+}
+
+/// An open volume. Its locks live as long as it does: while an operation may still reach the storage, nothing else takes it.
+#[derive(Debug)]
+pub(crate) struct VolumeFile {
+    file: File,
+    read_only: bool,
+    direct: bool,
+}
+
+impl VolumeFile {
+    /// Opens a volume for an export, and claims it unless the export shares it. With `direct` it goes past the page cache.
+    ///
+    /// A later export of the same name gets the volume that the earlier one's last sessions use.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] with the other user of the volume, or the system's answer.
+    pub(crate) fn open(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<Arc<Self>> {
+        let (read_only, owner) = (export.read_only, &export.name);
+        let id = VolumeId::of(&path.metadata()?)?;
+        let opening = Opening { path, id, read_only, direct };
+        if export.shared_volume {
+            let file = opening.open(OFlags::empty())?;
+            return Ok(Arc::new(Self { file, read_only, direct }));
+        }
+        let key = (id, owner.clone());
+        if let Some(open) = claims().get(&key).and_then(Weak::upgrade)
+            && (open.read_only, open.direct) == (read_only, direct)
+        {
+            return Ok(open);
+        }
+        if let Some(other) = other_export(id, owner, read_only) {
+            return Err(busy(&format!("export `{other}` of this gateway uses it")));
+        }
+        let file = opening.claim_within(PATIENCE)?;
+        if let Some(format) = format::of(&file) {
+            warn!(
+                export = %owner,
+                "{}: begins like a {format} image: clients see its bytes as they are, and not the disk in it",
+                path.display()
+            );
+        }
+        let open = Arc::new(Self { file, read_only, direct });
+        let mut claims = claims();
+        claims.retain(|_, claim| claim.strong_count() > 0);
+        claims.insert(key, Arc::downgrade(&open));
+        Ok(open)
+    }
+}
+
+impl Deref for VolumeFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+fn claims() -> MutexGuard<'static, BTreeMap<(VolumeId, ConsumerName), Weak<VolumeFile>>> {
+    // Entries are independent of each other, so that a panic elsewhere leaves nothing half done.
+    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The export of another name that uses a volume in a way that excludes this use.
+fn other_export(id: VolumeId, owner: &ConsumerName, read_only: bool) -> Option<ConsumerName> {
+    let claims = claims();
+    let mut others = claims.iter().filter_map(|((of, export), claim)| {
+        let open = claim.upgrade()?;
+        let excludes = !(read_only && open.read_only);
+        (*of == id && export != owner && excludes).then(|| export.clone())
+    });
+    others.next()
+}
+
+/// A volume to be opened.
+struct Opening<'a> {
+    path: &'a Path,
+    id: VolumeId,
+    read_only: bool,
+    direct: bool,
+}
+
+impl Opening<'_> {
+    fn open(&self, flags: OFlags) -> io::Result<File> {
+        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
+        // With O_NONBLOCK, opening waits for nothing.
+        let flags = (flags | direct | OFlags::NONBLOCK).bits() as i32;
+        OpenOptions::new().read(true).write(!self.read_only).custom_flags(flags).open(self.path)
+    }
+
+    fn claim_within(&self, patience: Duration) -> io::Result<File> {
+        let end = Instant::now() + patience;
+        loop {
+            let attempt = match occupant::of(self.id, self.path) {
+                Some(occupied) => Err(busy(&occupied)),
+                None => self.claim(),
+            };
+            match attempt {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end => {
+                    thread::sleep(RETRY);
+                }
+                attempt => return attempt,
+            }
+        }
+    }
+
+    fn claim(&self) -> io::Result<File> {
+        let VolumeId::Device(_) = self.id else {
+            let file = self.open(OFlags::empty())?;
+            lock_all(&file, self.path, self.read_only)?;
+            return Ok(file);
+        };
+        let exclusive = self.open(OFlags::EXCL).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                busy(&occupant::named("it is in use by another program", self.path))
+            }
+            _ => error,
+        })?;
+        let file = if self.read_only {
+            // Other readers shall have it as well.
+            drop(exclusive);
+            self.open(OFlags::empty())?
+        } else {
+            exclusive
+        };
+        lock_all(&file, self.path, self.read_only)?;
+        // udev does not look into a device that a program has locked with flock.
+        file.unlock()?;
+        Ok(file)
+    }
+}
+
+/// Locks an open file against other users for as long as it is open.
+///
+/// # Errors
+/// As [`VolumeFile::open`].
+pub(crate) fn lock_all(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    let locked = locked.map_err(|error| match error {
+        TryLockError::WouldBlock => io::ErrorKind::ResourceBusy.into(),
+        TryLockError::Error(error) => error,
+    });
+    for result in [locked, if read_only { lock::for_reading(file) } else { lock::for_writing(file) }] {
+        match result {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                return Err(busy(&occupant::named("it is locked by another program", path)));
+            }
+            Err(error) if lock::is_not_offered(&error) => {
+                warn!("{}: its file system has no locks: other users of it are not noticed", path.display());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn busy(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!("{what}; end that use, or write `shared_volume = true` if both may write to it"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

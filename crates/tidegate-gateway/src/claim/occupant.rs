@@ -1,0 +1,176 @@
+//! Users of a volume, found in the kernel's own files. Those files are read, and storage is not touched.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::VolumeId;
+
+/// Programs that are named in a message at most.
+const NAMED: usize = 3;
+
+/// The longest table of mounts that is read: some ten thousand mounts.
+const LONGEST_TABLE: u64 = 4 << 20;
+
+/// Returns the use that the system makes of a volume: a mount, swap, a device on top of it, a loop device.
+pub(super) fn of(volume: VolumeId, path: &Path) -> Option<String> {
+    match volume {
+        VolumeId::Device(number) => of_device(number),
+        VolumeId::File { .. } => of_file(path),
+    }
+}
+
+/// Adds the programs that have a path open, as far as this process may see them.
+pub(super) fn named(what: &str, path: &Path) -> String {
+    let Ok(path) = path.canonicalize() else { return what.to_owned() };
+    let programs = programs_with(&path);
+    if programs.is_empty() {
+        format!("{what} (`fuser -v {}`, as root, names it)", path.display())
+    } else {
+        format!("{what}: {}", programs.join(", "))
+    }
+}
+
+fn of_device(number: u64) -> Option<String> {
+    let mounts = read_table("/proc/self/mountinfo").unwrap_or_default();
+    let swaps = read_table("/proc/swaps").unwrap_or_default();
+    let directory = PathBuf::from(format!("/sys/dev/block/{}", shown(number)));
+    let whole = Part { name: None, number: shown(number), directory };
+    let parts = partitions(&whole.directory);
+    std::iter::once(whole).chain(parts).find_map(|part| {
+        let occupied = mounted_at(&mounts, &part.number)
+            .map(|place| format!("mounted at {place}"))
+            .or_else(|| is_swap(&swaps, &part.number).then(|| "used as swap".to_owned()))
+            .or_else(|| holder(&part.directory).map(|holder| format!("a part of {holder}")))?;
+        Some(match part.name {
+            None => format!("it is {occupied}"),
+            Some(name) => format!("its partition {name} is {occupied}"),
+        })
+    })
+}
+
+/// A block device or one of its partitions.
+struct Part {
+    name: Option<String>,
+    /// Major and minor number, with a colon.
+    number: String,
+    directory: PathBuf,
+}
+
+fn shown(number: u64) -> String {
+    format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
+}
+
+fn partitions(directory: &Path) -> Vec<Part> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let partitions = entries.filter_map(|entry| {
+        let directory = entry.path();
+        directory.join("partition").exists().then_some(())?;
+        let number = fs::read_to_string(directory.join("dev")).ok()?.trim().to_owned();
+        Some(Part { name: entry.file_name().into_string().ok(), number, directory })
+    });
+    partitions.collect()
+}
+
+/// Returns the mount point of a device. The fields of a line are: two numbers, the device, the root in it, the mount
+/// point (proc(5)).
+fn mounted_at(mounts: &str, number: &str) -> Option<String> {
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(number))?;
+    // Blanks and the like are in octal.
+    mount.split(' ').nth(4).map(|place| place.replace("\\040", " ").replace("\\011", "\t"))
+}
+
+fn is_swap(swaps: &str, number: &str) -> bool {
+    let devices = swaps.lines().filter_map(|line| line.split_ascii_whitespace().next());
+    let mut numbers = devices.filter_map(|path| fs::metadata(path).ok()).map(|device| shown(device.rdev()));
+    numbers.any(|swap| swap == number)
+}
+
+/// Returns the device on top of another one: a logical volume, an array, an encrypted or multipath device.
+fn holder(directory: &Path) -> Option<String> {
+    let holder = fs::read_dir(directory.join("holders")).ok()?.flatten().next()?;
+    let device = holder.file_name().into_string().ok()?;
+    let mapped = fs::read_to_string(holder.path().join("dm/name")).ok();
+    Some(match mapped {
+        Some(name) => format!("{} ({device})", name.trim()),
+        None => device,
+    })
+}
+
+/// Returns the loop device whose data a file is. Paths are compared and nothing else: a file of another device may hang.
+fn of_file(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut loops = devices.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("loop"))?;
+        let data = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        let same = data.trim_ascii_end() == path.as_os_str().as_encoded_bytes();
+        same.then(|| format!("it is the data of /dev/{name}"))
+    });
+    loops.next()
+}
+
+/// The programs, other than this one, that have a file open, each with its process number.
+fn programs_with(path: &Path) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let others = processes.filter(|process| {
+        let name = process.file_name();
+        let name = name.to_string_lossy();
+        name.bytes().all(|byte| byte.is_ascii_digit()) && *name != *own
+    });
+    let having = others.filter_map(|process| {
+        let mut descriptors = fs::read_dir(process.path().join("fd")).ok()?.flatten();
+        // Only the links are read: a file behind one of them may hang.
+        descriptors.any(|link| fs::read_link(link.path()).is_ok_and(|to| to == path)).then_some(())?;
+        let program = fs::read_to_string(process.path().join("comm")).ok()?;
+        Some(format!("{} (process {})", program.trim(), process.file_name().to_string_lossy()))
+    });
+    having.take(NAMED).collect()
+}
+
+fn read_table(path: &str) -> io::Result<String> {
+    let mut table = Vec::new();
+    fs::File::open(path)?.take(LONGEST_TABLE).read_to_end(&mut table)?;
+    Ok(String::from_utf8_lossy(&table).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 8:17 / /srv/my\\040data rw - xfs /dev/sdb1 rw
+31 22 8:1 /sub /srv/bound rw - xfs /dev/sda1 rw";
+
+    #[test]
+    fn a_mount_is_found_by_its_device() {
+        assert_eq!(mounted_at(MOUNTS, "8:17").as_deref(), Some("/srv/my data"));
+        assert_eq!(mounted_at(MOUNTS, "8:1").as_deref(), Some("/srv/bound"));
+        assert_eq!(mounted_at(MOUNTS, "8:16"), None);
+        assert_eq!(mounted_at("", "8:1"), None);
+    }
+
+    #[test]
+    fn the_root_file_system_is_in_use() {
+        let root = fs::metadata("/").unwrap().dev();
+        // Some file systems have no device.
+        if Path::new(&format!("/sys/dev/block/{}", shown(root))).exists() {
+            assert!(of(VolumeId::Device(root), Path::new("/dev/root")).unwrap().contains("mounted at"));
+        }
+    }
+
+    #[test]
+    fn a_program_that_has_the_file_open_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(named("it is locked", file.path()).contains("fuser -v"));
+        let mut program =
+            std::process::Command::new("sleep").arg("60").stdin(file.reopen().unwrap()).spawn().unwrap();
+        let message = named("it is locked", file.path());
+        program.kill().unwrap();
+        program.wait().unwrap();
+        assert_eq!(message, format!("it is locked: sleep (process {})", program.id()));
+    }
+}
