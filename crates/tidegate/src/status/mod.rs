@@ -226,7 +226,8 @@ fn unavailable(address: &str, line: &str, body: &str) -> StatusError {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener};
     use std::thread::{self, JoinHandle};
 
     use super::*;
@@ -270,9 +271,15 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = [0; 1024];
-            let _ = io::Read::read(&mut stream, &mut asked).unwrap();
+            let (mut asked, mut part) = (Vec::new(), [0; 1024]);
+            while !asked.ends_with(b"\r\n\r\n") {
+                let length = stream.read(&mut part).unwrap();
+                asked.extend_from_slice(&part[..length]);
+            }
             stream.write_all(answer.as_bytes()).unwrap();
+            // Closed with something unread, the connection would be reset, and the answer lost.
+            stream.shutdown(Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut asked);
         });
         (address, server)
     }
