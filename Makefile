@@ -11,10 +11,10 @@ help: ## Show the targets
 demo: release ## A saturating array, a victim, its neighbours: before and after, live
 	$(BIN) demo
 
-test: ## Everything CI runs: lints, all tests with real clients, a short version of every experiment
+test: ## Lints, all tests with real clients, the demo
 	@scripts/test
 
-acceptance: ## Slower checks that CI runs after `make test`: licences and sources of the crates, fuzzing
+acceptance: ## A short version of every experiment, the Debian package, fuzzing, licences of the crates
 	@scripts/acceptance
 
 experiments: ## Every experiment in full; dated results under bench/runs/

@@ -1,11 +1,18 @@
-# shellcheck shell=bash Named steps with a summary: source this, call `step NAME COMMAND…`, or `beside` for
-# one that runs beside the next step; end with `summary`. A step that fails does not stop the others: one run
-# shows everything that is wrong. A step that cannot run here calls `skip REASON` as its last command, and
-# counts as skipped. One that leaves out a part of itself calls it and goes on. The summary shows both
-# reasons. A script of its own appends the reason to the file that STEP_SKIPS names, and ends with 77.
+# shellcheck shell=bash
+# Named steps with a summary. Source this, then:
+#
+#   step NAME COMMAND…     runs a step now, alone
+#   queue NAME COMMAND…    keeps a step that takes one processor
+#   run_queue              runs the steps in the queue, as many at once as there are processors
+#   summary                shows all steps, and ends with 1 when one failed
+#
+# A step that fails does not stop the others: one run shows everything that is wrong. A step that cannot run here
+# calls `skip REASON` as its last command, and counts as skipped. One that leaves out a part of itself calls it and
+# goes on. The summary shows both reasons. A script of its own appends the reason to the file that STEP_SKIPS
+# names, and ends with 77.
 
 step_names=() step_results=() passed=0 failed=0 skipped=0
-beside_name='' beside_output='' beside_pid='' beside_started=0
+queued_names=() queued_commands=()
 step_folder=$(mktemp -d)
 trap 'jobs -p | xargs --no-run-if-empty kill; rm -rf "$step_folder"' EXIT
 
@@ -26,33 +33,43 @@ step() {
   printf '\n━━ %s\n' "$name"
   : >"$STEP_SKIPS"
   "$@"
-  ended "$name" $? "$started"
-  if [ -n "$beside_name" ]; then
-    wait "$beside_pid"
-    local status=$?
-    printf '\n━━ %s\n' "$beside_name"
-    cat "$beside_output"
-    rm -f "$beside_output"
-    STEP_SKIPS=$step_folder/beside
-    ended "$beside_name" "$status" "$beside_started"
-    beside_name=''
-  fi
+  ended "$name" $? "$started" "$STEP_SKIPS"
 }
 
-# A step that runs beside the next one, for such as keep one processor busy. What it prints follows when both
-# are done.
-beside() {
-  export STEP_SKIPS=$step_folder/beside
-  beside_name=$1 beside_output=$(mktemp) beside_started=$SECONDS
+queue() {
+  queued_names+=("$1")
   shift
-  : >"$STEP_SKIPS"
-  "$@" >"$beside_output" 2>&1 &
-  beside_pid=$!
+  queued_commands+=("$(printf '%q ' "$@")")
 }
 
+# What a step prints follows when it is done.
+run_queue() {
+  local next=0 running=0 pid status at
+  local -A index=() started=()
+  while [ "$next" -lt ${#queued_names[@]} ] || [ "$running" -gt 0 ]; do
+    while [ "$next" -lt ${#queued_names[@]} ] && [ "$running" -lt "$(nproc)" ]; do
+      : >"$step_folder/skips.$next"
+      (
+        export STEP_SKIPS=$step_folder/skips.$next
+        eval "${queued_commands[$next]}"
+      ) >"$step_folder/output.$next" 2>&1 </dev/null &
+      index[$!]=$next started[$!]=$SECONDS
+      next=$((next + 1)) running=$((running + 1))
+    done
+    wait -n -p pid
+    status=$? at=${index[$pid]} running=$((running - 1))
+    printf '\n━━ %s\n' "${queued_names[$at]}"
+    cat "$step_folder/output.$at"
+    rm -f "$step_folder/output.$at"
+    ended "${queued_names[$at]}" "$status" "${started[$pid]}" "$step_folder/skips.$at"
+  done
+  queued_names=() queued_commands=()
+}
+
+# Notes how a step ended: NAME STATUS STARTED SKIPS
 ended() {
   local seconds=$((SECONDS - $3)) reasons
-  reasons=$(paste -sd ';' "$STEP_SKIPS")
+  reasons=$(paste -sd ';' "$4")
   step_names+=("$1")
   case $2 in
     0) passed=$((passed + 1)) step_results+=("ok      $seconds s${reasons:+, but skipped: $reasons}") ;;
