@@ -96,8 +96,8 @@ fn a_reload_changes_shares_and_drops_nobody() {
 
 #[test]
 fn an_export_comes_and_goes_with_the_configuration() {
-    let service = Service::start("serve", FILES);
-    let with_another = format!("{FILES}[pool.p.export.another]\npath = 'disk.raw'\nread_only = true\n");
+    let service = Service::start_beside("serve", &[], FILES, &[("other.raw", 8 << 20)]);
+    let with_another = format!("{FILES}[pool.p.export.another]\npath = 'other.raw'\nread_only = true\n");
     service.configure(&with_another);
     service.await_log("reloaded");
     assert!(run("nbdinfo", &["--json", &service.uri("another")]).contains("\"is_read_only\": true"));
