@@ -203,24 +203,25 @@ oracle also searches windows where a reader is protected, which it had left out.
 
 What the tables say of `queueing-model`:
 
-- It is the only law that keeps the target in 93 % of the seconds or more on every scenario under every seed. Where the storage moves from disk to cache, or
+- It is the only law that keeps the target in 90 % of the seconds or more on every scenario under every seed. Where the storage moves from disk to cache, or
   doubles, it settles within 2 to 5 s (Triage says 2 to 3); its throughput there is the oracle's, or 4 % less by bands.
-- **Of several consumers or hosts the least window wins**, so that who is served last holds all: on `parda.fig8`, four hosts on an array of many disks, it
-  has 91 % of the oracle's throughput, and under 7 of 10 seeds the mean of all four never settles at the set point. That is not chance. Each of the four has the target as its goal, the oracle
-  is held to the mean of all: the first, whose blocks the disks serve last, has response times of 20 ms, its set point, where the others have 10 to 15 (seeds
-  1001 to 1012). The best window that keeps each of them at its set point has 95 % of the oracle's throughput there, and the law 96 to 98 % of that from 15 s on. What is missing besides is
-  lost before, while hosts learn from numbers of requests that the others tell an interval late.
+- **Of several hosts the least window wins, but no host takes the others below four fifths of what they did.** On `parda.fig8`, four hosts on an array of
+  many disks, the law has 97 % of the oracle's throughput, and settles under 9 of 10 seeds. When the least window won without a bound, it had
+  91 %, and settled under 3: the disks serve the first host's blocks last, so that its response times are 20 ms where the others
+  have 10 to 15 (seeds 1001 to 1012).
+- **That bound is paid for where all hosts become slow at once.** On `parda.fig2` the capacity falls to a quarter, and each host doubts the first
+  report that says so: the law overshoots by 69 % instead of 37, settles in 7.5 s instead of 5.4, and is above the target in 7.6 % of the
+  seconds instead of 5.2. The bound was made against a host that reports false response times, on other seeds (301 and 302). These
+  seeds were looked at once, after it; nothing was changed since.
 - **It learns from errors as parts of response times.** A first version took a millisecond for a millisecond at any load. Then a model that had begun in an overload believed that for minutes,
   and where a storage became faster by less than what resets the model (`triage.fig10`), it followed by a per cent in a second: up to 16 s until a second
-  was within the band, now up to 3. That was found and mended on seeds 1001 to 1020, after seeds 1 to 10 of the first version had been seen. Since then it overshoots on `parda.fig2` by 37 % instead of 36, settles under 3 of 10 seeds instead of 6
-  on `parda.fig8`, with 0.6 % less throughput, and lets writers beside a protected reader have 1 % less of it.
+  was within the band, now up to 3. That was found and mended on seeds 1001 to 1020, after seeds 1 to 10 of the first version had been seen. Since then it lets writers beside a protected reader have 1 % less of it.
 - **It is no better than PARDA's window law where that applies**: on one storage with one target, both have the oracle's throughput, and the window law, which
   decides four times a second, is back earlier on Lee's disk (4.5 s against 2) and on that array of many disks (1 s). What it adds are goals that change, bands, and hosts without
   PARDA's offset Σβ/C, by which the window law is above its target in 44 % of the seconds of `parda.fig2`.
 - **It loses beside a protected reader**: at 15 ms it lets the writers have 46 % of what the oracle does, the window law 98 % and the PID 80 %. The reader's
   response time over the number of writes there (a cache that fills, a head that seeks) is no line, and a law that holds one for it is too careful; it is above the target in 2 % of
   the seconds, they in 6 and 14. At 10 ms, a target that the reader hardly meets alone, the oracle is next to nothing, and so is what its ratios say.
-- **It overshoots where the capacity falls to a quarter** (`parda.fig2`): by 37 % for three seconds, the window law by 20 %.
 - **Its shares are worse than the self-tuning laws' where the array prefers some hosts** (`parda.fig8`, 9 % against 0 to 1): a window divides slots, a
   rate divides requests. By bands, where both divide rates, it errs by 1 % where they do by 0 to 1, and by 4 where
   capacity doubles (`self-tuning` by 0).
@@ -229,7 +230,7 @@ What the tables say of `queueing-model`:
 `self-tuning` was changed twice after runs of this table: it was given the curve of a queue, and then falls by halves and bounded climbs. The second gave it more throughput on
 fourteen of the fifteen scenarios, by up to 27 %, and on all of Triage it settles sooner (2 s instead of 7.8 on the disk, 1.5 instead of 4.3 in `triage.fig9`, 13.7 instead of 15.5 in
 `triage.fig8-one-goal`), as on Lee's disk with both contracts used (17.6 s instead of 28.7). It is paid for where many requests are outstanding at a storage with a sharp knee, which a fall by half does not empty at once: above the target in 46 % of the seconds of `parda.fig2` instead
-of 34, where it settles under 3 of 10 seeds instead of 7, and of Lee's disk in 29 to 37 instead of 18 to 24 (`lee.case3` settles in 7 s instead of 4.4). A rate still is
+of 34 (50 % since no host takes the others below four fifths), where it settles under 3 of 10 seeds instead of 7 (now 4), and of Lee's disk in 29 to 37 instead of 18 to 24 (`lee.case3` settles in 7 s instead of 4.4). A rate still is
 not what holds a storage near its capacity: a window does.
 
 The gain of the PID and of the integral law are those of their papers' storages, and are wrong by as much as another storage is different; the
