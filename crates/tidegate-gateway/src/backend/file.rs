@@ -28,6 +28,10 @@ const TMPFS: u64 = 0x0102_1994;
 /// Btrfs, F2FS, bcachefs, tmpfs. Others may ask a server at any point (NFS, CIFS, Ceph, FUSE, 9p), or are not known.
 const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, TMPFS];
 
+/// The most bytes of one operation through the page cache. The kernel copies them while the worker submits: 1 MiB takes
+/// 0.06 to 0.13 ms (measured), and a turn may have one for each of eight requests of the largest size.
+const LARGEST_COPY: usize = 1 << 20;
+
 /// An open file or block device, and what it asks of requests.
 #[derive(Debug)]
 pub(crate) struct FileVolume {
@@ -177,6 +181,7 @@ impl FileVolume {
         let token = Token::Request { request: key };
         let done = request.done;
         let left = (request.slice.until - done) as usize;
+        let left = if self.direct { left } else { left.min(LARGEST_COPY) };
         match request.operation {
             Operation::Read { offset, .. } => {
                 let part = Part { start: done as usize, length: left };
