@@ -97,7 +97,7 @@ impl Model {
     }
 
     /// Load on it, as it is judged.
-    pub(super) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
+    pub(crate) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
         let mut offer = Offer::new(self.device.clone(), loads);
         (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
         offer.quantile = rule.quantile();
@@ -325,7 +325,9 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, R
         if let Err(error) = lowered {
             tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
         }
-        verdict(&model, &contracts, loads, stop)
+        let rule = AdmissionRule::default();
+        let offer = Offer { stop, ..model.offer(loads, &rule) };
+        verdict(offer, &contracts, &rule, MOST_REQUESTS)
     });
     let outcome = timeout(LONGEST, measured).await.map_err(|_| Refused::TooLong);
     drop(stops);
@@ -377,37 +379,36 @@ impl Tenant {
     }
 }
 
-/// What `tidegate admit --json` prints.
-fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>, stop: Stop) -> Result<String, Refused> {
-    let rule = AdmissionRule::default();
-    let offer = Offer { stop, ..model.offer(loads, &rule) };
+/// What `tidegate admit --json` prints. `most` is the most requests in each simulation.
+pub(crate) fn verdict(
+    offer: Offer,
+    contracts: &Demands,
+    rule: &AdmissionRule,
+    most: u32,
+) -> Result<String, Refused> {
     let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
     contracts.check(&ability).map_err(Refused::Impossible)?;
-    let mut measuring = Measuring(offer);
-    let decided = decide(contracts, &rule, &mut measuring)?;
-    let Offer { seed, seeds, loads, .. } = measuring.0;
+    let mut measuring = Measuring { offer, most };
+    let decided = decide(contracts, rule, &mut measuring)?;
+    let Offer { seed, seeds, loads, .. } = measuring.offer;
     let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
     let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
     let (capacity, decided) = (ability.capacity, &decided);
-    let answer = Answer {
-        contracts,
-        rule: &rule,
-        capacity,
-        decided,
-        arrivals: ARRIVALS,
-        weights: &weights,
-        seeds: &seeds,
-    };
+    let answer =
+        Answer { contracts, rule, capacity, decided, arrivals: ARRIVALS, weights: &weights, seeds: &seeds };
     Ok(serde_json::to_string_pretty(&answer.document())?)
 }
 
-struct Measuring(Offer);
+struct Measuring {
+    offer: Offer,
+    most: u32,
+}
 
 impl Measure for Measuring {
     type Error = Refused;
 
     fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
-        Ok(measured(&mut self.0, scale, MOST_REQUESTS)?)
+        Ok(measured(&mut self.offer, scale, self.most)?)
     }
 }
 
