@@ -5,7 +5,13 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-#[cfg(feature = "nbd")]
+#[cfg(any(
+    feature = "agent",
+    feature = "cluster",
+    feature = "nbd",
+    feature = "sim",
+    feature = "transfer"
+))]
 pub use libfuzzer_sys;
 
 /// Counts the bytes in use, and the most of them since [`run`] began.

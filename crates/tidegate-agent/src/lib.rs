@@ -10,6 +10,8 @@ pub mod admission;
 pub mod agent;
 mod cluster;
 pub mod config;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod journal;
 pub mod log;
 pub mod metrics;

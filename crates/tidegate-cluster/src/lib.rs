@@ -21,6 +21,8 @@
 mod cluster;
 mod config;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod key;
 mod name;
 mod nats;

@@ -1,6 +1,7 @@
 //! What a cluster's administrator wants of its resources: a document per resource, the same for all hosts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,9 @@ use crate::signature::{PolicyWriter, Verified};
 
 /// Longer documents are refused: 64 KiB.
 pub(crate) const LONGEST: usize = 64 * 1024;
+
+/// The most characters of a message about a document.
+const LONGEST_SHOWN: usize = 500;
 
 /// A cluster has policies for at most so many resources.
 pub(crate) const MOST_RESOURCES: usize = 1024;
@@ -59,7 +63,7 @@ pub struct Policy {
 #[derive(Debug, Error)]
 pub enum InvalidPolicy {
     /// It is not JSON of this shape.
-    #[error("{0}")]
+    #[error("{}", one_line(.0))]
     Json(#[from] serde_json::Error),
     /// It is of another version.
     #[error("version {0} is not known here")]
@@ -115,6 +119,18 @@ pub enum InvalidPolicy {
     /// The library refuses to sign.
     #[error("it cannot be signed with this key")]
     CannotSign,
+}
+
+/// A message about a document for a line of the log. It may quote the document, which every client of the server may
+/// have written: control characters are escaped, and the message ends after 500 characters.
+fn one_line(message: &impl fmt::Display) -> String {
+    let message = message.to_string();
+    let escaped = message.chars().flat_map(|c| {
+        let plain = Some(c).filter(|c| !c.is_control());
+        let control = Some(c).filter(|c| c.is_control()).map(char::escape_debug);
+        plain.into_iter().chain(control.into_iter().flatten())
+    });
+    escaped.take(LONGEST_SHOWN).collect()
 }
 
 impl Default for Policy {
@@ -388,6 +404,16 @@ mod tests {
         assert_eq!(policy.target, Some(Latency::from_millis(15)));
         assert_eq!(policy.shares[&ConsumerName::new("database").unwrap()].get(), 400);
         assert_eq!(policy.limits[&ConsumerName::new("backup").unwrap()], Iops::new(500.0));
+    }
+
+    #[test]
+    fn a_document_wrote_lines_into_the_log_of_those_who_refused_it() {
+        let long = "x".repeat(5_000);
+        for key in [r"\n2026-01-01 all is well", r"\u001b[2J", &long] {
+            let said = error(&format!(r#"{{"version":1,"{key}":1}}"#));
+            assert!(said.starts_with("unknown field `"), "{said}");
+            assert!(!said.contains(char::is_control) && said.len() <= LONGEST_SHOWN, "{said}");
+        }
     }
 
     #[test]

@@ -160,6 +160,13 @@ impl fmt::Debug for PolicyKey {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl From<KeyPair> for PolicyKey {
+    fn from(pair: KeyPair) -> Self {
+        Self(pair)
+    }
+}
+
 /// The document in the store.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -237,12 +244,25 @@ pub(crate) fn verify(
     let public = KeyPair::from_public_key(&writer.0).map_err(|_| InvalidPolicy::Signature)?;
     let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| InvalidPolicy::Signature)?;
     public.verify(&to_sign(&signed), &signature).map_err(|_| InvalidPolicy::Signature)?;
-    let statement: Statement = serde_json::from_str(&signed)?;
+    let (serial, policy) = statement(&signed, cluster, resource)?;
+    Ok(Verified { writer, serial, policy })
+}
+
+/// Reads what a writer has signed: the serial number and the policy.
+///
+/// # Errors
+/// When it is not a policy for this cluster and resource.
+pub(crate) fn statement(
+    signed: &str,
+    cluster: &ClusterName,
+    resource: &ResourceName,
+) -> Result<(u64, Policy), InvalidPolicy> {
+    let statement: Statement = serde_json::from_str(signed)?;
     if (&statement.cluster, &statement.resource) != (cluster, resource) {
         return Err(InvalidPolicy::OtherPlace { cluster: statement.cluster, resource: statement.resource });
     }
     statement.policy.check()?;
-    Ok(Verified { writer, serial: statement.serial, policy: statement.policy })
+    Ok((statement.serial, statement.policy))
 }
 
 fn to_sign(signed: &str) -> Vec<u8> {

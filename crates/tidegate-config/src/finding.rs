@@ -83,6 +83,23 @@ pub struct Report<'a> {
 /// More are not shown: whoever has a hundred has given the wrong file.
 const MOST_FINDINGS: usize = 100;
 
+/// The longest message or help, in characters: the longest list of keys with some words around it needs half of this.
+const LONGEST_MESSAGE: usize = 2_000;
+
+/// A message as a terminal may show it. It may quote a text of any length, with any characters.
+fn shown(message: String) -> String {
+    let is_plain = |c: char| !c.is_control();
+    if message.len() <= LONGEST_MESSAGE && message.chars().all(is_plain) {
+        return message;
+    }
+    let escaped = message.chars().flat_map(|c| {
+        let plain = Some(c).filter(|c| is_plain(*c));
+        let control = Some(c).filter(|c| !is_plain(*c)).map(char::escape_debug);
+        plain.into_iter().chain(control.into_iter().flatten())
+    });
+    escaped.take(LONGEST_MESSAGE).collect()
+}
+
 impl<'a> Report<'a> {
     /// Nothing is wrong yet. `name` is what the findings call the document whose `text` is read.
     #[must_use]
@@ -131,6 +148,7 @@ impl<'a> Report<'a> {
                 None => return,
             }
         }
+        let (message, help) = (shown(message), help.map(shown));
         let (file, excerpt) = (self.source.name.to_owned(), self.source.excerpt(span));
         self.findings.push(Finding { severity, file, excerpt, message, help });
     }
@@ -165,6 +183,19 @@ mod tests {
         let findings = report.into_findings();
         assert_eq!(findings.len(), MOST_FINDINGS);
         assert!(findings.iter().any(|finding| finding.message() == "wrong"));
+    }
+
+    #[test]
+    fn a_text_wrote_control_characters_and_any_length_to_the_terminal() {
+        let mut report = Report::new("f.toml", "a = 1\n");
+        let quoted = format!("`\u{1b}[2J\n{}` is no rate", "x".repeat(10_000));
+        report.error_with_help(&(0..1), quoted.clone(), quoted);
+        let findings = report.into_findings();
+        let finding = &findings[0];
+        for said in [finding.message(), finding.help().unwrap()] {
+            assert!(said.starts_with(r"`\u{1b}[2J\nxxx"), "{said}");
+            assert_eq!(said.len(), LONGEST_MESSAGE);
+        }
     }
 
     #[test]

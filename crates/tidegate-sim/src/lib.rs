@@ -52,6 +52,8 @@ mod engine;
 mod error;
 pub mod excite;
 pub mod experiments;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod iscsi;
 pub mod offer;
 mod outcome;

@@ -7,11 +7,13 @@
 //! or an editor, and is refused: nobody can say what is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
 //! own place by a rename.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod site;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -638,7 +640,7 @@ fn parsed(line: &[u8]) -> Option<Record> {
 }
 
 /// What the journal says, its lines, and the bytes of what is whole of it.
-fn read(path: &Path, journal: &mut File) -> Result<(Known, usize, u64), CatalogueError> {
+fn read(path: &Path, journal: impl Read) -> Result<(Known, usize, u64), CatalogueError> {
     let at = |source| CatalogueError::Io { path: path.to_owned(), source };
     let mut input = BufReader::new(journal);
     let mut known = Known::default();
@@ -647,8 +649,7 @@ fn read(path: &Path, journal: &mut File) -> Result<(Known, usize, u64), Catalogu
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
-        let length =
-            io::Read::take(&mut input, LONGEST_LINE as u64).read_until(b'\n', &mut bytes).map_err(at)?;
+        let length = Read::take(&mut input, LONGEST_LINE as u64).read_until(b'\n', &mut bytes).map_err(at)?;
         if length == 0 {
             return Ok((known, lines, whole));
         }

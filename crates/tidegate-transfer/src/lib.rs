@@ -16,6 +16,8 @@ mod catalogue;
 mod client;
 pub mod config;
 mod digest;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod gauge;
 mod mover;
 mod name;

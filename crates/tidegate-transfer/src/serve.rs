@@ -28,7 +28,7 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::config::BrokerConfig;
 use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdError};
 use crate::sensed::ReportError;
-use crate::wire::{End, Problem};
+use crate::wire::{End, Problem, one_line};
 
 /// Objects in one answer, at the most.
 const PAGE: usize = 1_000;
@@ -268,7 +268,7 @@ impl Api {
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
-enum Refused {
+pub(crate) enum Refused {
     #[error(transparent)]
     Broker(#[from] BrokerError),
     #[error("this is not understood: {0}")]
@@ -297,8 +297,9 @@ enum Refused {
 }
 
 impl Refused {
-    fn text(&self) -> String {
-        self.to_string()
+    /// The reason for a client. It may quote what the client sent, which is as long as a body may be.
+    pub(crate) fn text(&self) -> String {
+        one_line(&self.to_string())
     }
 
     const fn code(&self) -> &'static str {
@@ -369,7 +370,7 @@ fn json(status: StatusCode, document: &impl Serialize) -> Response {
 
 type Answer = Result<Response, Refused>;
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
     Ok(serde_json::from_slice(body)?)
 }
 

@@ -27,6 +27,7 @@ use tidegate_sched::Discipline;
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Load, Offer, Stop, TooFew, Unmeasured};
 use tidegate_sim::scenario::Sizes;
+use tidegate_transfer::wire::one_line;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinError;
@@ -96,7 +97,7 @@ impl Model {
     }
 
     /// Load on it, as it is judged.
-    pub(super) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
+    pub(crate) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
         let mut offer = Offer::new(self.device.clone(), loads);
         (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
         offer.quantile = rule.quantile();
@@ -171,7 +172,7 @@ impl Access {
 
 /// Why there is no verdict.
 #[derive(Debug, Error)]
-enum Refused {
+pub(crate) enum Refused {
     #[error(
         "this page answers only with a token: write `admit = {{ token_file = \"FILE\" }}` into the \
          configuration; `tidegate admit` answers without a service"
@@ -216,7 +217,12 @@ enum Refused {
 }
 
 impl Refused {
-    fn status(&self) -> StatusCode {
+    /// The reason for a client. It may quote what the client sent, which is as long as a body may be.
+    pub(crate) fn text(&self) -> String {
+        one_line(&self.to_string())
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Json(_) | Self::Many(_) | Self::Tenant(..) | Self::Demand(_) => StatusCode::BAD_REQUEST,
             Self::Closed => StatusCode::FORBIDDEN,
@@ -248,7 +254,7 @@ impl IntoResponse for Refused {
         struct Said {
             error: String,
         }
-        let said = serde_json::to_string_pretty(&Said { error: self.to_string() });
+        let said = serde_json::to_string_pretty(&Said { error: self.text() });
         json(self.status(), said.unwrap_or_default())
     }
 }
@@ -300,10 +306,9 @@ impl Drop for StopOnDrop {
 }
 
 async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Refused> {
-    let question: Question = serde_json::from_slice(body)?;
-    let (contracts, loads) = question.read()?;
+    let (pool, contracts, loads) = read(body)?;
     let (sender, receiver) = oneshot::channel();
-    let asked = ModelOf { pool: question.pool, answer: sender };
+    let asked = ModelOf { pool, answer: sender };
     // As with a scrape: a full queue means that the service has enough to do.
     api.events.try_send(asked.into()).map_err(|_| Refused::Unavailable)?;
     // A service that stops may leave it in its queue.
@@ -320,11 +325,20 @@ async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, R
         if let Err(error) = lowered {
             tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
         }
-        verdict(&model, &contracts, loads, stop)
+        let rule = AdmissionRule::default();
+        let offer = Offer { stop, ..model.offer(loads, &rule) };
+        verdict(offer, &contracts, &rule, MOST_REQUESTS)
     });
     let outcome = timeout(LONGEST, measured).await.map_err(|_| Refused::TooLong);
     drop(stops);
     outcome??
+}
+
+/// Reads a question: the pool that it is about, the contracts, and the load that they allow.
+pub(crate) fn read(body: &[u8]) -> Result<(ResourceName, Demands, Vec<Load>), Refused> {
+    let question: Question = serde_json::from_slice(body)?;
+    let (contracts, loads) = question.read()?;
+    Ok((question.pool, contracts, loads))
 }
 
 impl Question {
@@ -365,37 +379,36 @@ impl Tenant {
     }
 }
 
-/// What `tidegate admit --json` prints.
-fn verdict(model: &Model, contracts: &Demands, loads: Vec<Load>, stop: Stop) -> Result<String, Refused> {
-    let rule = AdmissionRule::default();
-    let offer = Offer { stop, ..model.offer(loads, &rule) };
+/// What `tidegate admit --json` prints. `most` is the most requests in each simulation.
+pub(crate) fn verdict(
+    offer: Offer,
+    contracts: &Demands,
+    rule: &AdmissionRule,
+    most: u32,
+) -> Result<String, Refused> {
     let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
     contracts.check(&ability).map_err(Refused::Impossible)?;
-    let mut measuring = Measuring(offer);
-    let decided = decide(contracts, &rule, &mut measuring)?;
-    let Offer { seed, seeds, loads, .. } = measuring.0;
+    let mut measuring = Measuring { offer, most };
+    let decided = decide(contracts, rule, &mut measuring)?;
+    let Offer { seed, seeds, loads, .. } = measuring.offer;
     let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
     let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
     let (capacity, decided) = (ability.capacity, &decided);
-    let answer = Answer {
-        contracts,
-        rule: &rule,
-        capacity,
-        decided,
-        arrivals: ARRIVALS,
-        weights: &weights,
-        seeds: &seeds,
-    };
+    let answer =
+        Answer { contracts, rule, capacity, decided, arrivals: ARRIVALS, weights: &weights, seeds: &seeds };
     Ok(serde_json::to_string_pretty(&answer.document())?)
 }
 
-struct Measuring(Offer);
+struct Measuring {
+    offer: Offer,
+    most: u32,
+}
 
 impl Measure for Measuring {
     type Error = Refused;
 
     fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
-        Ok(measured(&mut self.0, scale, MOST_REQUESTS)?)
+        Ok(measured(&mut self.offer, scale, self.most)?)
     }
 }
 
@@ -404,6 +417,14 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_refusal_quoted_a_body_of_any_length() {
+        let body = format!("{{\"{}\": true}}", "x".repeat(50_000));
+        let refused = read(body.as_bytes()).unwrap_err();
+        assert!(refused.text().starts_with("this is no question: unknown field `xxx"));
+        assert!(refused.text().len() <= 500);
+    }
 
     #[test]
     fn a_measurement_that_fails_is_not_the_askers_fault_nor_passes_by_itself() {

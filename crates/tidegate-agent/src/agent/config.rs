@@ -13,11 +13,12 @@ use tidegate_control::{
     WindowConfig, WritersConfig, WritersConfigError,
 };
 use tidegate_host::throttle::{Method, Packets};
+use tidegate_transfer::Token;
 use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use super::cgroups::{self, CgroupConfig};
 use super::pattern::Pattern;
-use super::sensor::{self, Brokers, SensorConfig};
+use super::sensor::{self, Brokers, SensorConfig, TokenReader};
 use crate::config::{ConfigError, MetricsAddress, read_bounded};
 
 pub(super) const ROOT_KEYS: &[&str] = &[
@@ -143,11 +144,17 @@ impl AgentConfig {
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Reads a configuration text. `name` is what findings call it.
+    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what findings
+    /// call it.
     ///
     /// # Errors
-    /// When anything in the text is wrong.
+    /// When anything in the text, or in that file, is wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        Self::read(name, text, Token::from_file)
+    }
+
+    /// Reads a configuration text without looking at files, when `read_token` does not.
+    pub(crate) fn read(name: &str, text: &str, read_token: TokenReader) -> Result<Self, ConfigError> {
         let mut report = Report::new(name, text);
         let Some(document) = tidegate_config::parse(text, &mut report) else {
             return Err(ConfigError::Invalid(report.into_findings()));
@@ -177,7 +184,7 @@ impl AgentConfig {
                 "add `metrics`, or leave `histograms` out",
             );
         }
-        let (sensors, brokers) = sensor::read(&root, &mut report);
+        let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
         let (resources, cgroups) = resources(&root, throttle, &mut report);
         let failed = report.has_errors();
         let findings = report.into_findings();

@@ -1,6 +1,6 @@
 //! The shared-file carrier: one thread that writes this host's block, and reads everybody's.
 
-mod layout;
+pub(crate) mod layout;
 mod medium;
 mod slots;
 

@@ -1,6 +1,6 @@
 //! The UDP carrier: one thread that sends what was published, and takes what arrives.
 
-mod datagram;
+pub(crate) mod datagram;
 mod freshness;
 mod socket;
 

@@ -38,7 +38,7 @@ use plan::{Plan, nanos};
 use tenant::Tenant;
 
 pub(crate) use measure::{Distribution, Pooled};
-pub(crate) use plan::GREATEST_DEPTH;
+pub(crate) use plan::{GREATEST_DEPTH, MOST_HOSTS, MOST_VMS};
 
 /// Nothing: where an index may be missing.
 const NONE: u32 = u32::MAX;

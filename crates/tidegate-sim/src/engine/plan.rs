@@ -13,7 +13,13 @@ use crate::scenario::{
 };
 
 /// What the engine holds in arrays with an index of 32 bits, and in memory that a machine has.
-const MOST: [(&str, usize); 3] = [("arrays", 64), ("hosts", 100_000), ("virtual machines", 200_000)];
+const MOST: [(&str, usize); 3] = [("arrays", 64), ("hosts", MOST_HOSTS), ("virtual machines", MOST_VMS)];
+
+/// The most hosts of a scenario.
+pub(crate) const MOST_HOSTS: usize = 100_000;
+
+/// The most virtual machines of a scenario.
+pub(crate) const MOST_VMS: usize = 200_000;
 
 /// Where the hosts do not all hear the same, each has a view of its own of every other.
 const MOST_VIEWS: usize = 512;

@@ -589,3 +589,11 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
     let scheme = &description()["components"]["securitySchemes"]["token"];
     assert_eq!((&scheme["type"], &scheme["scheme"]), (&json!("http"), &json!("bearer")));
 }
+
+#[test]
+fn a_refusal_quoted_a_body_of_any_length() {
+    let body = format!("{{\"{}\": true}}", "x".repeat(50_000));
+    let refused = super::read::<End>(body.as_bytes()).unwrap_err();
+    assert!(refused.text().starts_with("this is not understood: unknown field `xxx"));
+    assert!(refused.text().len() <= 500);
+}

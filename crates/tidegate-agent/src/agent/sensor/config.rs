@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_config::{Report, Section};
-use tidegate_transfer::Token;
 use tidegate_transfer::sensed::{Kind, Sensed};
 use tidegate_transfer::store::is_plain_beyond_this_host;
+use tidegate_transfer::{Token, TokenError};
 use tidegate_units::{Latency, ResourceName};
 
 pub(in crate::agent) const SENSOR_KEYS: &[&str] = &["path", "kind", "interval", "cgroup"];
@@ -54,20 +54,26 @@ impl FromStr for Url {
     }
 }
 
-fn token(root: &Section<'_>, report: &mut Report<'_>) -> Option<Token> {
+/// Reads a token from a file.
+pub(in crate::agent) type TokenReader = fn(&Path) -> Result<Token, TokenError>;
+
+fn token(root: &Section<'_>, read: TokenReader, report: &mut Report<'_>) -> Option<Token> {
     let given = root.text("broker_token_file", report)?;
     if !given.value.starts_with('/') {
         report.error(&given.span, "`broker_token_file` begins with a slash");
         return None;
     }
-    let read = Token::from_file(Path::new(given.value));
-    read.map_err(|error| report.error(&given.span, error.to_string())).ok()
+    read(Path::new(given.value)).map_err(|error| report.error(&given.span, error.to_string())).ok()
 }
 
 /// The tables `[sensor.NAME]`, and the brokers that hear of them, with the token that a file holds.
-pub(in crate::agent) fn read(root: &Section<'_>, report: &mut Report<'_>) -> (Vec<SensorConfig>, Brokers) {
+pub(in crate::agent) fn read(
+    root: &Section<'_>,
+    read_token: TokenReader,
+    report: &mut Report<'_>,
+) -> (Vec<SensorConfig>, Brokers) {
     let tables = root.named_tables("sensor", SENSOR_KEYS, report).unwrap_or_default();
-    let token = token(root, report);
+    let token = token(root, read_token, report);
     let given = root.list::<Url>("brokers", "names no broker: nobody would hear of the nodes", report);
     if tables.is_empty() {
         if let Some(span) = root.key_span("brokers") {

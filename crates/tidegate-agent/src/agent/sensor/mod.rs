@@ -19,8 +19,8 @@ use tidegate_units::ResourceName;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-pub(super) use config::read;
 pub use config::{Brokers, SensorConfig};
+pub(super) use config::{TokenReader, read};
 
 use super::survey::Finding;
 

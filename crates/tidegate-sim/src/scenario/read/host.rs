@@ -9,8 +9,8 @@ use tidegate_control::{BetaScale, LoopConfig, WindowConfig};
 use tidegate_sched::{Batch, Cost, Discipline};
 use tidegate_units::{Bytes, HostName, Instant, Latency, ResourceName};
 
-use super::{Context, Span, array, copies};
-use crate::engine::GREATEST_DEPTH;
+use super::{Context, Room, Span, array, copies};
+use crate::engine::{GREATEST_DEPTH, MOST_HOSTS};
 use crate::scenario::{Host, Scenario, Scope, SignalSource};
 
 pub(super) const KEYS: &[&str] = &[
@@ -61,7 +61,8 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
     for (name, table) in tables {
         let array = array_of(&table, scenario, context);
         let mut names = Vec::new();
-        for copy in copies(&table, name.value, &mut context.report) {
+        let room = Room { kind: "hosts", given: scenario.hosts.len(), most: MOST_HOSTS };
+        for copy in copies(&table, name.value, &room, &mut context.report) {
             match HostName::new(&copy) {
                 Ok(host) => names.push(host),
                 Err(error) => {

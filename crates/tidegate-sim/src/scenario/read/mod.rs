@@ -165,11 +165,25 @@ fn scenario(root: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Scenari
     Some(scenario)
 }
 
+/// How many things of a kind a scenario has so far, and may have.
+struct Room {
+    kind: &'static str,
+    given: usize,
+    most: usize,
+}
+
 /// The names of `count` copies of a template: numbered from 1, with as many digits as the last one, so that the order of
-/// names is the order of numbers. A template without a count is itself.
-fn copies(section: &Section<'_>, name: &str, report: &mut Report<'_>) -> Vec<String> {
+/// names is the order of numbers. A template without a count is itself. Where there is no room for all copies, none is
+/// made: a few lines would take the memory for millions before the scenario is refused.
+fn copies(section: &Section<'_>, name: &str, room: &Room, report: &mut Report<'_>) -> Vec<String> {
+    let Room { kind, given, most } = room;
     match section.whole("count", 1..=MOST_COPIES, report) {
         None => vec![name.to_owned()],
+        Some(count) if *given as u64 + count.value > *most as u64 => {
+            let together = *given as u64 + count.value;
+            report.error(&count.span, format!("at most {most} {kind}, with these there are {together}"));
+            Vec::new()
+        }
         Some(count) => {
             let digits = count.value.to_string().len();
             (1..=count.value).map(|number| format!("{name}-{number:0digits$}")).collect()

@@ -8,7 +8,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Lat
 
 use super::host::{Templates, referred};
 use super::workload::Templates as Workloads;
-use super::{Context, Span, array, copies};
+use super::{Context, Room, Span, array, copies};
+use crate::engine::MOST_VMS;
 use crate::scenario::{Disk, GoalChange, Place, Scenario, Vm};
 
 pub(super) const KEYS: &[&str] = &[
@@ -50,7 +51,8 @@ pub(super) fn read(
         context.report.error_with_help(root.span(), "the scenario has no virtual machines", help);
     }
     for (name, table) in tables {
-        let names = copies(&table, name.value, &mut context.report);
+        let room = Room { kind: "virtual machines", given: scenario.vms.len(), most: MOST_VMS };
+        let names = copies(&table, name.value, &room, &mut context.report);
         let hosts = hosts(&table, templates, context);
         let volumes = volumes(&table, scenario, context);
         let works = works(&table, workloads, &volumes, context);

@@ -1,0 +1,114 @@
+//! The journal as a crash, a broken disk or an editor may leave it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tidegate_units::ResourceName;
+
+use super::{Begun, CatalogueError, Known, Record, VERSION, line, parsed, read};
+use crate::wire::Needs;
+
+/// A journal is cut at so many places, evenly.
+const CUTS: usize = 16;
+
+/// Bytes as they are, and as lines that a broker wrote: each with its checksum.
+pub(crate) fn journal(input: &[u8]) {
+    check(input);
+    let lines = input.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let sealed: Vec<u8> = lines.flat_map(sealed).collect();
+    if check(&sealed).is_none() {
+        return;
+    }
+    // A crash tears the end off, or leaves zeros where a page was not written. That is never an error.
+    for place in 0..CUTS {
+        let torn = &sealed[..sealed.len() * place / CUTS];
+        assert!(check(torn).is_some(), "a journal that was torn after {} bytes is refused", torn.len());
+        let zeroed = [torn, &[0; 512]].concat();
+        assert_eq!(check(&zeroed), check(torn), "zeros behind the end change what is known");
+    }
+}
+
+fn sealed(json: &[u8]) -> Vec<u8> {
+    [format!("{:08x} ", crc32c::crc32c(json)).as_bytes(), json, b"\n"].concat()
+}
+
+/// Reads a journal, and returns the bytes of it that count, unless it is refused.
+fn check(bytes: &[u8]) -> Option<u64> {
+    let lines = || bytes.split_inclusive(|byte| *byte == b'\n');
+    match read(Path::new("catalogue"), bytes) {
+        Ok((known, count, whole)) => {
+            let (kept, cut_off) = bytes.split_at(usize::try_from(whole).expect("a length in memory"));
+            let records = kept.split_inclusive(|byte| *byte == b'\n');
+            let records: Vec<_> = records.map(|line| parsed(line).expect("a record")).collect();
+            assert_eq!(records.len(), count, "each line is a record");
+            for line in cut_off.split_inclusive(|byte| *byte == b'\n') {
+                let lost = parsed(line);
+                let is_acknowledged = !matches!(lost, None | Some(Record::Began(_) | Record::Ended(_)));
+                assert!(!is_acknowledged, "{lost:?} is cut off");
+            }
+            check_known(&known, &records);
+            Some(whole)
+        }
+        Err(CatalogueError::Damaged { line, .. }) => {
+            let (before, after): (Vec<_>, Vec<_>) =
+                (lines().take(line - 1).collect(), lines().skip(line).collect());
+            assert!(before.into_iter().all(|line| parsed(line).is_some()), "an earlier line is damaged");
+            assert!(
+                lines().nth(line - 1).is_some_and(|line| parsed(line).is_none()),
+                "line {line} is not damaged"
+            );
+            assert!(after.into_iter().any(|line| parsed(line).is_some()), "nothing is lost by cutting off");
+            None
+        }
+        Err(CatalogueError::Version { found, .. }) => {
+            assert_ne!(found, VERSION);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn check_known(known: &Known, records: &[Record]) {
+    let mut replayed = Known::default();
+    records.iter().cloned().for_each(|record| replayed.apply(record));
+    assert_eq!(&replayed, known, "what is known is what the records say, in their order");
+    assert!(known.lines() <= records.len() + 1, "written anew it is longer");
+
+    let sizes = records.iter().map(|record| match record {
+        Record::Stored(new) => u128::from(new.size.get()),
+        _ => 0,
+    });
+    // Beyond that the sums stay at the greatest number.
+    if sizes.max().unwrap_or_default() * (records.len() as u128) <= u128::from(u64::MAX) {
+        let mut held: BTreeMap<&ResourceName, u64> = BTreeMap::new();
+        for object in known.objects.values() {
+            for replica in &object.replicas {
+                *held.entry(&replica.node).or_default() += object.size.get();
+            }
+        }
+        assert_eq!(without_nothing(known), held, "bytes on the nodes");
+    }
+
+    let anew: Vec<u8> =
+        known.records().flat_map(|record| line(&record).expect("a line").into_bytes()).collect();
+    let (again, lines, whole) = read(Path::new("catalogue"), &anew[..]).expect("a journal of our own");
+    assert_eq!((lines, whole), (known.lines(), anew.len() as u64));
+    assert_eq!(again.objects, known.objects);
+    let transfers = |known: &Known| known.under_way.values().map(without_rate).collect::<Vec<_>>();
+    assert_eq!(transfers(&again), transfers(known));
+}
+
+fn without_nothing(known: &Known) -> BTreeMap<&ResourceName, u64> {
+    known.held.iter().filter(|(_, bytes)| **bytes > 0).map(|(node, bytes)| (node, *bytes)).collect()
+}
+
+/// A rate is read back to the last digit but one.
+fn without_rate(begun: &Begun) -> Begun {
+    let needs = match begun.needs {
+        Needs::Average(_) => Needs::Average(0.0),
+        Needs::MovingAverage(_) => Needs::MovingAverage(0.0),
+        Needs::Current(_) => Needs::Current(0.0),
+        Needs::Latency(_) => Needs::Latency(0.0),
+    };
+    Begun { needs, ..begun.clone() }
+}

@@ -1,0 +1,5 @@
+//! The target `admit-bodies`.
+
+#![no_main]
+
+tidegate_fuzz::target!(tidegate_agent::fuzz::admit_bodies, at_most: 64 << 20);

@@ -1,0 +1,5 @@
+//! The target `gateway-configuration`.
+
+#![no_main]
+
+tidegate_fuzz::target!(tidegate_agent::fuzz::gateway_configuration, at_most: 16 << 20);
