@@ -1,4 +1,5 @@
-//! Compiles the programs for the kernel's virtual machine. All it takes is clang: they include no file of any system.
+//! Compiles the programs for the kernel's virtual machine. All it takes is clang: they include no file of any
+//! system.
 
 #![allow(clippy::disallowed_methods, reason = "a build script's settings are in the environment")]
 

@@ -21,7 +21,8 @@ pub struct Counting;
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory but the two counters.
+// SAFETY: every call goes to the system's allocator as it came; counting touches no memory but the two
+// counters.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let used = IN_USE.fetch_add(layout.size(), Relaxed).wrapping_add(layout.size());
@@ -37,7 +38,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs a target on one input, and checks that it never used more than `most` bytes of memory beyond what was in use before.
+/// Runs a target on one input, and checks that it never used more than `most` bytes of memory beyond what was
+/// in use before.
 ///
 /// # Panics
 /// When it used more, or an invariant of the target does not hold.

@@ -1,6 +1,7 @@
-//! What the agent's interval costs without the throttle: one resource, and the budget's 1 000 resources with 10 000 consumers, in
-//! processor time per second of ten intervals. All devices read and write in every interval, and all consumers are logged in; once
-//! each stays below what makes a writer, and once all exceed it, which is the worst there is: everybody is told apart, and a member.
+//! What the agent's interval costs without the throttle: one resource, and the budget's 1 000 resources with
+//! 10 000 consumers, in processor time per second of ten intervals. All devices read and write in every
+//! interval, and all consumers are logged in; once each stays below what makes a writer, and once all exceed
+//! it, which is the worst there is: everybody is told apart, and a member.
 //!
 //! The files are in memory and made up: what the kernel takes to write its own only a real machine can tell.
 
@@ -19,7 +20,8 @@ use tidegate_units::Instant;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Ticks of the machine's counters per interval, each of 48 KiB written per volume: 0.14 MiB/s of each of ten consumers.
+/// Ticks of the machine's counters per interval, each of 48 KiB written per volume: 0.14 MiB/s of each of ten
+/// consumers.
 const MODEST: u64 = 3;
 
 /// 1.4 MiB/s of each of ten consumers, more than `writers.above`.
@@ -52,7 +54,8 @@ impl Busy {
         Self { tree, machine, regulator, now: Instant::ZERO, ticks: 0, does }
     }
 
-    /// What a second takes of the processor: ten intervals, so that what is looked at once a second counts once.
+    /// What a second takes of the processor: ten intervals, so that what is looked at once a second counts
+    /// once.
     fn second(&mut self) -> Duration {
         let mut taken = Duration::ZERO;
         for _ in 0..10 {

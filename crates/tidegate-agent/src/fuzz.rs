@@ -23,7 +23,8 @@ const NAME: &str = "tidegate.toml";
 /// The longest message of a refusal, in bytes.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// The most requests in each simulation of a question here: a service simulates twenty times as many, ten times.
+/// The most requests in each simulation of a question here: a service simulates twenty times as many, ten
+/// times.
 const MOST_REQUESTS: u32 = 1_000;
 
 fn check_invalid(text: &str, error: ConfigError) {
@@ -83,8 +84,8 @@ fn check_refused(refused: &Refused) {
     assert!(refused.status().is_client_error(), "{said}");
 }
 
-/// The body of `POST /v1/admit`: what is asked, and the judgement about it on a storage of a hundred requests per
-/// second.
+/// The body of `POST /v1/admit`: what is asked, and the judgement about it on a storage of a hundred requests
+/// per second.
 pub fn admit_bodies(input: &[u8]) {
     let (_, contracts, loads) = match api::read(input) {
         Ok(question) => question,

@@ -41,12 +41,12 @@ struct Phase {
     failed: bool,
 }
 
-/// A law near its set point begins and ends to hold several times a second. The log is told at most this often, and
-/// then what is true by then.
+/// A law near its set point begins and ends to hold several times a second. The log is told at most this
+/// often, and then what is true by then.
 const BETWEEN_NEWS: Duration = Duration::from_secs(5);
 
-/// While consumers are held, or the law sees nothing complete, the log says so again this often: whoever looks at the
-/// last half hour finds why.
+/// While consumers are held, or the law sees nothing complete, the log says so again this often: whoever
+/// looks at the last half hour finds why.
 const REMINDER: Duration = Duration::from_secs(10 * 60);
 
 impl Phase {

@@ -1,7 +1,8 @@
 //! The way of the log's lines to stderr: no thread of a service waits for whoever reads them.
 //!
-//! A terminal that is stopped, a full pipe or a journal that is stuck blocks who writes to it. So lines go to a thread of their own,
-//! through memory that is bounded: what finds no room is dropped and counted, and in its place the log says how much is missing.
+//! A terminal that is stopped, a full pipe or a journal that is stuck blocks who writes to it. So lines go to
+//! a thread of their own, through memory that is bounded: what finds no room is dropped and counted, and in
+//! its place the log says how much is missing.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// The target of messages whose number an administrator decides, such as the lines of a summary: they are never left out.
+/// The target of messages whose number an administrator decides, such as the lines of a summary: they are
+/// never left out.
 pub const SUMMARY: &str = "tidegate::summary";
 
 /// The most bytes that wait for stderr: some five thousand lines.
@@ -60,7 +62,8 @@ pub fn installed() -> Option<LogWriter> {
     LOG.get().cloned()
 }
 
-/// Waits until all that was logged is written, but not for longer than this. Whether it is; without a log there is nothing to wait for.
+/// Waits until all that was logged is written, but not for longer than this. Whether it is; without a log
+/// there is nothing to wait for.
 pub fn flush(limit: Duration) -> bool {
     LOG.get().is_none_or(|log| log.flush_within(limit))
 }
@@ -92,7 +95,8 @@ enum Line {
 }
 
 impl LogWriter {
-    /// Starts a thread that writes to `out`, for as long as the process lives. `note` makes a line of how many are missing.
+    /// Starts a thread that writes to `out`, for as long as the process lives. `note` makes a line of how
+    /// many are missing.
     ///
     /// # Errors
     /// When there is no thread for it.

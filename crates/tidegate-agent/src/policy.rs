@@ -11,7 +11,8 @@ use tidegate_units::{ConsumerName, Iops, ResourceName};
 /// The burst of a limit that the host's configuration does not have, as where nothing is said there.
 const BURST: Duration = Duration::from_millis(100);
 
-/// The least that a policy may limit an export to where the pool's law has no floor of its own: that of the laws.
+/// The least that a policy may limit an export to where the pool's law has no floor of its own: that of the
+/// laws.
 const FLOOR: Iops = Iops::new(2.0);
 
 /// This host's pools in the cluster, which policies are laid over, and its consent.
@@ -22,9 +23,10 @@ pub(crate) struct Members<'a> {
     pub(crate) may_limit: &'a [ConsumerName],
 }
 
-/// The configuration as it is in force: what a policy mentions of a member of the cluster replaces what the host's own
-/// file says, within the bounds of that file. Consumers that the policy names and this host does not have are other hosts'.
-/// The second part says, for the log, what of the policies does not count as written.
+/// The configuration as it is in force: what a policy mentions of a member of the cluster replaces what the
+/// host's own file says, within the bounds of that file. Consumers that the policy names and this host does
+/// not have are other hosts'. The second part says, for the log, what of the policies does not count as
+/// written.
 pub(crate) fn in_force(
     config: &GatewayConfig,
     members: Members<'_>,

@@ -28,8 +28,8 @@ use crate::status;
 use crate::summary::{Kept, Summary};
 use crate::supervisor::Supervisor;
 
-/// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10 ms) is
-/// 640 ms.
+/// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10
+/// ms) is 640 ms.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Things that wait for the service's thread. More scrapes than that are refused.
@@ -137,11 +137,12 @@ pub enum ServeError {
     Gateway(#[from] GatewayError),
 }
 
-/// Serves a configuration until SIGTERM or SIGINT, then drains. SIGHUP reads the configuration again; a second
-/// SIGTERM or SIGINT ends the process at once, with exit status 1.
+/// Serves a configuration until SIGTERM or SIGINT, then drains. SIGHUP reads the configuration again; a
+/// second SIGTERM or SIGINT ends the process at once, with exit status 1.
 ///
 /// # Errors
-/// When the service cannot start, or a pool fails. A drain that had to cut clients off is no error: it is logged.
+/// When the service cannot start, or a pool fails. A drain that had to cut clients off is no error: it is
+/// logged.
 pub fn serve(path: &Path) -> Result<(), ServeError> {
     let config = Config::load(path)?;
     log_warnings(&config);
@@ -379,7 +380,8 @@ impl Service {
         }
     }
 
-    /// An answer about a set of contracts: of those that hold, of those of a configuration that waits for it, or of both.
+    /// An answer about a set of contracts: of those that hold, of those of a configuration that waits for it,
+    /// or of both.
     fn judged(&mut self, judged: &MeasuredSet) {
         self.measuring = Measuring::Idle;
         match self.contracts.judged(judged) {
@@ -397,8 +399,8 @@ impl Service {
         self.measure();
     }
 
-    /// Reads the configuration on another thread: it looks at the files that the configuration names, and their storage
-    /// may hang.
+    /// Reads the configuration on another thread: it looks at the files that the configuration names, and
+    /// their storage may hang.
     fn reload(&mut self) {
         self.supervisor.reloading();
         self.readings += 1;
@@ -455,7 +457,8 @@ impl Service {
         }
     }
 
-    /// Puts the cluster's policies into force. One that does not fit this host's configuration changes nothing here.
+    /// Puts the cluster's policies into force. One that does not fit this host's configuration changes
+    /// nothing here.
     fn adopt(&mut self, policies: Policies) {
         for remark in policy::in_force(&self.config.gateway, members(&self.config), &policies).1 {
             tracing::warn!("{remark}");
@@ -502,7 +505,8 @@ impl Service {
         outcome
     }
 
-    /// Puts a configuration into force once all is known of the contracts that it brings, and none of them is refused.
+    /// Puts a configuration into force once all is known of the contracts that it brings, and none of them is
+    /// refused.
     fn decide(&mut self, pending: Pending) -> Result<Reloaded, String> {
         if let Some(refusal) = pending.brought.refusal() {
             return Err(refusal);

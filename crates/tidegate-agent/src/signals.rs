@@ -22,8 +22,8 @@ pub(crate) enum Signal {
     Stop,
 }
 
-/// Turns signals into events of a service, for as long as the process lives. A second SIGTERM or SIGINT ends the process
-/// at once, with exit status 1.
+/// Turns signals into events of a service, for as long as the process lives. A second SIGTERM or SIGINT ends
+/// the process at once, with exit status 1.
 pub(crate) fn receive<E: Send + 'static>(
     events: SyncSender<E>,
     event: impl Fn(Signal) -> E + Send + 'static,
@@ -32,8 +32,8 @@ pub(crate) fn receive<E: Send + 'static>(
     let body = move || {
         let mut stopping = false;
         for signal in signals.forever() {
-            // A reload beyond the events that already wait would read the same file as they do; a stop must not be
-            // lost, and the service will come to it.
+            // A reload beyond the events that already wait would read the same file as they do; a stop must
+            // not be lost, and the service will come to it.
             let sent = match signal {
                 SIGHUP => {
                     !matches!(events.try_send(event(Signal::Reload)), Err(TrySendError::Disconnected(_)))

@@ -1,6 +1,8 @@
-//! What systemd is told of a service: that it is ready, reads its configuration again, ends, and lives (sd_notify(3)).
+//! What systemd is told of a service: that it is ready, reads its configuration again, ends, and lives
+//! (sd_notify(3)).
 //!
-//! The socket is opened once, so that a service without descriptors can still say that it lives, and nothing waits for systemd.
+//! The socket is opened once, so that a service without descriptors can still say that it lives, and nothing
+//! waits for systemd.
 
 use std::env;
 use std::ffi::OsStr;
@@ -30,7 +32,8 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// As the environment says. One that cannot be reached is none: it would end this service in its own time.
+    /// As the environment says. One that cannot be reached is none: it would end this service in its own
+    /// time.
     pub(crate) fn of_this_process() -> Self {
         let socket = env::var_os("NOTIFY_SOCKET").and_then(|address| {
             let socket = connect(&address);

@@ -1,5 +1,5 @@
-//! The agent's regulation on a captured machine: three initiators with a volume each of volume group vg0. Its counters are
-//! made to go on here.
+//! The agent's regulation on a captured machine: three initiators with a volume each of volume group vg0. Its
+//! counters are made to go on here.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -124,7 +124,8 @@ fn by_a_window_who_writes_waits_for_what_it_has_no_room_for() {
         let hold = machine.after(3, [READS_QUICKLY, WRITES, WRITES]);
         assert_eq!((members(&hold), hold.delay), (addresses(&[2, 3]), Latency::ZERO), "a window begins open");
         let hold = machine.after(5, [READS_SLOWLY, WRITES, WRITES]);
-        // 16 are at the storage, 800 a second go on: (16 − 0.25)/800 s, and more since this storage does not answer sooner for it.
+        // 16 are at the storage, 800 a second go on: (16 − 0.25)/800 s, and more since this storage does not
+        // answer sooner for it.
         assert!(hold.delay >= Latency::from_millis(20), "{}", hold.delay);
         assert_eq!(hold.limits.len(), if throttle == "rate" { 2 } else { 0 });
         // The window law decides every quarter of a second.
@@ -379,7 +380,8 @@ fn by_rate_a_volume_that_is_removed_takes_its_limit_along() {
 
 const TARGET: &str = "sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1";
 
-/// A machine whose first volume a second initiator uses, too, from 10.0.0.14, and what the target has counted of both in MiB.
+/// A machine whose first volume a second initiator uses, too, from 10.0.0.14, and what the target has counted
+/// of both in MiB.
 struct Shared {
     machine: Machine,
     counted: [(u64, u64); 2],

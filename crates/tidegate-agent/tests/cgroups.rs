@@ -1,5 +1,6 @@
-//! The agent's regulation of cgroups, on files that look like a machine's: a disk that two cgroups read, one of which may be held. The
-//! counters are made to go on here. What the kernel does with limits is for `tidegate-host`'s tests and the lab.
+//! The agent's regulation of cgroups, on files that look like a machine's: a disk that two cgroups read, one
+//! of which may be held. The counters are made to go on here. What the kernel does with limits is for
+//! `tidegate-host`'s tests and the lab.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 

@@ -4,8 +4,9 @@
 //!     cargo run --release -p tidegate-cluster --example cost -- file:/path/to/file 100
 //!     cargo run --release -p tidegate-cluster --example cost -- nats://127.0.0.1:4222 100
 //!
-//! By UDP every host sends to every other one; a multicast group costs each sender one datagram instead. The CPU time is that
-//! of this process, the kernel's part of sending and receiving included, that of a NATS server not.
+//! By UDP every host sends to every other one; a multicast group costs each sender one datagram instead. The
+//! CPU time is that of this process, the kernel's part of sending and receiving included, that of a NATS
+//! server not.
 
 #![allow(clippy::print_stdout, reason = "the figure is the result")]
 

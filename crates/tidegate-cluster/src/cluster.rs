@@ -22,10 +22,12 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
 
 /// A host's place in its cluster: tells the others what this host measures, and hears what they do.
 ///
-/// Nothing here ever waits for the carrier, and a carrier that fails stops nothing: the peers' reports grow old, and
-/// [`combine`](tidegate_control::combine) then leaves them out. [`Cluster::status`] says what is wrong.
+/// Nothing here ever waits for the carrier, and a carrier that fails stops nothing: the peers' reports grow
+/// old, and [`combine`](tidegate_control::combine) then leaves them out. [`Cluster::status`] says what is
+/// wrong.
 ///
-/// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out at once.
+/// Dropping it ends the exchange: the others are told, where the carrier still can, and count this host out
+/// at once.
 pub struct Cluster {
     shared: Arc<Shared>,
     board: Option<Arc<Board>>,
@@ -37,8 +39,8 @@ impl Cluster {
     /// Starts to take part. The carrier works in a thread of its own, and tries for ever.
     ///
     /// # Errors
-    /// When the configuration contradicts itself, or the system gives no thread, descriptor or random number. That the
-    /// network or the server is not there is no error: see [`ClusterStatus::up`].
+    /// When the configuration contradicts itself, or the system gives no thread, descriptor or random number.
+    /// That the network or the server is not there is no error: see [`ClusterStatus::up`].
     pub fn join(config: ClusterConfig) -> Result<Self, JoinError> {
         config.check()?;
         let shared = Arc::new(Shared::new(&config)?);
@@ -62,14 +64,15 @@ impl Cluster {
         Ok(Self { shared, board, ended: Mutex::new(ended) })
     }
 
-    /// Tells the others what this host measured at a resource. Never waits: what was not sent yet is replaced. A host
-    /// tells of at most 64 resources; reports on more are not sent, counted, and said in the log.
+    /// Tells the others what this host measured at a resource. Never waits: what was not sent yet is
+    /// replaced. A host tells of at most 64 resources; reports on more are not sent, counted, and said in the
+    /// log.
     pub fn publish(&self, resource: &ResourceName, report: HostReport) {
         self.shared.publish(resource, report);
     }
 
-    /// What the other hosts last said of a resource, each with its age since it arrived here. Old ones are among them
-    /// for a while (150 intervals): it is for [`combine`](tidegate_control::combine) to judge.
+    /// What the other hosts last said of a resource, each with its age since it arrived here. Old ones are
+    /// among them for a while (150 intervals): it is for [`combine`](tidegate_control::combine) to judge.
     #[must_use]
     pub fn heard(&self, resource: &ResourceName) -> Vec<HeardReport> {
         self.shared.peers().reports(self.shared.now(), resource)

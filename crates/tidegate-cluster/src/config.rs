@@ -27,8 +27,8 @@ pub struct ClusterConfig {
     pub name: ClusterName,
     /// Our name in it: no other host may have it.
     pub host: HostName,
-    /// The control interval that the cluster works with, 10 ms to 60 s: a host that says nothing for three of them is
-    /// stale. All hosts should have the same.
+    /// The control interval that the cluster works with, 10 ms to 60 s: a host that says nothing for three of
+    /// them is stale. All hosts should have the same.
     pub interval: Duration,
     /// What carries the reports.
     pub carrier: Carrier,
@@ -81,8 +81,8 @@ impl Carrier {
 /// Datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// Where to listen. With multicast only the port counts; otherwise the address must be of the peers' family, or
-    /// `[::]` for both.
+    /// Where to listen. With multicast only the port counts; otherwise the address must be of the peers'
+    /// family, or `[::]` for both.
     pub listen: SocketAddr,
     /// To whom to speak.
     pub reach: Reach,
@@ -93,8 +93,8 @@ pub struct UdpConfig {
 /// To whom a host speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// To each of these, and only these are heard. Our own address may be among them, so that all hosts can have the same
-    /// list.
+    /// To each of these, and only these are heard. Our own address may be among them, so that all hosts can
+    /// have the same list.
     Peers(Vec<PeerAddress>),
     /// To a group on the local network.
     Multicast {
@@ -135,11 +135,12 @@ impl UdpConfig {
 /// Blocks of a shared file or block device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileConfig {
-    /// A file or block device that all hosts reach under a path of their own: on a cluster file system, or a small shared
-    /// volume. A file that is not there is made; a device, or a file, that is all zeros is taken; anything else is left
-    /// alone.
+    /// A file or block device that all hosts reach under a path of their own: on a cluster file system, or a
+    /// small shared volume. A file that is not there is made; a device, or a file, that is all zeros is
+    /// taken; anything else is left alone.
     pub path: PathBuf,
-    /// For how many hosts the file is made when it is not there, 1 to 512. A file that is there says it itself.
+    /// For how many hosts the file is made when it is not there, 1 to 512. A file that is there says it
+    /// itself.
     pub slots: u16,
     /// The slot of this host, from 0. Without it a free one is found.
     pub slot: Option<u16>,
@@ -161,8 +162,8 @@ pub struct NatsConfig {
     pub servers: Vec<String>,
     /// What it asks for.
     pub credentials: Credentials,
-    /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on its way can
-    /// prevent that.
+    /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on
+    /// its way can prevent that.
     pub tls: Option<Tls>,
     /// How many servers keep the policies, when their bucket is made: 1 to 5, and not more than there are.
     pub replicas: u8,
@@ -184,8 +185,8 @@ pub enum Credentials {
         /// The password.
         password: Secret,
     },
-    /// A signature with the key of a user whose JWT is known to it. Both are in this file, which is read for every
-    /// connection.
+    /// A signature with the key of a user whose JWT is known to it. Both are in this file, which is read for
+    /// every connection.
     File(PathBuf),
 }
 
@@ -219,8 +220,8 @@ impl NatsConfig {
     }
 }
 
-/// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address that is not
-/// there yet, is no such error: the carrier tries again, and says so in its status.
+/// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address
+/// that is not there yet, is no such error: the carrier tries again, and says so in its status.
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// The interval is out of its range.

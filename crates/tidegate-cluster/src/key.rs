@@ -69,8 +69,8 @@ impl Key {
         }
     }
 
-    /// Reads a key from a file: all of it, without spaces and line ends around it. Warns in the log when others than its
-    /// owner and group may read or write the file.
+    /// Reads a key from a file: all of it, without spaces and line ends around it. Warns in the log when
+    /// others than its owner and group may read or write the file.
     ///
     /// # Errors
     /// When the file cannot be read, or what it holds is too short or too long.
@@ -101,7 +101,8 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Reads a secret from a file: all of it, without spaces and line ends around it. Warns as [`Key::from_file`] does.
+    /// Reads a secret from a file: all of it, without spaces and line ends around it. Warns as
+    /// [`Key::from_file`] does.
     ///
     /// # Errors
     /// When the file cannot be read, is empty or too long, or is not text.
@@ -125,7 +126,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a file holds what a server is to know a user by: a JWT and the seed of a key. Warns as [`Key::from_file`] does.
+/// Whether a file holds what a server is to know a user by: a JWT and the seed of a key. Warns as
+/// [`Key::from_file`] does.
 ///
 /// # Errors
 /// When it does not, or cannot be read.

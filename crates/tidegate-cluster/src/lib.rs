@@ -1,8 +1,8 @@
 //! Carriers of what hosts tell each other.
 //!
-//! Hosts that share a resource without seeing each other steer by what they measure together (PARDA §4.2). What follows
-//! from the reports is decided by [`tidegate_control::combine`], which is pure; this crate brings the reports from host
-//! to host, in one of several ways behind one interface:
+//! Hosts that share a resource without seeing each other steer by what they measure together (PARDA §4.2).
+//! What follows from the reports is decided by [`tidegate_control::combine`], which is pure; this crate
+//! brings the reports from host to host, in one of several ways behind one interface:
 //!
 //! | carrier | for | trust |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! | a shared file or block device | hosts that share nothing but the storage | who can write to it |
 //! | NATS | many hosts; brings policies, too ([`Cluster::policy`]) | who the server lets in |
 //!
-//! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier that fails
-//! stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
+//! [`Cluster::join`], then once per control interval [`Cluster::publish`] and [`Cluster::heard`]. A carrier
+//! that fails stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
 //!
-//! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the receiver's monotonic
-//! clock. `docs/hosts.md` describes the carriers and the format of the messages.
+//! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the
+//! receiver's monotonic clock. `docs/hosts.md` describes the carriers and the format of the messages.
 
 #![forbid(unsafe_code)]
 

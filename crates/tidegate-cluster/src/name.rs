@@ -71,8 +71,8 @@ impl fmt::Display for ClusterName {
     }
 }
 
-/// One start of a host: random, so that two starts never have the same, and so that two hosts with one name are told
-/// apart. It says nothing about order.
+/// One start of a host: random, so that two starts never have the same, and so that two hosts with one name
+/// are told apart. It says nothing about order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Incarnation(pub(crate) u128);
 

@@ -1,4 +1,5 @@
-//! Log lines about what comes in from outside: at most one of a kind per minute, so that nobody can fill the log.
+//! Log lines about what comes in from outside: at most one of a kind per minute, so that nobody can fill the
+//! log.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -12,7 +13,8 @@ use crate::rejection::Rejection;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// When each kind of line was last written, and how many were left out since. As many entries as there are kinds.
+/// When each kind of line was last written, and how many were left out since. As many entries as there are
+/// kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     rejections: HashMap<Discriminant<Rejection>, Notice>,

@@ -1,4 +1,5 @@
-//! Names of hosts, bound to where their messages come from: one holder of the cluster's key must not pose as many hosts.
+//! Names of hosts, bound to where their messages come from: one holder of the cluster's key must not pose as
+//! many hosts.
 //!
 //! | carrier | a name belongs to |
 //! |---|---|
@@ -32,7 +33,8 @@ const LEAST_GROWTH: usize = 8;
 /// For so many intervals after a connection was made all names are new, and none is too many.
 const BEGINNING_INTERVALS: u32 = 10;
 
-/// Another host in the list of peers: `ADDRESS:PORT`, or `NAME@ADDRESS:PORT` where only that name counts from there.
+/// Another host in the list of peers: `ADDRESS:PORT`, or `NAME@ADDRESS:PORT` where only that name counts from
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAddress {
     /// The only name that counts from there, and that counts from nowhere else.
@@ -128,7 +130,8 @@ impl Origins {
     }
 }
 
-/// An address without what only tells how it was reached: an IPv4 one through an IPv6 socket, the scope of a link.
+/// An address without what only tells how it was reached: an IPv4 one through an IPv6 socket, the scope of a
+/// link.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

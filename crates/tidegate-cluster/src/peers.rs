@@ -1,14 +1,15 @@
 //! What was heard from whom: the rules that hold on every carrier. Pure: time is an argument.
 //!
-//! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages only later ones than
-//! those heard count. A second incarnation under a known name may be the host after a restart, or another machine that
-//! was given the same name by mistake; which of the two shows only when the first speaks again. So the first counts
-//! until it takes its leave or has been silent for three intervals, and a first that speaks again after a second was
-//! heard makes them duplicates.
+//! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages only later
+//! ones than those heard count. A second incarnation under a known name may be the host after a restart, or
+//! another machine that was given the same name by mistake; which of the two shows only when the first speaks
+//! again. So the first counts until it takes its leave or has been silent for three intervals, and a first
+//! that speaks again after a second was heard makes them duplicates.
 //!
 //! A name is bound to where it comes from, as far as a carrier shows that: see [`origin`](crate::origin).
 //!
-//! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64 resources of each.
+//! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64
+//! resources of each.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,13 +24,15 @@ use crate::rejection::Rejection;
 use crate::status::PeerStatus;
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
 
-/// At most so many hosts are kept: what one datagram's worth of bookkeeping per host supports (see `docs/hosts.md`).
+/// At most so many hosts are kept: what one datagram's worth of bookkeeping per host supports (see
+/// `docs/hosts.md`).
 pub(crate) const MOST_HOSTS: usize = 512;
 
 /// A host that was silent for so many intervals has lost its place: another one may have its name.
 pub(crate) const SILENT_INTERVALS: u32 = 3;
 
-/// A report is kept for so many intervals, so that the status can say who went silent, and `combine` who is stale.
+/// A report is kept for so many intervals, so that the status can say who went silent, and `combine` who is
+/// stale.
 const KEPT_INTERVALS: u32 = 150;
 
 #[derive(Debug)]
@@ -90,7 +93,8 @@ impl Peers {
         }
     }
 
-    /// Takes a message that arrived now, from an address where the carrier shows one. `Ok(false)`: it was our own.
+    /// Takes a message that arrived now, from an address where the carrier shows one. `Ok(false)`: it was our
+    /// own.
     ///
     /// # Errors
     /// When it does not count, and why.
@@ -257,7 +261,8 @@ impl Peer {
         }
     }
 
-    /// Another incarnation under this name speaks. It takes over when this one is silent, and waits otherwise.
+    /// Another incarnation under this name speaks. It takes over when this one is silent, and waits
+    /// otherwise.
     fn hear_another(&mut self, now: Instant, message: &Message) -> Result<(), Rejection> {
         let Message { sender, sequence, .. } = message;
         if now.saturating_since(self.heard) > self.patience {
@@ -482,8 +487,8 @@ mod tests {
     }
 
     proptest! {
-        /// Under any interleaving: the sequence that counts only grows within an incarnation, an incarnation gives way
-        /// only when silent, ages are those of arrival, and nothing grows past its bound.
+        /// Under any interleaving: the sequence that counts only grows within an incarnation, an incarnation
+        /// gives way only when silent, ages are those of arrival, and nothing grows past its bound.
         #[test]
         fn any_messages_in_any_order(
             spoken in prop::collection::vec((0u64..4, 0u8..3, 1u128..4, 0u64..6, 0u64..6), 1..200)

@@ -21,12 +21,12 @@ const LONGEST_SHOWN: usize = 500;
 /// A cluster has policies for at most so many resources.
 pub(crate) const MOST_RESOURCES: usize = 1024;
 
-/// A target outside of this range is a slip of the pen: no storage keeps a tenth of a millisecond under load, and a minute is
-/// a hung storage.
+/// A target outside of this range is a slip of the pen: no storage keeps a tenth of a millisecond under load,
+/// and a minute is a hung storage.
 const TARGETS: (Latency, Latency) = (Latency::from_micros(100), Latency::from_millis(60_000));
 
-/// A rate outside of this range is a slip of the pen, too, in requests per second: a client that is held to less than one
-/// gives up, and no storage does more than the most.
+/// A rate outside of this range is a slip of the pen, too, in requests per second: a client that is held to
+/// less than one gives up, and no storage does more than the most.
 const RATES: (f64, f64) = (1.0, 1e7);
 
 /// What is wanted of one resource. What it does not mention stays as each host's own configuration has it.
@@ -121,8 +121,8 @@ pub enum InvalidPolicy {
     CannotSign,
 }
 
-/// A message about a document for a line of the log. It may quote the document, which every client of the server may
-/// have written: control characters are escaped, and the message ends after 500 characters.
+/// A message about a document for a line of the log. It may quote the document, which every client of the
+/// server may have written: control characters are escaped, and the message ends after 500 characters.
 fn one_line(message: &impl fmt::Display) -> String {
     let message = message.to_string();
     let escaped = message.chars().flat_map(|c| {
@@ -200,8 +200,8 @@ impl Policy {
     }
 }
 
-/// Quantities as text that is read back as the same quantity: for people's eyes three digits do, for a document that is
-/// read, changed and written back they do not.
+/// Quantities as text that is read back as the same quantity: for people's eyes three digits do, for a
+/// document that is read, changed and written back they do not.
 mod exact {
     use tidegate_units::Latency;
 
@@ -291,8 +291,9 @@ pub type Policies = Arc<BTreeMap<ResourceName, PolicyRevision>>;
 
 /// Sees the policies of a cluster change.
 ///
-/// A policy that is not valid, or not signed by a writer, is refused with a line in the log, and the last good one stays; so it
-/// does when the server is away, and when a policy is deleted, since a deletion is not signed. An empty policy ends one.
+/// A policy that is not valid, or not signed by a writer, is refused with a line in the log, and the last
+/// good one stays; so it does when the server is away, and when a policy is deleted, since a deletion is not
+/// signed. An empty policy ends one.
 #[derive(Debug)]
 pub struct PolicyWatch {
     board: Arc<Board>,

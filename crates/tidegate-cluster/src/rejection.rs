@@ -58,7 +58,8 @@ pub struct Rejected {
     pub checksum: u64,
     /// Heard before, or overtaken by a later message of the same host.
     pub replayed: u64,
-    /// Well-made, but by a host that has not yet shown that it lives now (UDP). Some at every start are normal.
+    /// Well-made, but by a host that has not yet shown that it lives now (UDP). Some at every start are
+    /// normal.
     pub unproved: u64,
     /// An older version of the format.
     pub old_version: u64,
@@ -72,8 +73,8 @@ pub struct Rejected {
     pub out_of_range: u64,
     /// From a second host under a name that is taken, or under our own.
     pub duplicate_name: u64,
-    /// From a host that seems to have restarted without taking leave: it counts again once its former self has been
-    /// silent for three intervals.
+    /// From a host that seems to have restarted without taking leave: it counts again once its former self
+    /// has been silent for three intervals.
     pub restarting: u64,
     /// From more hosts than are kept.
     pub too_many_hosts: u64,
@@ -81,7 +82,8 @@ pub struct Rejected {
     pub unknown_peer: u64,
     /// Under a name that belongs to another address, or from an address that has another name (UDP).
     pub other_name: u64,
-    /// Under a new name, where too many are new: of one address (UDP to a group), or in the last intervals (NATS).
+    /// Under a new name, where too many are new: of one address (UDP to a group), or in the last intervals
+    /// (NATS).
     pub too_many_names: u64,
 }
 

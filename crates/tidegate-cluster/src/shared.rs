@@ -1,7 +1,7 @@
 //! What the owner of a [`Cluster`](crate::Cluster) and its carrier's thread share.
 //!
-//! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments, never across
-//! input or output.
+//! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments,
+//! never across input or output.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -190,8 +190,9 @@ impl Shared {
         lock(&self.outbox).take_recent(oldest)
     }
 
-    /// Receivers count a report's age from its arrival. What had to wait for longer than an interval, through an outage of
-    /// the carrier, would seem fresh: it is left out, and whoever told of it has something newer to tell.
+    /// Receivers count a report's age from its arrival. What had to wait for longer than an interval, through
+    /// an outage of the carrier, would seem fresh: it is left out, and whoever told of it has something newer
+    /// to tell.
     fn oldest_told(&self) -> Instant {
         self.now() - self.interval
     }
@@ -217,8 +218,8 @@ impl Shared {
         Message { sender, sequence, reports, leaving }
     }
 
-    /// Takes a message that arrived now, or counts and says why not. `from` is where it came from, for people; `address`
-    /// the same, where names are bound to it.
+    /// Takes a message that arrived now, or counts and says why not. `from` is where it came from, for
+    /// people; `address` the same, where names are bound to it.
     pub(crate) fn hear(
         &self,
         now: Instant,

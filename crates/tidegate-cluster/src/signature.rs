@@ -1,8 +1,8 @@
 //! Signed policies. A message in a bucket does not show its writer, so that the document itself must.
 //!
-//! A writer has the seed of an Ed25519 key, hosts have its public half only: a host that is taken over cannot write
-//! policies. What is signed names the cluster, the resource, and a serial number that grows with every change, so that
-//! a policy of another place, or an old one that is put back, does not count.
+//! A writer has the seed of an Ed25519 key, hosts have its public half only: a host that is taken over cannot
+//! write policies. What is signed names the cluster, the resource, and a serial number that grows with every
+//! change, so that a policy of another place, or an old one that is put back, does not count.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -121,7 +121,8 @@ impl PolicyKey {
         Self(KeyPair::new_user())
     }
 
-    /// Reads a key from a file. Warns in the log when others than its owner and group may read or write the file.
+    /// Reads a key from a file. Warns in the log when others than its owner and group may read or write the
+    /// file.
     ///
     /// # Errors
     /// When the file cannot be read, or holds none.

@@ -65,7 +65,8 @@ pub struct ClusterStatus {
     pub taken: u64,
     /// Messages, or changed blocks, that were not.
     pub rejected: Rejected,
-    /// Reports of ours that were not sent: we tell of too many resources, or the carrier has no room for them.
+    /// Reports of ours that were not sent: we tell of too many resources, or the carrier has no room for
+    /// them.
     pub unpublished: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Encryption of connections to a server: whom to trust, and how to show who we are.
 //!
-//! The files are read for every connection, so that renewed certificates are used without a restart. The client library
-//! reads them itself; it is the words for what is wrong with them that it lacks.
+//! The files are read for every connection, so that renewed certificates are used without a restart. The
+//! client library reads them itself; it is the words for what is wrong with them that it lacks.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use async_nats::rustls::{AlertDescription, Error as Handshake};
 use tidegate_tls::{Identity, TlsError, check_authorities, check_pair};
 
-/// Connections are encrypted, and the server shows a certificate for the name or address that it is reached by.
+/// Connections are encrypted, and the server shows a certificate for the name or address that it is reached
+/// by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
     /// Who may have signed it, in PEM form; without it those whom the system trusts.

@@ -15,12 +15,13 @@
 //!     [who is content beside a rest without bound, by a flag of the report: shares f64 · most f64 (requests/s)]
 //! ```
 //!
-//! A message is of the least version that has what it says: hosts whose laws have no operating point write version 1, and are
-//! understood by those who know no other.
+//! A message is of the least version that has what it says: hosts whose laws have no operating point write
+//! version 1, and are understood by those who know no other.
 //!
-//! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in every version,
-//! so that a message of another version, or of another cluster, is told from a damaged one. A receiver takes nothing on
-//! trust: each number has a range, unknown flags and leftovers are refused. A sender brings its numbers into their range.
+//! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in
+//! every version, so that a message of another version, or of another cluster, is told from a damaged one. A
+//! receiver takes nothing on trust: each number has a range, unknown flags and leftovers are refused. A
+//! sender brings its numbers into their range.
 
 use tidegate_control::{
     HostReport, MOST_CLAIMS, PointClaim, PointReport, PointRest, PointTurn, PointWish, Signal,
@@ -48,8 +49,8 @@ pub(crate) const MOST_RESOURCES: usize = 64;
 #[cfg(test)]
 const LONGEST_REPORT: usize = 1 + 255 + 8 + 1 + 5 * 8 + 3 * 8 + 1 + 8 * 8 + 1 + LONGEST_CLAIMS + 2 * 8;
 
-/// Claims need at most so many bytes together, so that a report fits into a datagram with the longest names. Consumers for which there is
-/// no room are left out: to other hosts their parts of the bands seem unused.
+/// Claims need at most so many bytes together, so that a report fits into a datagram with the longest names.
+/// Consumers for which there is no room are left out: to other hosts their parts of the bands seem unused.
 const LONGEST_CLAIMS: usize = 304;
 
 const HOUR: u64 = 3_600 * 1_000_000_000;
@@ -110,8 +111,8 @@ pub(crate) struct Sender {
     pub(crate) interval_ms: u32,
 }
 
-/// A report on one resource. Its number grows with every report that is made, and stays when an old one is sent again:
-/// a carrier that shows the same report twice does not make it younger.
+/// A report on one resource. Its number grows with every report that is made, and stays when an old one is
+/// sent again: a carrier that shows the same report twice does not make it younger.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NumberedReport {
     pub(crate) resource: ResourceName,

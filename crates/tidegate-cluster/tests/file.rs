@@ -240,7 +240,8 @@ fn hosts_that_start_at_the_same_time_end_up_with_a_slot_each() {
     wait_for_reason(&ninth, "all 8 slots are in use");
 }
 
-/// The rule for two hosts that hold one slot after all, which takes a delayed write: here, a block put back by hand.
+/// The rule for two hosts that hold one slot after all, which takes a delayed write: here, a block put back
+/// by hand.
 #[test]
 fn a_foreign_block_in_our_slot_is_noticed_and_one_of_the_two_gives_way() {
     let folder = on_disk();

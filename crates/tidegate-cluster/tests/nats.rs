@@ -158,7 +158,8 @@ fn a_policy_is_set_seen_changed_and_ended_and_survives_the_server() {
     let newest = put(&server, &vg0, &third, 13, newer).unwrap();
     wait_for("the change is seen", || watches.iter().all(|watch| watch.current()[&vg0].policy == third));
 
-    // Something else writes what is no policy: the last good one stays. It can be replaced, knowing its revision.
+    // Something else writes what is no policy: the last good one stays. It can be replaced, knowing its
+    // revision.
     let key = "vg0=2Fdata=20base";
     server.scribble(key, Some("{\"version\":1,\"shares\":{\"database\":0}}"));
     let bad = policy_get(&nats, &cluster, &vg0).unwrap_err();

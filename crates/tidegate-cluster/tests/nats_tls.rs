@@ -1,4 +1,5 @@
-//! Encrypted connections to a real `nats-server`, with certificates that `openssl` made, and credentials of its kind.
+//! Encrypted connections to a real `nats-server`, with certificates that `openssl` made, and credentials of
+//! its kind.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -17,7 +17,8 @@ pub const ADMITTED_KEYS: &[&str] =
 /// More at once is no burst any more.
 const GREATEST_BUCKET: u64 = 65_536;
 
-/// By what admission control divides a response time that can be promised to find what it expects (Lee §2: a margin of 20 %).
+/// By what admission control divides a response time that can be promised to find what it expects (Lee §2: a
+/// margin of 20 %).
 const MARGIN: f64 = 1.2;
 
 /// A contract, and how it is kept.
@@ -45,8 +46,8 @@ pub fn read(of: &Section<'_>, report: &mut Report<'_>) -> Option<Given> {
     promise(&of.table("contract", KEYS, report)?, report)
 }
 
-/// Reads `contract` as a table, which holds all day, or as a list of tables, which say when each of them does; `None` without either, and
-/// when it is wrong (which is then reported).
+/// Reads `contract` as a table, which holds all day, or as a list of tables, which say when each of them
+/// does; `None` without either, and when it is wrong (which is then reported).
 pub fn read_daily(of: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
     let value = of.value("contract")?;
     if value.get_ref().as_array().is_some() {

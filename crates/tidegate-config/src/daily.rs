@@ -1,4 +1,5 @@
-//! When something holds, where several hold one after the other: the keys `from` and `until` of the tables in a list.
+//! When something holds, where several hold one after the other: the keys `from` and `until` of the tables in
+//! a list.
 
 use tidegate_units::{Daily, DailyError, TimeOfDay};
 
@@ -11,8 +12,8 @@ pub const KEYS: &[&str] = &["from", "until"];
 /// More changes a day than one in a quarter of an hour are not what somebody agreed on.
 const MOST: usize = 96;
 
-/// When a table of a list holds: `from` a time, and `until` another, where it does not last until the next one begins. `None` where it is
-/// wrong or missing, which is then reported.
+/// When a table of a list holds: `from` a time, and `until` another, where it does not last until the next
+/// one begins. `None` where it is wrong or missing, which is then reported.
 fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Option<TimeOfDay>)> {
     if !table.has("from") {
         table.missing("from", "\"08:00\"", report);
@@ -25,8 +26,8 @@ fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Opt
     Some((from?.value, until.map(|given| given.value)))
 }
 
-/// What holds when, of the tables in a list and what was read of each. `None` when a time is wrong or missing, two tables hold at once, or
-/// something was not read: all of which is then reported.
+/// What holds when, of the tables in a list and what was read of each. `None` when a time is wrong or
+/// missing, two tables hold at once, or something was not read: all of which is then reported.
 pub fn read<T>(
     list: Given<&str>,
     tables: Vec<(&Section<'_>, Option<T>)>,

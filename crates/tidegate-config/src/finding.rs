@@ -16,7 +16,8 @@ pub enum Severity {
     Warning,
 }
 
-/// One thing to correct. [`Display`](fmt::Display) gives `FILE:line:column: message`, the line, and what to do.
+/// One thing to correct. [`Display`](fmt::Display) gives `FILE:line:column: message`, the line, and what to
+/// do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     severity: Severity,
@@ -83,7 +84,8 @@ pub struct Report<'a> {
 /// More are not shown: whoever has a hundred has given the wrong file.
 const MOST_FINDINGS: usize = 100;
 
-/// The longest message or help, in characters: the longest list of keys with some words around it needs half of this.
+/// The longest message or help, in characters: the longest list of keys with some words around it needs half
+/// of this.
 const LONGEST_MESSAGE: usize = 2_000;
 
 /// A message as a terminal may show it. It may quote a text of any length, with any characters.

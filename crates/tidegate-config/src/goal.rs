@@ -1,4 +1,5 @@
-//! The response time that a consumer is to have, as it stands among the keys of an export or a virtual machine.
+//! The response time that a consumer is to have, as it stands among the keys of an export or a virtual
+//! machine.
 
 use tidegate_units::Latency;
 

@@ -84,12 +84,14 @@ enum Choice {
 pub struct Laws {
     /// What the window law has where nothing is said: it is another one where hosts share the resource.
     pub window: WindowConfig,
-    /// Whether consumers can be held to rates. Without that there is neither the integral nor the self-tuning law.
+    /// Whether consumers can be held to rates. Without that there is neither the integral nor the self-tuning
+    /// law.
     pub rates: bool,
 }
 
 /// Reads the law of a pool or a host; `None` without one, and when it is wrong (which is then reported). The
-/// section's keys must contain `law` and [`POOL_KEYS`], and `integral`, `self_tuning` and `bands` where consumers can be held to rates.
+/// section's keys must contain `law` and [`POOL_KEYS`], and `integral`, `self_tuning` and `bands` where
+/// consumers can be held to rates.
 pub fn read(
     pool: &Section<'_>,
     name: &ResourceName,
@@ -148,8 +150,8 @@ pub fn read(
     loop_config(pool, config, automatic, report)
 }
 
-/// The keys of a resource with one of several laws: what [`read_one_of`] reads, beside [`RATE_KEYS`]. The tables `window` and `pid`
-/// among them are those of its laws.
+/// The keys of a resource with one of several laws: what [`read_one_of`] reads, beside [`RATE_KEYS`]. The
+/// tables `window` and `pid` among them are those of its laws.
 pub const RESOURCE_KEYS: &[&str] = &[
     "law",
     "target",
@@ -167,8 +169,9 @@ pub const RESOURCE_KEYS: &[&str] = &[
 /// What such a resource has beside them where the self-tuning law is one of its laws.
 pub const RATE_KEYS: &[&str] = &["self_tuning", "bands"];
 
-/// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not written, its parameters
-/// among it; targets do not matter. `None` when something is wrong, which is then reported.
+/// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not
+/// written, its parameters among it; targets do not matter. `None` when something is wrong, which is then
+/// reported.
 pub fn read_one_of(
     section: &Section<'_>,
     laws: &[LoopConfig],

@@ -1,9 +1,11 @@
-//! TOML documents read key by key: text becomes typed values once, and every mistake is reported with its place.
+//! TOML documents read key by key: text becomes typed values once, and every mistake is reported with its
+//! place.
 //!
-//! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which words it
-//! is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim` scenarios. What both
-//! have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`] of a resource, how it [`release`]s requests, and
-//! the [`contract`] of a consumer, which have the same keys wherever they are written, and what holds when ([`daily`]).
+//! Nothing stops at the first mistake: whoever edits a document wants all of them. What is read, and in which
+//! words it is asked for, belongs to the reader: `tidegate-agent` reads configurations, `tidegate-sim`
+//! scenarios. What both have is here: tables ([`Section`]), findings ([`Report`], [`Finding`]), the [`law`]
+//! of a resource, how it [`release`]s requests, and the [`contract`] of a consumer, which have the same keys
+//! wherever they are written, and what holds when ([`daily`]).
 //!
 //! ```
 //! use tidegate_config::{Report, Section, parse};
@@ -36,8 +38,8 @@ pub use section::{Given, Section, TextOrTable};
 /// Reads the syntax of a document; `None` when that is wrong, which is then reported.
 pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Option<DeTable<'a>> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax error
-    // leaves behind would only be found missing or misplaced.
+    // Only the first: one bracket that is missing makes everything after it look wrong, and what a syntax
+    // error leaves behind would only be found missing or misplaced.
     if let Some(error) = syntax_errors.first() {
         report.error(&error.span().unwrap_or(0..0), error.message());
         return None;

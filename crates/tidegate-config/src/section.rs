@@ -175,8 +175,8 @@ impl<'a> Section<'a> {
         finite(key, self.value(key)?, report)
     }
 
-    /// The numbers in a table under a key, each under its own name, in the order in which they are written. `None` when there is something
-    /// else under the key, or in the table.
+    /// The numbers in a table under a key, each under its own name, in the order in which they are written.
+    /// `None` when there is something else under the key, or in the table.
     pub fn named_numbers(
         &self,
         key: &str,
@@ -197,8 +197,8 @@ impl<'a> Section<'a> {
         numbers.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// The texts in a table under a key, each understood and under its own name, in the order in which they are written. `None` when there is
-    /// something else under the key, or in the table.
+    /// The texts in a table under a key, each understood and under its own name, in the order in which they
+    /// are written. `None` when there is something else under the key, or in the table.
     pub fn named_texts<T: FromStr<Err: Display>>(
         &self,
         key: &str,
@@ -257,8 +257,8 @@ impl<'a> Section<'a> {
         Some(Self::new(table, name.span(), format!("`{key}` of {}", self.what), keys, report))
     }
 
-    /// The tables under a key, each under its own name, in the order in which they are written. `None` when there
-    /// is something else under the key.
+    /// The tables under a key, each under its own name, in the order in which they are written. `None` when
+    /// there is something else under the key.
     pub fn named_tables(
         &self,
         key: &str,
@@ -311,8 +311,8 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// The texts and tables in a list under a key, in their order. Messages call the tables by their numbers. `None` when
-    /// there is no list.
+    /// The texts and tables in a list under a key, in their order. Messages call the tables by their numbers.
+    /// `None` when there is no list.
     pub fn texts_and_tables(
         &self,
         key: &str,

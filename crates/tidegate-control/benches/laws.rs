@@ -1,5 +1,5 @@
-//! What one decision costs. Compare `step/1` with the agent's budget (1 000 resources of ten consumers each at
-//! 100 ms: at most 5 % of a core, so 5 µs per step) and `step/10000` for the cost per consumer.
+//! What one decision costs. Compare `step/1` with the agent's budget (1 000 resources of ten consumers each
+//! at 100 ms: at most 5 % of a core, so 5 µs per step) and `step/10000` for the cost per consumer.
 
 use std::hint::black_box;
 

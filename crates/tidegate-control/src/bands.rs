@@ -1,8 +1,8 @@
 //! Throughput bands (Triage §2): who has which part of the throughput, as it grows.
 //!
-//! A band is a range of the throughput of all together, the operating point, and says in which ratio its workloads share it. Below it
-//! everything goes by the bands before. Beyond the last band, what there is more is shared by shares, which are equal where nothing else
-//! is said.
+//! A band is a range of the throughput of all together, the operating point, and says in which ratio its
+//! workloads share it. Below it everything goes by the bands before. Beyond the last band, what there is more
+//! is shared by shares, which are equal where nothing else is said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops};
 
-/// So far from 1 the ratios of a band may be in sum: three thirds may be written as 0.333. They are then scaled to 1.
+/// So far from 1 the ratios of a band may be in sum: three thirds may be written as 0.333. They are then
+/// scaled to 1.
 const ROUNDING: f64 = 2e-3;
 
 /// One band, as it is written down. It begins where the one before ends.
@@ -145,7 +146,8 @@ pub struct Claim<'a> {
 }
 
 impl Bands {
-    /// Checks bands, which are contiguous because each begins where the one before ends; the first at nothing.
+    /// Checks bands, which are contiguous because each begins where the one before ends; the first at
+    /// nothing.
     ///
     /// # Errors
     /// The first band that cannot be used, and why.
@@ -190,7 +192,8 @@ impl Bands {
         self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
     }
 
-    /// Where the system operates at this operating point. A band that is full is over: its end belongs to the next.
+    /// Where the system operates at this operating point. A band that is full is over: its end belongs to the
+    /// next.
     #[must_use]
     pub fn position(&self, operating_point: Iops) -> BandPosition {
         let all = operating_point.per_second();
@@ -207,8 +210,9 @@ impl Bands {
         }
     }
 
-    /// Whether this workload's response time may hold everybody back at this operating point: whether it has a part of any band up
-    /// to the one in which the system operates (Triage §2). Beyond the last one everybody's may.
+    /// Whether this workload's response time may hold everybody back at this operating point: whether it has
+    /// a part of any band up to the one in which the system operates (Triage §2). Beyond the last one
+    /// everybody's may.
     #[must_use]
     pub fn may_trigger(&self, name: &ConsumerName, operating_point: Iops) -> bool {
         match self.position(operating_point) {
@@ -240,8 +244,8 @@ fn by_name(band: usize, ratios: Vec<(ConsumerName, f64)>) -> Result<BTreeMap<Con
     Ok(named)
 }
 
-/// What each of the claims has of an operating point, in their order. In sum that is the operating point, unless a band's workload is
-/// not among them, whose part stays unused, or nobody uses more.
+/// What each of the claims has of an operating point, in their order. In sum that is the operating point,
+/// unless a band's workload is not among them, whose part stays unused, or nobody uses more.
 #[must_use]
 pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>]) -> Vec<Iops> {
     let mut got = vec![0.0; claims.len()];
@@ -301,7 +305,8 @@ fn fill(room: f64, claims: &[Claim<'_>], got: &mut [f64], weight: impl Fn(&Claim
     room - left
 }
 
-/// The least operating point at which this one of the claims has `allotment`, if all use what they get: the inverse of [`allot`].
+/// The least operating point at which this one of the claims has `allotment`, if all use what they get: the
+/// inverse of [`allot`].
 ///
 /// # Panics
 /// When there is no such claim.

@@ -31,7 +31,8 @@ pub enum SetPointReason {
     Unknown,
     /// A target of protected consumers is a promise, and nothing to choose: the ceiling.
     Promise,
-    /// The least response time that gives the wanted part of the most; the set point swings about it by a few per cent.
+    /// The least response time that gives the wanted part of the most; the set point swings about it by a few
+    /// per cent.
     Knee,
     /// That response time is above the ceiling.
     Ceiling,

@@ -1,19 +1,21 @@
 //! Shares of requests instead of slots: beyond PARDA, whose shares divide the array's queue.
 //!
-//! A window is a number of slots. By Little's law a host that keeps `w` of them full completes `w/l` requests per second,
-//! `l` being its own response time: a host whose data the array serves sooner gets more for the same slots (PARDA §2
-//! wants it so, because it is cheap for the array; fig. 12 shows hosts at 1.37 for shares of 3:2). Who is promised
-//! throughput wants `w/l` in proportion to shares, thus `w` in proportion to shares times `l`. So β is multiplied by
-//! `l/L`, `L` being the response time of all hosts.
+//! A window is a number of slots. By Little's law a host that keeps `w` of them full completes `w/l` requests
+//! per second, `l` being its own response time: a host whose data the array serves sooner gets more for the
+//! same slots (PARDA §2 wants it so, because it is cheap for the array; fig. 12 shows hosts at 1.37 for
+//! shares of 3:2). Who is promised throughput wants `w/l` in proportion to shares, thus `w` in proportion to
+//! shares times `l`. So β is multiplied by `l/L`, `L` being the response time of all hosts.
 //!
-//! That needs no further signal, and moves nothing else: where requests are as shares say, `Σβ` is what it was, and so is
-//! the response time at which the law settles (eq. 3). A host that gets more slots and gains nothing by them, because
-//! something else slows it down, would take ever more: therefore the factor is bounded.
+//! That needs no further signal, and moves nothing else: where requests are as shares say, `Σβ` is what it
+//! was, and so is the response time at which the law settles (eq. 3). A host that gets more slots and gains
+//! nothing by them, because something else slows it down, would take ever more: therefore the factor is
+//! bounded.
 
 use tidegate_units::Latency;
 
-/// The weight of the past, per interval: about ten of them. Databases write in bursts of several intervals, in which response
-/// times are others than between them. Windows follow β over tens of intervals, so that this delays little.
+/// The weight of the past, per interval: about ten of them. Databases write in bursts of several intervals,
+/// in which response times are others than between them. Windows follow β over tens of intervals, so that
+/// this delays little.
 const PAST: f64 = 0.9;
 
 /// How far a host may be favoured or disfavoured.
@@ -26,8 +28,9 @@ pub(crate) struct Compensation {
     all: Completed,
 }
 
-/// Requests, and the sum of their response times. Summed apart, so that the mean is over requests: a mean over intervals
-/// would give the few requests of a slow interval the weight of the many of a quick one, and Little's law is not about that.
+/// Requests, and the sum of their response times. Summed apart, so that the mean is over requests: a mean
+/// over intervals would give the few requests of a slow interval the weight of the many of a quick one, and
+/// Little's law is not about that.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Completed {
     count: f64,
@@ -47,8 +50,8 @@ impl Completed {
 }
 
 impl Compensation {
-    /// Takes an interval in which requests completed on this host: how many, and their mean response time; and the same of
-    /// all hosts.
+    /// Takes an interval in which requests completed on this host: how many, and their mean response time;
+    /// and the same of all hosts.
     pub(crate) fn observe(&mut self, own: (u64, Latency), all: (u64, Latency)) {
         self.own.add(own.0, own.1);
         self.all.add(all.0, all.1);
@@ -94,8 +97,8 @@ mod tests {
         Host { law, beta, compensation: Compensation::default(), iops: 0.0 }
     }
 
-    /// An array that does `CAPACITY` and serves host i after `waits[i]` times what the others wait; the mean over all
-    /// requests, in seconds, that it settles at.
+    /// An array that does `CAPACITY` and serves host i after `waits[i]` times what the others wait; the mean
+    /// over all requests, in seconds, that it settles at.
     fn run(hosts: &mut [Host], waits: &[f64]) -> f64 {
         let mut mean = 0.0;
         for _ in 0..2_000 {
@@ -160,7 +163,8 @@ mod tests {
 
     #[test]
     fn whom_more_slots_do_not_help_takes_no_more_than_twice_its_share() {
-        // Each of the hosts has the array's whole capacity in mind, and the first a link that lets 100 of them through.
+        // Each of the hosts has the array's whole capacity in mind, and the first a link that lets 100 of
+        // them through.
         let mut slow = host(1.0);
         for _ in 0..400 {
             let own = Latency::from_secs_f64(slow.law.window().get() / 100.0);

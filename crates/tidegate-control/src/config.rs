@@ -20,32 +20,35 @@ use crate::window::{SharesOf, WindowConfig, WindowConfigError};
 pub struct LoopConfig {
     /// The resource.
     pub resource: ResourceName,
-    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected. Of the integral
-    /// law: to nobody, since promises are made by contract; it is what consumers without one are held to, unless a contract is
-    /// stricter. Of the self-tuning law: the goal of every consumer that has none of its own.
+    /// The response time promised to the protected consumers' reads; to everyone when nobody is protected. Of
+    /// the integral law: to nobody, since promises are made by contract; it is what consumers without one are
+    /// held to, unless a contract is stricter. Of the self-tuning law: the goal of every consumer that has
+    /// none of its own.
     pub target: Latency,
-    /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its set
-    /// point is above it half of the time.
+    /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its
+    /// set point is above it half of the time.
     pub set_point_ratio: f64,
     /// Whose response times the law steers by.
     pub signal: SignalChoice,
     /// What of these it compares with the set point. Default: their mean.
     pub statistic: SignalStatistic,
-    /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law only, and
-    /// without effect while there are protected consumers: their target is a promise. Default off.
+    /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law
+    /// only, and without effect while there are protected consumers: their target is a promise. Default off.
     pub knee: Option<KneeConfig>,
-    /// Who has which part of the throughput, as it grows. Of the self-tuning law only. Default none: all of it goes by shares.
+    /// Who has which part of the throughput, as it grows. Of the self-tuning law only. Default none: all of
+    /// it goes by shares.
     pub bands: Option<Bands>,
-    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1), of the self-tuning law 1 s (Triage
-    /// §3.1).
+    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1), of the self-tuning
+    /// law 1 s (Triage §3.1).
     pub interval: Duration,
     /// Which law, and its parameters.
     pub law: Law,
-    /// How the signal is smoothed. Of the integral and the self-tuning law: not at all, since they take each control period as it is.
+    /// How the signal is smoothed. Of the integral and the self-tuning law: not at all, since they take each
+    /// control period as it is.
     pub smoothing: Smoothing,
     /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
-    /// request size is not taken for a change of load. A promise to protected reads is about their real response
-    /// times, which are never scaled. Default off.
+    /// request size is not taken for a change of load. A promise to protected reads is about their real
+    /// response times, which are never scaled. Default off.
     pub normalise: bool,
     /// While the signal is idle, what is left of the command halves in this time. Default 2 s: a few control
     /// intervals, so that a pause between two requests changes little and an hour of silence leaves nothing.
@@ -60,8 +63,8 @@ pub enum SignalChoice {
     /// The reads of those who are protected; everybody's reads and writes where nobody is.
     #[default]
     ProtectedOrEverything,
-    /// Everybody's reads (Bjørgeengen §2.3.2). For who holds writers, found by what they write: readers are known by
-    /// their reading, and nobody has to be named.
+    /// Everybody's reads (Bjørgeengen §2.3.2). For who holds writers, found by what they write: readers are
+    /// known by their reading, and nobody has to be named.
     Reads,
 }
 
@@ -112,10 +115,11 @@ pub enum Law {
     Window(WindowConfig),
     /// The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
     Pid(PidConfig),
-    /// The integral law (Lee): a rate for each throttled consumer, by its own response times and its own contract.
+    /// The integral law (Lee): a rate for each throttled consumer, by its own response times and its own
+    /// contract.
     Integral(IntegralConfig),
-    /// The self-tuning regulator (Triage): an operating point for all, by each consumer's own goal, and a rate for each throttled consumer
-    /// by [bands](LoopConfig::bands).
+    /// The self-tuning regulator (Triage): an operating point for all, by each consumer's own goal, and a
+    /// rate for each throttled consumer by [bands](LoopConfig::bands).
     SelfTuning(SelfTuningConfig),
 }
 
@@ -155,7 +159,8 @@ pub enum FirstRate {
 }
 
 impl FirstRate {
-    /// Of what is configured, what is promised. Who begins released is promised nothing, whatever its contract says.
+    /// Of what is configured, what is promised. Who begins released is promised nothing, whatever its
+    /// contract says.
     #[must_use]
     pub const fn promised(self, contract: Option<Contract>) -> Option<Contract> {
         match self {
@@ -172,8 +177,8 @@ pub enum Smoothing {
     /// Zero: not at all.
     TimeConstant(Duration),
     /// Once per control interval, by PARDA eq. 1: `L(t) = (1 − past)·l + past·L(t−1)`, `past` within [0, 1).
-    /// PARDA gives α = 0.002 and says that it weights the past, by which it hardly smooths; 0.998 is the other
-    /// reading.
+    /// PARDA gives α = 0.002 and says that it weights the past, by which it hardly smooths; 0.998 is the
+    /// other reading.
     PerInterval {
         /// The weight of the past.
         past_weight: f64,
@@ -186,8 +191,9 @@ impl Smoothing {
 }
 
 impl Default for Smoothing {
-    /// 0.2 s. Both laws average by themselves, and what delays the signal makes them overshoot. With it both keep the
-    /// demo's target in at least 96.9 % of the seconds on each of ten seeds (`bench/runs/2026-11-21-lab-demo.json`).
+    /// 0.2 s. Both laws average by themselves, and what delays the signal makes them overshoot. With it both
+    /// keep the demo's target in at least 96.9 % of the seconds on each of ten seeds
+    /// (`bench/runs/2026-11-21-lab-demo.json`).
     fn default() -> Self {
         Self::TimeConstant(Duration::from_millis(200))
     }
@@ -338,7 +344,8 @@ pub enum LoopConfigError {
     /// An average over more than the control period would answer late, and the gain is not chosen for that.
     #[error("the integral law takes each interval as it is: without `smoothing` and `past_weight`")]
     ContractsAreNotSmoothed,
-    /// The regulator models what each interval says of each consumer; an average or another signal is none of that.
+    /// The regulator models what each interval says of each consumer; an average or another signal is none of
+    /// that.
     #[error(
         "the self-tuning law takes each consumer's requests of each interval as they are, by their mean: without another signal, \
          a percentile, `normalise`, `smoothing` and `past_weight`"

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
-/// A promise to one consumer that admission control found the storage able to keep: as long as it asks for no more than
-/// `iops`, its requests are answered within `response_time`. What it asks for beyond that is served from the surplus.
+/// A promise to one consumer that admission control found the storage able to keep: as long as it asks for no
+/// more than `iops`, its requests are answered within `response_time`. What it asks for beyond that is served
+/// from the surplus.
 ///
-/// The paper's `{iops_i, size_i, rt_i}` (Lee §2) with RT^E, what its admission control measured, in the place of the size,
-/// which matters only there.
+/// The paper's `{iops_i, size_i, rt_i}` (Lee §2) with RT^E, what its admission control measured, in the place
+/// of the size, which matters only there.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Terms", into = "Terms")]
 pub struct Contract {
@@ -47,8 +48,8 @@ impl Contract {
         self.response_time
     }
 
-    /// RT^E: the 95th percentile of the response times while everybody asks for what was promised to him. The reference of
-    /// the integral law (Lee §4.3).
+    /// RT^E: the 95th percentile of the response times while everybody asks for what was promised to him. The
+    /// reference of the integral law (Lee §4.3).
     #[must_use]
     pub const fn expected(&self) -> Latency {
         self.expected

@@ -22,8 +22,8 @@ use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
 use crate::set_point::{Interval, SetPoint};
 use crate::window::{SharesOf, WindowLaw, active_share};
 
-/// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not wake up
-/// with hours of integral, nor with everything released.
+/// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not
+/// wake up with hours of integral, nor with everything released.
 const GREATEST_ELAPSED: u32 = 10;
 
 /// A window that is used to this part counts as full: requests between two that leave it are on their way.
@@ -31,14 +31,15 @@ const FULL: f64 = 0.7;
 
 /// Regulates one resource. Pure: the same observations at the same times give the same decisions.
 ///
-/// Call [`step`](Self::step) once per control interval with what was observed since the previous call, and put the
-/// commands into force.
+/// Call [`step`](Self::step) once per control interval with what was observed since the previous call, and
+/// put the commands into force.
 ///
-/// Silence is never read as success. When no request of the signal completed: if one has been in flight for longer
-/// than the set point, that is overload and the law is fed its age; if some are outstanding but young, nothing is
-/// known and the command is held; if none is outstanding, the command decays towards release. The integral law decides so of
-/// each consumer by its own requests, and by what was promised to it; there decay is towards that. Of the self-tuning law whoever
-/// is silent has no say, and the operating point decays towards release when nobody who is held does anything.
+/// Silence is never read as success. When no request of the signal completed: if one has been in flight for
+/// longer than the set point, that is overload and the law is fed its age; if some are outstanding but young,
+/// nothing is known and the command is held; if none is outstanding, the command decays towards release. The
+/// integral law decides so of each consumer by its own requests, and by what was promised to it; there decay
+/// is towards that. Of the self-tuning law whoever is silent has no say, and the operating point decays
+/// towards release when nobody who is held does anything.
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     config: LoopConfig,
@@ -230,8 +231,8 @@ impl ControlLoop {
     }
 
     /// Changes the set-up while running, without a jump: estimate and command stay, as far as the new bounds
-    /// allow. Another kind of law begins as if it were new, because a window says nothing about a delay; another resource
-    /// begins anew.
+    /// allow. Another kind of law begins as if it were new, because a window says nothing about a delay;
+    /// another resource begins anew.
     ///
     /// # Errors
     /// When the configuration is not valid; nothing is changed then.
@@ -254,8 +255,8 @@ impl ControlLoop {
     }
 
     /// What this host has to tell the others about the observation that it will decide on next, and puts into
-    /// [`combine`](crate::combine) as its own. Call it once per observation, before [`step`](Self::step), and only where
-    /// hosts share the resource.
+    /// [`combine`](crate::combine) as its own. Call it once per observation, before [`step`](Self::step), and
+    /// only where hosts share the resource.
     #[must_use]
     pub fn report(&mut self, observation: &Observation) -> HostReport {
         let consumers = &observation.consumers;
@@ -286,8 +287,9 @@ impl ControlLoop {
         }
     }
 
-    /// The same report with what the [`step`](Self::step) since has decided: what the others are told. Of the self-tuning law that is what they
-    /// steer by; what they measured is too old by the time that a step of theirs would follow it.
+    /// The same report with what the [`step`](Self::step) since has decided: what the others are told. Of the
+    /// self-tuning law that is what they steer by; what they measured is too old by the time that a step of
+    /// theirs would follow it.
     #[must_use]
     pub fn decided(&self, mut report: HostReport) -> HostReport {
         report.point = match &self.law {
@@ -312,14 +314,14 @@ impl ControlLoop {
         }
     }
 
-    /// Decides once. It may be called early, and an interval that is shorter counts less: when a consumer with a contract
-    /// returns from a pause, the others then give way before they are in its way. `now` may stand still or jump: see
-    /// [`Input::NoTime`] and [`Decision::elapsed`].
+    /// Decides once. It may be called early, and an interval that is shorter counts less: when a consumer
+    /// with a contract returns from a pause, the others then give way before they are in its way. `now` may
+    /// stand still or jump: see [`Input::NoTime`] and [`Decision::elapsed`].
     pub fn step(&mut self, now: Instant, observation: &Observation) -> (Commands, Decision) {
         let elapsed = self.advance(now);
         let consumers = &observation.consumers;
-        // Contracts and goals are each host's own: what others measured is not of their consumers. Of the self-tuning law it counts
-        // what others conclude from it.
+        // Contracts and goals are each host's own: what others measured is not of their consumers. Of the
+        // self-tuning law it counts what others conclude from it.
         let cluster = match self.law {
             LawState::Common(_) => observation.cluster.as_ref(),
             LawState::Rates(_) | LawState::Regulators(_) => None,
@@ -449,8 +451,8 @@ impl ControlLoop {
                 Some(self.ewma.get().map_or(oldest, |estimate| estimate.max(oldest)))
             }
             Input::Idle => {
-                // After a pause the load is another one, and the first new sample counts in full. A single silent
-                // interval is no pause: a reader of a few requests per second has many.
+                // After a pause the load is another one, and the first new sample counts in full. A single
+                // silent interval is no pause: a reader of a few requests per second has many.
                 if self.since_sample >= self.config.idle_half_life {
                     self.ewma.reset();
                 }
@@ -541,7 +543,8 @@ impl ControlLoop {
             && waited >= FULL * law.window().get() * elapsed.as_secs_f64()
     }
 
-    /// What is in force for whom, and how many feel it. `rates`, `point`: what was decided of them, if they have rates.
+    /// What is in force for whom, and how many feel it. `rates`, `point`: what was decided of them, if they
+    /// have rates.
     fn commands(
         &self,
         consumers: &[ConsumerObservation],
@@ -586,8 +589,9 @@ impl ControlLoop {
     }
 }
 
-/// The longest delay that leaves a consumer its floor rate and its reservation. By Little's law one with q requests
-/// outstanding gets through q/(d + R) of them per second under a delay d, when the resource takes R for each.
+/// The longest delay that leaves a consumer its floor rate and its reservation. By Little's law one with q
+/// requests outstanding gets through q/(d + R) of them per second under a delay d, when the resource takes R
+/// for each.
 fn greatest_delay(config: &PidConfig, consumer: &ConsumerObservation) -> Latency {
     let floor = config.greatest_for(consumer.mean_outstanding);
     let Some(reserved) = consumer.reservation.filter(|&rate| rate > Iops::ZERO) else { return floor };
@@ -598,11 +602,12 @@ fn greatest_delay(config: &PidConfig, consumer: &ConsumerObservation) -> Latency
     floor.min(Latency::from_secs_f64(seconds - total / count.max(1.0)))
 }
 
-/// How far apart the requests of delayed consumers go. Held for the same time, those that came together would go
-/// together, and a clump costs the others latency without a gain in throughput.
+/// How far apart the requests of delayed consumers go. Held for the same time, those that came together would
+/// go together, and a clump costs the others latency without a gain in throughput.
 ///
-/// By Little's law a consumer with q requests outstanding and a delay d gets through at most q/d; this is the rate
-/// of all of them, so that on average spacing is never what holds them. `None` while somebody is not delayed.
+/// By Little's law a consumer with q requests outstanding and a delay d gets through at most q/d; this is the
+/// rate of all of them, so that on average spacing is never what holds them. `None` while somebody is not
+/// delayed.
 fn spacing<'a>(
     held: impl Iterator<Item = (&'a ConsumerObservation, &'a ConsumerCommand)>,
 ) -> Option<Latency> {
@@ -620,7 +625,8 @@ fn released(commands: Commands) -> Commands {
     Commands { window: None, spacing: None, consumers }
 }
 
-/// What the resource completes per second, as far as it is known: of other hosts only if their signal is everything.
+/// What the resource completes per second, as far as it is known: of other hosts only if their signal is
+/// everything.
 fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
     match &observation.cluster {
         Some(cluster) => (cluster.signal == Signal::Everything).then_some(cluster.iops),

@@ -1,9 +1,11 @@
-//! What an array gives against how much it is given: throughput over the number of outstanding requests, learnt.
+//! What an array gives against how much it is given: throughput over the number of outstanding requests,
+//! learnt.
 //!
-//! Outstanding requests, not response time, are what the curve is kept over. An array with c servers answers in the same
-//! time for one request and for c of them, so that throughput is no function of response time there; and a change of the
-//! array's speed stretches the axis of response times, while the number of requests that keep it busy stays. By Little's
-//! law the number is throughput times response time, on all hosts together, and gives the response time back.
+//! Outstanding requests, not response time, are what the curve is kept over. An array with c servers answers
+//! in the same time for one request and for c of them, so that throughput is no function of response time
+//! there; and a change of the array's speed stretches the axis of response times, while the number of
+//! requests that keep it busy stays. By Little's law the number is throughput times response time, on all
+//! hosts together, and gives the response time back.
 
 /// Bins are this factor apart.
 const RATIO: f64 = 1.15;
@@ -17,7 +19,8 @@ const BINS: usize = 96;
 /// A bin is known while at least this many seconds of measurement are remembered in it.
 const KNOWN_SECONDS: f64 = 2.5;
 
-/// No bin remembers more than this many seconds, so that one that was visited for hours can still change its mind.
+/// No bin remembers more than this many seconds, so that one that was visited for hours can still change its
+/// mind.
 const GREATEST_SECONDS: f64 = 120.0;
 
 /// The curve. Its memory is bounded: [`BINS`] sums.
@@ -95,22 +98,23 @@ impl Curve {
         }
     }
 
-    /// The array became this factor quicker: the same numbers of requests give so much more. What is known weighs half as
-    /// much from now on, because its shape may have changed as well.
+    /// The array became this factor quicker: the same numbers of requests give so much more. What is known
+    /// weighs half as much from now on, because its shape may have changed as well.
     pub(crate) fn speed_up(&mut self, factor: f64) {
         for bin in &mut self.bins {
             bin.completed *= factor;
             bin.scale(0.5);
-            // What becomes too light to be known would leave the curve where nobody can tell what became of it.
+            // What becomes too light to be known would leave the curve where nobody can tell what became of
+            // it.
             if bin.seconds > 0.5 * KNOWN_SECONDS && bin.seconds < KNOWN_SECONDS {
                 bin.scale(KNOWN_SECONDS / bin.seconds);
             }
         }
     }
 
-    /// How much quicker than known the array is at this point: 1 where nothing contradicts it. Between known points the
-    /// curve is followed; beyond them anything that a concave curve can do is possible, from staying level to a straight
-    /// line through the origin. `None` while nothing is known.
+    /// How much quicker than known the array is at this point: 1 where nothing contradicts it. Between known
+    /// points the curve is followed; beyond them anything that a concave curve can do is possible, from
+    /// staying level to a straight line through the origin. `None` while nothing is known.
     pub(crate) fn speed_of(&self, point: Point) -> Option<f64> {
         let points = self.isotonic();
         let (first, last) = (*points.first()?, *points.last()?);
@@ -138,8 +142,8 @@ impl Curve {
     /// The least that gives `fraction` of the most. `None` while nothing is known.
     pub(crate) fn bend(&self, fraction: f64) -> Option<Bend> {
         let pools = self.pools();
-        // The greatest of several noisy values is more noise than value: of each no more is believed than it surely
-        // gives, by one standard error of exponential service times.
+        // The greatest of several noisy values is more noise than value: of each no more is believed than it
+        // surely gives, by one standard error of exponential service times.
         let most = pools
             .iter()
             .map(|pool| pool.per_second() * (1.0 - 1.0 / pool.completed.max(4.0).sqrt()))
@@ -163,9 +167,9 @@ impl Curve {
         self.bins.iter().filter(|bin| bin.seconds >= KNOWN_SECONDS && bin.completed > 0.0)
     }
 
-    /// What is known, throughput made non-decreasing by pooling neighbours that contradict it (isotonic regression by
-    /// pooling adjacent violators): more requests never give less, but for noise, and where an array does thrash the
-    /// pool begins where less would do as well.
+    /// What is known, throughput made non-decreasing by pooling neighbours that contradict it (isotonic
+    /// regression by pooling adjacent violators): more requests never give less, but for noise, and where an
+    /// array does thrash the pool begins where less would do as well.
     fn pools(&self) -> Vec<Pool> {
         let mut pools: Vec<Pool> = Vec::new();
         for bin in self.known() {

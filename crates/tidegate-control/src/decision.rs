@@ -31,9 +31,9 @@ pub struct Decision {
     pub elapsed: Latency,
     /// Which law decided.
     pub law: LawKind,
-    /// Whose response times are the signal. Of the integral and the self-tuning law, whatever its model, always everything: input, measured and
-    /// estimate are then of all requests together, and decide nothing; [`rates`](Self::rates) and [`point`](Self::point) have each
-    /// consumer's own.
+    /// Whose response times are the signal. Of the integral and the self-tuning law, whatever its model,
+    /// always everything: input, measured and estimate are then of all requests together, and decide nothing;
+    /// [`rates`](Self::rates) and [`point`](Self::point) have each consumer's own.
     pub signal: Signal,
     /// What of them is measured, estimated and compared.
     pub statistic: SignalStatistic,
@@ -41,13 +41,15 @@ pub struct Decision {
     pub cluster: Option<ClusterSignal>,
     /// What the signal said.
     pub input: Input,
-    /// The signal's mean response time since the previous observation, or its percentile. `None` without samples.
+    /// The signal's mean response time since the previous observation, or its percentile. `None` without
+    /// samples.
     pub measured: Option<Latency>,
-    /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when that
-    /// is greater and nothing completes. `None` before the first sample, and after a long idle time.
+    /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when
+    /// that is greater and nothing completes. `None` before the first sample, and after a long idle time.
     pub estimate: Option<Latency>,
-    /// What the law steers to: the target times the set point ratio, or what was chosen automatically. Of the integral law:
-    /// what consumers without a contract are steered to, unless somebody's contract is stricter.
+    /// What the law steers to: the target times the set point ratio, or what was chosen automatically. Of the
+    /// integral law: what consumers without a contract are steered to, unless somebody's contract is
+    /// stricter.
     pub set_point: Latency,
     /// Why, when it was chosen automatically.
     pub choice: Option<SetPointChoice>,
@@ -55,8 +57,8 @@ pub struct Decision {
     pub action: Action,
     /// β of the window law, by the shares that were at work. `None` when that law did not decide.
     pub beta: Option<f64>,
-    /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)): this host's response
-    /// time over that of all hosts. `None` where shares are of slots.
+    /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)):
+    /// this host's response time over that of all hosts. `None` where shares are of slots.
     pub compensation: Option<f64>,
     /// What the law would have said without bounds.
     pub raw: Output,
@@ -64,8 +66,8 @@ pub struct Decision {
     pub bounded: Output,
     /// The bound that made the difference.
     pub bound: Option<Bound>,
-    /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or before
-    /// anything completed.
+    /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or
+    /// before anything completed.
     pub reserved: Option<Reserved>,
     /// What the integral law decided of every consumer that may be held. Of another law nothing.
     pub rates: Vec<RateDecision>,
@@ -125,7 +127,8 @@ impl LawKind {
         }
     }
 
-    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue, where there are bands.
+    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue,
+    /// where there are bands.
     #[must_use]
     pub const fn is_by_rates(self) -> bool {
         matches!(self, Self::Integral) || self.has_operating_point()
@@ -157,7 +160,8 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their target.
+    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their
+    /// target.
     pub(crate) fn is_promise(self) -> bool {
         self != Self::Everything
     }
@@ -194,8 +198,8 @@ pub enum Action {
     Regulate,
     /// It was kept, because nothing is known.
     Hold,
-    /// It decays towards release, because the signal is idle, or because nobody is there to be held back: then
-    /// whatever the signal says, it is not the effect of the command.
+    /// It decays towards release, because the signal is idle, or because nobody is there to be held back:
+    /// then whatever the signal says, it is not the effect of the command.
     Relax,
 }
 
@@ -207,7 +211,8 @@ pub enum Output {
     Window(Window),
     /// How long to hold each request; a negative output is no delay.
     Delay(Latency),
-    /// The rates of all throttled consumers together; of the self-tuning law the operating point that they are made of.
+    /// The rates of all throttled consumers together; of the self-tuning law the operating point that they
+    /// are made of.
     Rate(Iops),
 }
 
@@ -215,16 +220,16 @@ pub enum Output {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract the floor, or the
-    /// least operating point.
+    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract
+    /// the floor, or the least operating point.
     Least,
     /// The greatest output that the configuration allows.
     Greatest,
-    /// A longer delay would take the throttled below their floor rate, or below what is reserved for them (Little's
-    /// law).
+    /// A longer delay would take the throttled below their floor rate, or below what is reserved for them
+    /// (Little's law).
     FloorRate,
-    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time may then
-    /// stay above the set point.
+    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time
+    /// may then stay above the set point.
     Reservation,
     /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
     Demand,

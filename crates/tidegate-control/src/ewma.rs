@@ -22,8 +22,8 @@ impl Ewma {
         self.nanos = None;
     }
 
-    /// Takes a sample by PARDA eq. 1, `L(t) = (1 − past)·l + past·L(t−1)`. A `past_weight` that is NaN or outside
-    /// of [0, 1] is moved to the nearest of these, NaN to 0.
+    /// Takes a sample by PARDA eq. 1, `L(t) = (1 − past)·l + past·L(t−1)`. A `past_weight` that is NaN or
+    /// outside of [0, 1] is moved to the nearest of these, NaN to 0.
     pub fn update(&mut self, sample: Latency, past_weight: f64) -> Latency {
         let past = if past_weight.is_nan() { 0.0 } else { past_weight.clamp(0.0, 1.0) };
         let sample = sample.as_nanos() as f64;
@@ -33,8 +33,8 @@ impl Ewma {
     }
 
     /// Takes a sample that stands for the time since the previous one: the weight of the past is
-    /// `exp(−elapsed/time_constant)`, so that the result does not depend on how often samples come. No time passed:
-    /// no weight. A time constant of zero: no smoothing.
+    /// `exp(−elapsed/time_constant)`, so that the result does not depend on how often samples come. No time
+    /// passed: no weight. A time constant of zero: no smoothing.
     pub fn update_elapsed(&mut self, sample: Latency, elapsed: Duration, time_constant: Duration) -> Latency {
         let past = if time_constant.is_zero() {
             0.0

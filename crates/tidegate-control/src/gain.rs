@@ -1,9 +1,9 @@
 //! The integral law's gain by pole placement (Lee, equations 6 to 8).
 //!
-//! Linearised where it works, the storage answers a change of a rate by a change of the response time in the next control
-//! period, `RT(k+1) − RT(k) = G·(ρ(k) − ρ(k−1))` (eq. 3). Under the integral law of gain K the error then shrinks by the
-//! closed loop's one pole, `p = 1 − K·G`, in every period (eqs. 6, 7), and the loop is stable while `0 < K < 2/G` (eq. 8).
-//! Time is counted in control periods, however long one is.
+//! Linearised where it works, the storage answers a change of a rate by a change of the response time in the
+//! next control period, `RT(k+1) − RT(k) = G·(ρ(k) − ρ(k−1))` (eq. 3). Under the integral law of gain K the
+//! error then shrinks by the closed loop's one pole, `p = 1 − K·G`, in every period (eqs. 6, 7), and the loop
+//! is stable while `0 < K < 2/G` (eq. 8). Time is counted in control periods, however long one is.
 
 use std::fmt;
 
@@ -12,17 +12,18 @@ use thiserror::Error;
 /// A loop counts as settled when this part of the error is left: the usual 5 %.
 const SETTLED: f64 = 0.05;
 
-/// G: by how many milliseconds the response time grows when the rate grows by one request per second. Positive.
+/// G: by how many milliseconds the response time grows when the rate grows by one request per second.
+/// Positive.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct ProcessGain(f64);
 
-/// K: by how many requests per second the rate grows in a control period for every millisecond that the response time is
-/// below its reference. Positive and finite.
+/// K: by how many requests per second the rate grows in a control period for every millisecond that the
+/// response time is below its reference. Positive and finite.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct ControllerGain(f64);
 
-/// p: what is left of an error after a control period, within (−1, 1). Negative: it changes sign every time. Near 1 the
-/// loop is slow, and does not mind when the process gain is not what it was taken for.
+/// p: what is left of an error after a control period, within (−1, 1). Negative: it changes sign every time.
+/// Near 1 the loop is slow, and does not mind when the process gain is not what it was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Pole(f64);
 
@@ -153,7 +154,8 @@ impl fmt::Display for ControllerGain {
     }
 }
 
-/// A number with three significant digits, whatever its size: gains of disks and of flash are orders of magnitude apart.
+/// A number with three significant digits, whatever its size: gains of disks and of flash are orders of
+/// magnitude apart.
 struct Significant(f64);
 
 impl fmt::Display for Significant {

@@ -34,7 +34,8 @@ impl Heard {
         heard
     }
 
-    /// The same by a percentile instead of the mean. What completed uncounted says nothing, and is still no silence.
+    /// The same by a percentile instead of the mean. What completed uncounted says nothing, and is still no
+    /// silence.
     pub(crate) fn by(self, percentile: Option<&SignalPercentile>) -> Self {
         let (count, latency) =
             percentile.map_or((0, Latency::ZERO), |counted| (counted.count, counted.latency));

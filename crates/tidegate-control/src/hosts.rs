@@ -1,21 +1,22 @@
 //! What hosts that share a resource tell each other, and what each concludes from it (PARDA §4.2).
 //!
-//! Hosts that steer by what each of them measures alone drift apart: whoever sees the shorter response time, by the
-//! mere placement of its blocks, opens its window further (PARDA §4.1). Steering by the mean over all hosts, weighted by
-//! their numbers of I/Os, they settle in proportion to their shares.
+//! Hosts that steer by what each of them measures alone drift apart: whoever sees the shorter response time,
+//! by the mere placement of its blocks, opens its window further (PARDA §4.1). Steering by the mean over all
+//! hosts, weighted by their numbers of I/Os, they settle in proportion to their shares.
 //!
 //! A cluster must bear a member that is silent, or wrong. Therefore
 //!
-//! - a report that is older than three control intervals no longer counts. Its age is measured by its receiver, from its
-//!   arrival: no two clocks are ever compared;
-//! - with three live reports or more, a host's mean counts at most as four times the median of all hosts' means, at least
-//!   as a quarter of it, and no host counts for more I/Os than all others together. Against hosts that agree a single
-//!   liar thus moves the mean by a factor of 2.5 at most. With a single peer, this host's own mean stands for the median;
+//! - a report that is older than three control intervals no longer counts. Its age is measured by its
+//!   receiver, from its arrival: no two clocks are ever compared;
+//! - with three live reports or more, a host's mean counts at most as four times the median of all hosts'
+//!   means, at least as a quarter of it, and no host counts for more I/Os than all others together. Against
+//!   hosts that agree a single liar thus moves the mean by a factor of 2.5 at most. With a single peer, this
+//!   host's own mean stands for the median;
 //! - who hears nobody steers by its own measurements.
 //!
-//! Where a host has protected consumers, their reads are the signal for all hosts: it is them that the others are held
-//! back for. What is plausible is then judged among such hosts only, because their reads may rightly be slower than what
-//! the others do.
+//! Where a host has protected consumers, their reads are the signal for all hosts: it is them that the others
+//! are held back for. What is plausible is then judged among such hosts only, because their reads may rightly
+//! be slower than what the others do.
 
 use std::time::Duration;
 
@@ -28,12 +29,13 @@ use crate::point_report::{PeerPoint, PointReport};
 /// A report older than this many control intervals does not count any more.
 const STALE_INTERVALS: u32 = 3;
 
-/// How far from the median a host's mean may lie, as a factor. Placement made PARDA's hosts differ by 1.16 (§4.1); a host
-/// whose data is cached may be far quicker, and must not make an overloaded array look idle, nor the other way round.
+/// How far from the median a host's mean may lie, as a factor. Placement made PARDA's hosts differ by 1.16
+/// (§4.1); a host whose data is cached may be far quicker, and must not make an overloaded array look idle,
+/// nor the other way round.
 const BELIEVED: f64 = 4.0;
 
-/// What one host tells the others about one resource: its last control interval. It carries neither a name nor a time,
-/// because both are its carrier's to vouch for.
+/// What one host tells the others about one resource: its last control interval. It carries neither a name
+/// nor a time, because both are its carrier's to vouch for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostReport {
@@ -119,8 +121,8 @@ pub struct ClusterSignal {
     pub points: Vec<PeerPoint>,
 }
 
-/// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own name does
-/// not count, nor does a second one under the same name. `interval` is the control interval.
+/// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own
+/// name does not count, nor does a second one under the same name. `interval` is the control interval.
 ///
 /// With three live reports or more the result is the same whichever of the hosts asks, but for who leads.
 #[must_use]
@@ -209,8 +211,8 @@ impl Believed {
     }
 }
 
-/// The middle one; of an even number, the lower of the two in the middle, because of two that disagree the one that
-/// throttles nobody is the safer to believe.
+/// The middle one; of an even number, the lower of the two in the middle, because of two that disagree the
+/// one that throttles nobody is the safer to believe.
 fn median(mut values: Vec<f64>) -> f64 {
     let middle = (values.len() - 1) / 2;
     *values.select_nth_unstable_by(middle, f64::total_cmp).1

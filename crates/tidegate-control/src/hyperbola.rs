@@ -1,14 +1,15 @@
-//! The response time of a queue over its throughput, learnt while it runs: what the self-tuning law goes by where no line fits.
+//! The response time of a queue over its throughput, learnt while it runs: what the self-tuning law goes by
+//! where no line fits.
 //!
-//! Near its capacity C a storage's response time grows beyond all bounds, `w = p/(C − u)`: of a single server with random arrivals
-//! and service p is 1, with evenly released requests it comes down to a half, and with many servers it is about their number. No
-//! line through the origin describes that: the one that fits an overload is far too flat at the goal, and the other way round. But
-//! its reciprocal is a line in u,
+//! Near its capacity C a storage's response time grows beyond all bounds, `w = p/(C − u)`: of a single server
+//! with random arrivals and service p is 1, with evenly released requests it comes down to a half, and with
+//! many servers it is about their number. No line through the origin describes that: the one that fits an
+//! overload is far too flat at the goal, and the other way round. But its reciprocal is a line in u,
 //!
 //! `1/w = (C − u)/p`,
 //!
-//! so that two measurements know the whole curve, however far they are from the goal. It is the model of [`queueing`](crate::queueing), since by
-//! Little's law `n = u·w`, in terms of what a rate commands.
+//! so that two measurements know the whole curve, however far they are from the goal. It is the model of
+//! [`queueing`](crate::queueing), since by Little's law `n = u·w`, in terms of what a rate commands.
 
 use crate::queueing::QueueModel;
 use crate::rls::Rls;
@@ -32,24 +33,27 @@ const NEW: f64 = 0.1;
 /// A prediction that is wrong by this part of the greater one is wrong however noisy the storage is.
 const MOST_NOISE: f64 = 0.6;
 
-/// A storage that became a hundred times faster or slower is none that changed, but was held up, or stood still: nothing of it is known.
+/// A storage that became a hundred times faster or slower is none that changed, but was held up, or stood
+/// still: nothing of it is known.
 const ANOTHER: f64 = 0.99;
 
 /// The least p: of a volume that is held to a twentieth of what it could do, and serves quickly up to there.
 const LEAST_PARALLELISM: f64 = 0.05;
 
-/// p of a single server to which requests come evenly, near its capacity: what a storage is taken for that has become another one.
+/// p of a single server to which requests come evenly, near its capacity: what a storage is taken for that
+/// has become another one.
 const ONE_SERVER: f64 = 0.5;
 
-/// How uncertain p is at least once a storage has become another one, as a variance relative to it: a cache need not have as many servers
-/// as the disk that it stands before.
+/// How uncertain p is at least once a storage has become another one, as a variance relative to it: a cache
+/// need not have as many servers as the disk that it stands before.
 const UNCERTAIN_ANEW: f64 = 0.25;
 
 /// By how much the throughput may grow in an interval while response times are far below the goal.
 const GROWTH: f64 = 2.0;
 
-/// The same in so many intervals after a storage that had been one for as many has become a faster one, as from a disk to a cache: what it bore before
-/// says that it bears more. Not where overloads and pauses, one after the other, make new storages of it.
+/// The same in so many intervals after a storage that had been one for as many has become a faster one, as
+/// from a disk to a cache: what it bore before says that it bears more. Not where overloads and pauses, one
+/// after the other, make new storages of it.
 const GROWTH_OF_A_FASTER: f64 = 3.0;
 const CLIMB: u32 = 4;
 
@@ -78,8 +82,9 @@ pub(crate) struct Hyperbola {
 }
 
 impl Hyperbola {
-    /// Of nothing but one measurement and a goal. p is at least that of a single server, and at most as many as are there at the goal, with which
-    /// the point for the goal is the one in proportion. This is the careful one of the two, where the storage is overloaded.
+    /// Of nothing but one measurement and a goal. p is at least that of a single server, and at most as many
+    /// as are there at the goal, with which the point for the goal is the one in proportion. This is the
+    /// careful one of the two, where the storage is overloaded.
     fn first(ms: f64, iops: f64, requests: u64, goal_ms: f64) -> Self {
         let parallelism = (iops * goal_ms / 1e3).clamp(1.0, MOST_PARALLELISM);
         Self::begin(ms, iops, requests, parallelism, UNCERTAIN, FIRST_DEVIATION.powi(2))
@@ -109,7 +114,8 @@ impl Hyperbola {
         }
         let deviation = old.variance.sqrt().max(by_chance(requests));
         if old.age >= YOUNG && error > (CHANCE * deviation).min(MOST_NOISE).max(reset_change) {
-            // The storage became faster or slower as a whole: p stays, but for one of less than a server's, and is less certain.
+            // The storage became faster or slower as a whole: p stays, but for one of less than a server's,
+            // and is less certain.
             let [_, slope] = old.rls.estimate();
             let uncertain = (old.rls.variance(1) / (slope * slope)).max(UNCERTAIN_ANEW);
             let parallelism = old.model().parallelism.max(ONE_SERVER);
@@ -158,14 +164,16 @@ impl Hyperbola {
         if ms >= goal_ms {
             return wanted.min(iops);
         }
-        // What nobody has measured yet is believed as far as the room that there is, or a single server, bears. For the latter a mean of few requests is
-        // taken for one standard error longer, lest somebody be let go by chance.
+        // What nobody has measured yet is believed as far as the room that there is, or a single server,
+        // bears. For the latter a mean of few requests is taken for one standard error longer, lest somebody
+        // be let go by chance.
         let alone = 1e3 / (ms * (1.0 + by_chance(requests))) - 1e3 / goal_ms;
         wanted.min(iops * self.growth(goal_ms, ms)).max(wanted.min(iops + alone))
     }
 
-    /// How many times the throughput may be, in an interval after one whose response time is below the goal: how many servers a storage has, nothing but
-    /// more requests will tell. Near the goal it is next to once, whatever a model says.
+    /// How many times the throughput may be, in an interval after one whose response time is below the goal:
+    /// how many servers a storage has, nothing but more requests will tell. Near the goal it is next to once,
+    /// whatever a model says.
     pub(crate) fn growth(&self, goal_ms: f64, ms: f64) -> f64 {
         let room = goal_ms / ms;
         let most = if self.faster && self.age <= CLIMB { GROWTH_OF_A_FASTER } else { GROWTH };
@@ -240,7 +248,8 @@ mod tests {
             .collect()
     }
 
-    /// The oracle: C − p/goal. From an overload, and after it has become another storage with another goal, both ways.
+    /// The oracle: C − p/goal. From an overload, and after it has become another storage with another goal,
+    /// both ways.
     #[test]
     fn two_measurements_know_the_curve() {
         let (mut model, mut rate) = (None, 1e9);

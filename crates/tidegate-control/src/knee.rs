@@ -1,27 +1,31 @@
 //! The set point chosen automatically: the least response time at which the array gives nearly all it can.
 //!
-//! PARDA leaves 𝓛 to an administrator and the choice from "long-term observations of latency and throughput" to future
-//! work (§3.1). Too high a set point buys queueing in the array, where no shares hold, and no throughput; too low a one
-//! leaves the array idle. Between them the curve of throughput against response time bends: its knee. This finds it.
+//! PARDA leaves 𝓛 to an administrator and the choice from "long-term observations of latency and throughput"
+//! to future work (§3.1). Too high a set point buys queueing in the array, where no shares hold, and no
+//! throughput; too low a one leaves the array idle. Between them the curve of throughput against response
+//! time bends: its knee. This finds it.
 //!
-//! **Which knee.** The least that gives a [fraction](KneeConfig::fraction) of the most, by default 95 %. Kleinrock's power
-//! (throughput over response time, greatest at the knee) needs no number, and gives up much: of a disk that sorts what it
-//! has, whose throughput still grows with every doubling of the queue, it takes the first request and leaves a third of the
-//! throughput unused (`tests/knee.rs` compares both). An administrator can say how much throughput a shorter queue
-//! may cost; the fraction is that number.
+//! **Which knee.** The least that gives a [fraction](KneeConfig::fraction) of the most, by default 95 %.
+//! Kleinrock's power (throughput over response time, greatest at the knee) needs no number, and gives up
+//! much: of a disk that sorts what it has, whose throughput still grows with every doubling of the queue, it
+//! takes the first request and leaves a third of the throughput unused (`tests/knee.rs` compares both). An
+//! administrator can say how much throughput a shorter queue may cost; the fraction is that number.
 //!
-//! **What is learnt from.** From stretches of at least ten seconds and mostly a thousand requests, the first four control
-//! intervals after each change left out, in which the set point is what limits the load: the response time is at it, or
-//! requests wait while the window is full. While the load is light nothing is learnt, nothing forgotten, and nothing
-//! changed. Throughput is counted in requests; another mix of request sizes changes what the array gives at every response
-//! time alike, and is followed as such a change is: see [`Curve::speed_up`](crate::curve::Curve::speed_up).
+//! **What is learnt from.** From stretches of at least ten seconds and mostly a thousand requests, the first
+//! four control intervals after each change left out, in which the set point is what limits the load: the
+//! response time is at it, or requests wait while the window is full. While the load is light nothing is
+//! learnt, nothing forgotten, and nothing changed. Throughput is counted in requests; another mix of request
+//! sizes changes what the array gives at every response time alike, and is followed as such a change is: see
+//! [`Curve::speed_up`](crate::curve::Curve::speed_up).
 //!
-//! **How it moves.** It begins at the ceiling. Per stretch, downwards by at most a factor of 1.15 while throughput holds;
-//! one step below the knee throughput tells, and it returns. At the knee it alternates between 5 % below and 5 % above, so
-//! that the curve there stays known. Once per half-life, and after a change of the array's speed, it goes up in the same
-//! steps as far as three times the knee's queue, to see whether more is to be had; after two minutes, four, eight, up to the
-//! half-life, it goes down until throughput tells, because what was seen there may have been chance. A set point that the array cannot meet
-//! with any queue, because it became slower, is left at once. It is never above the ceiling, and never below the floor.
+//! **How it moves.** It begins at the ceiling. Per stretch, downwards by at most a factor of 1.15 while
+//! throughput holds; one step below the knee throughput tells, and it returns. At the knee it alternates
+//! between 5 % below and 5 % above, so that the curve there stays known. Once per half-life, and after a
+//! change of the array's speed, it goes up in the same steps as far as three times the knee's queue, to see
+//! whether more is to be had; after two minutes, four, eight, up to the half-life, it goes down until
+//! throughput tells, because what was seen there may have been chance. A set point that the array cannot meet
+//! with any queue, because it became slower, is left at once. It is never above the ceiling, and never below
+//! the floor.
 
 use std::time::Duration;
 
@@ -31,18 +35,19 @@ use tidegate_units::{HostName, Iops, Latency};
 use crate::choice::{Direction, SetPointChoice, SetPointReason};
 use crate::curve::{Bend, Curve, Point};
 
-/// Control intervals after a change of the set point that are not learnt from: eq. 2 with γ = 0.8 is within 1 % of its
-/// new window after three.
+/// Control intervals after a change of the set point that are not learnt from: eq. 2 with γ = 0.8 is within 1
+/// % of its new window after three.
 const SETTLE_INTERVALS: f64 = 4.0;
 
 /// A stretch is at least so many control intervals.
 const LEAST_INTERVALS: f64 = 8.0;
 
-/// A stretch is at least so many seconds: with [`STEP`] the set point moves by at most a factor of 2.3 per minute.
+/// A stretch is at least so many seconds: with [`STEP`] the set point moves by at most a factor of 2.3 per
+/// minute.
 const LEAST_SECONDS: f64 = 10.0;
 
-/// With fewer requests a stretch goes on, up to [`LONGEST`] times its least length. With exponential service times the
-/// throughput of a thousand has a standard error of 3 %.
+/// With fewer requests a stretch goes on, up to [`LONGEST`] times its least length. With exponential service
+/// times the throughput of a thousand has a standard error of 3 %.
 const ENOUGH_REQUESTS: f64 = 1_000.0;
 
 /// See [`ENOUGH_REQUESTS`].
@@ -57,12 +62,13 @@ const STEP: f64 = 1.15;
 /// How far the set point swings about the knee, as a factor.
 const SWING: f64 = 1.05;
 
-/// The set point stays above the response time of a queue too short to keep the array busy by this factor: an array of c
-/// servers answers one request as quickly as c, and a set point that it can only just meet closes the window on noise.
+/// The set point stays above the response time of a queue too short to keep the array busy by this factor: an
+/// array of c servers answers one request as quickly as c, and a set point that it can only just meet closes
+/// the window on noise.
 const HEADROOM: f64 = 1.1;
 
-/// The load is limited by the set point when the response time is at least this part of it: the law keeps it there, and
-/// with less to do it is lower.
+/// The load is limited by the set point when the response time is at least this part of it: the law keeps it
+/// there, and with less to do it is lower.
 const AT_SET_POINT: f64 = 0.9;
 
 /// Or when the window was full for this part of the time.
@@ -83,21 +89,22 @@ const OTHER_SPEED: f64 = 1.3;
 /// The most that one change of speed counts, as a factor.
 const GREATEST_CHANGE: f64 = 8.0;
 
-/// A stretch ends early when the array gives less than this part of the most although it is slower than asked.
+/// A stretch ends early when the array gives less than this part of the most although it is slower than
+/// asked.
 const STARVED: f64 = 0.6;
 
 /// The curve is known well enough upwards when it is known to this multiple of the knee's queue.
 const COVERED: f64 = 3.0;
 
-/// And downwards when something is known to give less than this part of what the knee must give. What gives only just too
-/// little may do so by chance: a third standard error, see [`ENOUGH_REQUESTS`].
+/// And downwards when something is known to give less than this part of what the knee must give. What gives
+/// only just too little may do so by chance: a third standard error, see [`ENOUGH_REQUESTS`].
 const SURELY_LESS: f64 = 0.97;
 
 /// At so many times the set point the response time is made by the shares: eq. 2 settles at 𝓛 + Σβ/C.
 const BY_SHARES: f64 = 1.5;
 
-/// The curve below the knee is looked at again after so many seconds of measurement, then after twice as many, and so on
-/// up to the half-life.
+/// The curve below the knee is looked at again after so many seconds of measurement, then after twice as
+/// many, and so on up to the half-life.
 const PATIENCE: f64 = 120.0;
 
 /// How much closer to the ceiling nothing is to be explored.
@@ -106,8 +113,8 @@ const AT_CEILING: f64 = 0.99;
 /// Set points that differ by less than this part are one: they travel in nanoseconds.
 const SAME: f64 = 1e-3;
 
-/// A leader's choice counts at least as this part of the knee that a follower sees itself: what a wrong one can do to
-/// everybody is bounded, as for response times (`hosts`).
+/// A leader's choice counts at least as this part of the knee that a follower sees itself: what a wrong one
+/// can do to everybody is bounded, as for response times (`hosts`).
 const BELIEVED: f64 = 0.25;
 
 /// How the set point is chosen.
@@ -115,10 +122,12 @@ const BELIEVED: f64 = 0.25;
 pub struct KneeConfig {
     /// The part of the array's most that the set point must give, within [0.5, 1). Default 0.95.
     pub fraction: f64,
-    /// The set point is never below this. Default 0.1 ms, about what an array of flash answers in over a network.
+    /// The set point is never below this. Default 0.1 ms, about what an array of flash answers in over a
+    /// network.
     pub floor: Latency,
-    /// A measurement's weight halves in this much time of measurement; idle and lightly loaded time does not count.
-    /// Default 30 min: longer than it takes to see the whole curve, shorter than the hours in which loads change.
+    /// A measurement's weight halves in this much time of measurement; idle and lightly loaded time does not
+    /// count. Default 30 min: longer than it takes to see the whole curve, shorter than the hours in which
+    /// loads change.
     pub half_life: Duration,
 }
 
@@ -317,8 +326,8 @@ impl KneeFinder {
         }
     }
 
-    /// Takes an interval of which another host chose the set point. Because of what is learnt now this host need not
-    /// start from nothing when it leads one day.
+    /// Takes an interval of which another host chose the set point. Because of what is learnt now this host
+    /// need not start from nothing when it leads one day.
     pub(crate) fn learn(&mut self, sample: &Sample) {
         if self.measure(sample) {
             self.end();
@@ -375,8 +384,8 @@ impl KneeFinder {
         seconds >= LONGEST * least || seconds >= least && completed >= ENOUGH_REQUESTS || self.starved()
     }
 
-    /// The array gives far less than it can and is slower than asked all the same: there is no point in measuring that
-    /// to the end.
+    /// The array gives far less than it can and is slower than asked all the same: there is no point in
+    /// measuring that to the end.
     fn starved(&self) -> bool {
         let enough = self.stretch.seconds >= LEAST_INTERVALS * self.interval
             && self.stretch.completed >= LEAST_REQUESTS;
@@ -386,7 +395,8 @@ impl KneeFinder {
         self.bend.is_some_and(|bend| self.stretch.point().per_second < STARVED * bend.most.per_second)
     }
 
-    /// Ends the stretch and learns from it, if there is something to be learnt: then the result is what was measured.
+    /// Ends the stretch and learns from it, if there is something to be learnt: then the result is what was
+    /// measured.
     fn end(&mut self) -> Option<Point> {
         let unsettled = self.unsettled();
         let stretch = std::mem::replace(&mut self.stretch, unsettled);
@@ -440,7 +450,8 @@ impl KneeFinder {
             // What the array cannot meet with any queue is left at once.
             self.centre = self.centre.max(self.bounded(HEADROOM * bend.bottom.latency()));
         }
-        // Or the shares alone, β, keep more outstanding than the set point would: a lower one changes nothing.
+        // Or the shares alone, β, keep more outstanding than the set point would: a lower one changes
+        // nothing.
         let less = measured.per_second < surely_less || measured.latency() > BY_SHARES * self.set_point;
         if self.descends(less) {
             // From where the array really is: a window at its greatest can keep it below the set point.
@@ -455,8 +466,9 @@ impl KneeFinder {
         }
     }
 
-    /// Whether to look further down: until throughput tells, and again after a while, because what was seen there may
-    /// have been chance, or a moment of another load. The while doubles as long as that changes nothing.
+    /// Whether to look further down: until throughput tells, and again after a while, because what was seen
+    /// there may have been chance, or a moment of another load. The while doubles as long as that changes
+    /// nothing.
     fn descends(&mut self, less: bool) -> bool {
         let probing = self.probe == Some(Direction::Down);
         if self.set_point <= self.bounded(0.0) || probing && less {

@@ -1,17 +1,20 @@
-//! The line of the self-tuning regulator: the model of Triage's equation 5, and whether it or the curve of a queue has predicted better.
+//! The line of the self-tuning regulator: the model of Triage's equation 5, and whether it or the curve of a
+//! queue has predicted better.
 
 use serde::{Deserialize, Serialize};
 
 use crate::rls::Rls;
 use crate::self_tuning::Adaptive;
 
-/// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1. Where measured (figure 3),
-/// a storage's response time depends on the operating point of the same interval, and hardly on the past (s₁ = 0.05 and 0.001, no r₂): so
-/// that what is learnt first is r₁. Not by much: a storage whose response time grows faster than in proportion to its load, as every
-/// queue does near its capacity, is described by r₂, and taken for ever new proportional ones it would swing without end.
+/// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1.
+/// Where measured (figure 3), a storage's response time depends on the operating point of the same interval,
+/// and hardly on the past (s₁ = 0.05 and 0.001, no r₂): so that what is learnt first is r₁. Not by much: a
+/// storage whose response time grows faster than in proportion to its load, as every queue does near its
+/// capacity, is described by r₂, and taken for ever new proportional ones it would swing without end.
 const UNCERTAIN: [f64; 3] = [1.0, 3.0, 1.0];
 
-/// A new model may change into any possible one in so many intervals: it has three parameters, and had one measurement.
+/// A new model may change into any possible one in so many intervals: it has three parameters, and had one
+/// measurement.
 pub(crate) const YOUNG: u32 = 3;
 
 /// So many standard errors are no chance.
@@ -112,7 +115,8 @@ impl Fitted {
         r1 > 0.0 && r2.abs() < r1 && s1.is_finite() && scaled.is_normal()
     }
 
-    /// Whether the model of before and this one, learnt from so many requests, differ too much (figure 6, line 5).
+    /// Whether the model of before and this one, learnt from so many requests, differ too much (figure 6,
+    /// line 5).
     pub(crate) fn has_changed(
         &self,
         before: &Self,

@@ -20,11 +20,11 @@ pub struct Observation {
     pub at: Instant,
     /// Everyone who may load the resource, each once, idle ones included. They may come and go.
     pub consumers: Vec<ConsumerObservation>,
-    /// What all hosts that share the resource say together, this one included; then the law steers by it instead of by
-    /// what this host alone measured. `None`: this host is on its own.
+    /// What all hosts that share the resource say together, this one included; then the law steers by it
+    /// instead of by what this host alone measured. `None`: this host is on its own.
     pub cluster: Option<ClusterSignal>,
-    /// The percentile that the law steers by ([`LoopConfig::statistic`](crate::LoopConfig)), of the signal's requests. `None` when none
-    /// was counted, and where the law steers by the mean.
+    /// The percentile that the law steers by ([`LoopConfig::statistic`](crate::LoopConfig)), of the signal's
+    /// requests. `None` when none was counted, and where the law steers by the mean.
     pub percentile: Option<SignalPercentile>,
 }
 
@@ -59,14 +59,15 @@ pub struct ConsumerObservation {
     pub name: ConsumerName,
     /// What it is entitled to, relative to the others.
     pub shares: Shares,
-    /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it means for a
-    /// protected consumer is nothing, since that is never held; nor does the integral law know it, which has contracts.
+    /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it
+    /// means for a protected consumer is nothing, since that is never held; nor does the integral law know
+    /// it, which has contracts.
     pub reservation: Option<Iops>,
-    /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract means for a
-    /// protected consumer is that the others leave it that rate; it is never held.
+    /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract
+    /// means for a protected consumer is that the others leave it that rate; it is never held.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, of the self-tuning law, which steers to that times the set point ratio. `None`: the
-    /// target of the resource.
+    /// The response time that it is to have, of the self-tuning law, which steers to that times the set point
+    /// ratio. `None`: the target of the resource.
     pub goal: Option<Latency>,
     /// Its reads are the signal and it is never throttled.
     pub protected: bool,
@@ -79,17 +80,18 @@ pub struct ConsumerObservation {
     pub mean_outstanding: Outstanding,
     /// Requests that wait for the throttle now: accepted, not yet dispatched.
     pub queued: u32,
-    /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of a token. Zero
-    /// where there is none.
+    /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of
+    /// a token. Zero where there is none.
     pub short_of_tokens: Latency,
-    /// How long the requests that completed since the previous report waited between their release by the bucket and their
-    /// dispatch, in sum: a fair queue is part of what a promise is about, the bucket is not. Zero where there is none.
+    /// How long the requests that completed since the previous report waited between their release by the
+    /// bucket and their dispatch, in sum: a fair queue is part of what a promise is about, the bucket is not.
+    /// Zero where there is none.
     pub scheduler_wait: Latency,
-    /// What 95 % of the requests that completed since the previous report took at most, from their release by the bucket to
-    /// their completion. `None` when none completed, and where nobody measures it.
+    /// What 95 % of the requests that completed since the previous report took at most, from their release by
+    /// the bucket to their completion. `None` when none completed, and where nobody measures it.
     pub release_to_completion: Option<Latency>,
-    /// For how long the first of those that its bucket has released waits to be dispatched now. `None` when none does, and where
-    /// there is no bucket.
+    /// For how long the first of those that its bucket has released waits to be dispatched now. `None` when
+    /// none does, and where there is no bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_released: Option<Latency>,
 }
@@ -117,7 +119,8 @@ impl ConsumerObservation {
     }
 }
 
-/// The requests of one kind at the resource: from dispatch to completion, without what the throttle itself adds.
+/// The requests of one kind at the resource: from dispatch to completion, without what the throttle itself
+/// adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operations {
@@ -129,8 +132,8 @@ pub struct Operations {
     pub total_latency: Latency,
     /// How many are dispatched and not completed now.
     pub in_flight: u32,
-    /// How long ago the oldest of those in flight was dispatched. `None` when there is none, or when the sensor
-    /// cannot know.
+    /// How long ago the oldest of those in flight was dispatched. `None` when there is none, or when the
+    /// sensor cannot know.
     pub oldest_in_flight: Option<Latency>,
 }
 

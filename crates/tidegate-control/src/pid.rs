@@ -9,17 +9,18 @@ use crate::decision::Bound;
 use crate::observation::Outstanding;
 
 /// The derivative time counts as at most this many intervals: the usual limit of derivative gain (Åström and
-/// Hägglund, *PID Controllers*: 8 to 20), so that two steps close together do not turn noise into the greatest
-/// delay.
+/// Hägglund, *PID Controllers*: 8 to 20), so that two steps close together do not turn noise into the
+/// greatest delay.
 const GREATEST_DERIVATIVE_GAIN: f64 = 10.0;
 
 /// The parameters of the PID. Its input is a response time, its output a delay, so that gains have no unit.
 ///
-/// The paper gives no gains. The default ones follow from the process: a FIFO resource that N closed-loop clients
-/// with q requests each keep saturated answers a delay d with `R = N·q/C − d`. So its gain is −1 while it is
-/// saturated, about −0.3 where R meets a useful set point (some service times), and towards 0 below that. The
-/// default gains are as quick at the knee, where the loop spends its life, as they can be while a disturbance at
-/// gain −1, with an interval of dead time, still shrinks to 0.83 per interval of 250 ms (0.60 without).
+/// The paper gives no gains. The default ones follow from the process: a FIFO resource that N closed-loop
+/// clients with q requests each keep saturated answers a delay d with `R = N·q/C − d`. So its gain is −1
+/// while it is saturated, about −0.3 where R meets a useful set point (some service times), and towards 0
+/// below that. The default gains are as quick at the knee, where the loop spends its life, as they can be
+/// while a disturbance at gain −1, with an interval of dead time, still shrinks to 0.83 per interval of 250
+/// ms (0.60 without).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PidConfig {
     /// K_p > 0. Default 0.5.
@@ -35,8 +36,8 @@ pub struct PidConfig {
     /// The greatest delay. Default 1 s, for a hold in a data path of our own; the paper's packets bear 20 ms.
     pub greatest: Latency,
     /// A delay never takes a consumer below this rate, however great the error: by Little's law one with q
-    /// requests outstanding is delayed by at most q/floor. Default 2 IO/s: enough that a client's own timeouts
-    /// (tens of seconds) stay out of sight.
+    /// requests outstanding is delayed by at most q/floor. Default 2 IO/s: enough that a client's own
+    /// timeouts (tens of seconds) stay out of sight.
     pub floor: Iops,
 }
 
@@ -159,8 +160,8 @@ impl Pid {
         &self.config
     }
 
-    /// Changes the parameters and keeps the delay as far as the new bounds allow: the integral takes up what the
-    /// other terms no longer give.
+    /// Changes the parameters and keeps the delay as far as the new bounds allow: the integral takes up what
+    /// the other terms no longer give.
     ///
     /// # Errors
     /// When the configuration is not valid; nothing is changed then.
@@ -174,16 +175,17 @@ impl Pid {
         Ok(())
     }
 
-    /// One step of eq. 2, `u = K_p·e + (u_i + K_p·T/T_i·e) + K_p·T_d/T·(e − e')` with e = estimate − set point,
-    /// clamped and rounded up to a level.
+    /// One step of eq. 2, `u = K_p·e + (u_i + K_p·T/T_i·e) + K_p·T_d/T·(e − e')` with e = estimate − set
+    /// point, clamped and rounded up to a level.
     ///
-    /// `greatest` is the longest delay that is of any use now ([`PidConfig::greatest_for`] the consumer that bears
-    /// most); the integral stops there, because beyond it would only wind up. When no time has passed nothing
-    /// changes.
+    /// `greatest` is the longest delay that is of any use now ([`PidConfig::greatest_for`] the consumer that
+    /// bears most); the integral stops there, because beyond it would only wind up. When no time has passed
+    /// nothing changes.
     ///
-    /// A changed delay shows its whole effect only when the requests that are being held have gone round, after
-    /// about the delay itself. So the integral time is never shorter than the delay in force: for a process with
-    /// gain −1 and dead time θ, K_p/T_i ≤ 1/(2θ) is Skogestad's rule (SIMC, J. Process Control 13, 2003).
+    /// A changed delay shows its whole effect only when the requests that are being held have gone round,
+    /// after about the delay itself. So the integral time is never shorter than the delay in force: for a
+    /// process with gain −1 and dead time θ, K_p/T_i ≤ 1/(2θ) is Skogestad's rule (SIMC, J. Process Control
+    /// 13, 2003).
     pub fn step(
         &mut self,
         estimate: Latency,

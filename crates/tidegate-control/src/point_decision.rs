@@ -17,13 +17,15 @@ use crate::self_tuning::{Learnt, SelfTuningConfig};
 pub struct PointDecision {
     /// The operating point from now on: the lowest that anybody asks for who may.
     pub operating_point: Iops,
-    /// u(k−1), what the models were fed: what was done in the interval that ended, or in the literal variant what was allowed.
+    /// u(k−1), what the models were fed: what was done in the interval that ended, or in the literal variant
+    /// what was allowed.
     pub applied: Iops,
     /// In which band that is. `None` where there are no bands.
     pub position: Option<BandPosition>,
     /// Who asked for the lowest. `None` while nobody asks for anything.
     pub decided_by: Option<ConsumerName>,
-    /// The other host whose consumer asked for the lowest; then `decided_by` is `None`, since only that host knows who it is.
+    /// The other host whose consumer asked for the lowest; then `decided_by` is `None`, since only that host
+    /// knows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// Whether it asked for so much less than all others that it was not followed all the way.
@@ -33,8 +35,8 @@ pub struct PointDecision {
     pub regulators: Vec<RegulatorDecision>,
     /// What every throttled consumer has of it, in the order of the observation.
     pub allotments: Vec<Allotment>,
-    /// How many requests of this host's throttled consumers may be at the storage, by the model of a queue. Allotments are then in force only
-    /// where there are bands.
+    /// How many requests of this host's throttled consumers may be at the storage, by the model of a queue.
+    /// Allotments are then in force only where there are bands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
 }
@@ -96,8 +98,8 @@ impl RegulatorDecision {
 }
 
 impl PointDecision {
-    /// Whether the operating point limits anything. At the start, and after a long silence, it is beyond whatever a storage does: then nobody is
-    /// held, and neither a rate nor a band says anything.
+    /// Whether the operating point limits anything. At the start, and after a long silence, it is beyond
+    /// whatever a storage does: then nobody is held, and neither a rate nor a band says anything.
     #[must_use]
     pub fn is_limit(&self) -> bool {
         self.operating_point < SelfTuningConfig::UNBOUNDED

@@ -1,26 +1,32 @@
-//! What hosts with the self-tuning law tell each other, and how much of it is believed (Triage §3: every client runs a regulator, and all use
-//! the lowest operating point that any of them asks for).
+//! What hosts with the self-tuning law tell each other, and how much of it is believed (Triage §3: every
+//! client runs a regulator, and all use the lowest operating point that any of them asks for).
 //!
-//! The lowest wins, so that a single host which is wrong, or lies, could hold everybody to nothing. Against that:
+//! The lowest wins, so that a single host which is wrong, or lies, could hold everybody to nothing. Against
+//! that:
 //!
-//! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as much as what all others did, and
-//!   all together have done no more than the operating point was.
-//! - **No host alone takes the operating point below four fifths of what was done before it said so**, nor below four fifths of what the next
-//!   lowest asks for, whichever is less. The next lowest is asked at the goal of the lowest: a host that asks for the operating point u to meet
-//!   its goal of y would ask for about u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput.
-//!   So two that ask for less are believed, to a fifth. What was done before stays known while a host is doubted: otherwise each step down
-//!   would be where the next one begins. And it grows by a tenth in an interval, up to what the next lowest asks for: otherwise a lie in
-//!   the quiet of the night would hold all others to that quiet. So a claim that no other host confirms fades.
-//! - A goal counts at least as the shortest one that the receiver knows itself: its own consumers', and the resource's target. For a goal
-//!   that is shorter by a factor, the operating point falls that much further, to no less than a quarter.
-//! - A host whose protected consumers are the only ones that have a say is believed alone: that is what protection is.
+//! - Where it is a matter of whom to believe, what the host did that asks for the lowest counts at most as
+//!   much as what all others did, and all together have done no more than the operating point was.
+//! - **No host alone takes the operating point below four fifths of what was done before it said so**, nor
+//!   below four fifths of what the next lowest asks for, whichever is less. The next lowest is asked at the
+//!   goal of the lowest: a host that asks for the operating point u to meet its goal of y would ask for about
+//!   u·y′/y to meet a shorter one of y′, since response times grow at least in proportion to the throughput.
+//!   So two that ask for less are believed, to a fifth. What was done before stays known while a host is
+//!   doubted: otherwise each step down would be where the next one begins. And it grows by a tenth in an
+//!   interval, up to what the next lowest asks for: otherwise a lie in the quiet of the night would hold all
+//!   others to that quiet. So a claim that no other host confirms fades.
+//! - A goal counts at least as the shortest one that the receiver knows itself: its own consumers', and the
+//!   resource's target. For a goal that is shorter by a factor, the operating point falls that much further,
+//!   to no less than a quarter.
+//! - A host whose protected consumers are the only ones that have a say is believed alone: that is what
+//!   protection is.
 //!
-//! Four fifths is the price of one host that lies, or whose path is slow, and more than placement takes: that made PARDA's hosts differ by
-//! 1.16 (§4.1). What a host measures alone is seldom the others' doing, and hosts whose data are much slower than everybody's would hold all
-//! others for a goal that they cannot meet. A quarter is what is believed of response times, too ([`combine`](crate::combine)).
+//! Four fifths is the price of one host that lies, or whose path is slow, and more than placement takes: that
+//! made PARDA's hosts differ by 1.16 (§4.1). What a host measures alone is seldom the others' doing, and
+//! hosts whose data are much slower than everybody's would hold all others for a goal that they cannot meet.
+//! A quarter is what is believed of response times, too ([`combine`](crate::combine)).
 //!
-//! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not throughputs: of one server the
-//! throughput is the same for every goal.
+//! With the model of a queue it is numbers of requests at the storage that are compared and doubted, not
+//! throughputs: of one server the throughput is the same for every goal.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, Shares};
@@ -34,10 +40,12 @@ const DISAGREES: f64 = 1.25;
 /// The part of what was done that stays known from one interval to the next, while no host is doubted.
 const KEPT: f64 = 0.9;
 
-/// By how much the others free themselves in an interval of a claim that none of them confirms, up to what they ask for themselves.
+/// By how much the others free themselves in an interval of a claim that none of them confirms, up to what
+/// they ask for themselves.
 const GROWS: f64 = 1.1;
 
-/// A host tells of at most so many consumers by their names. Beyond that their parts of the bands seem unused to the others.
+/// A host tells of at most so many consumers by their names. Beyond that their parts of the bands seem unused
+/// to the others.
 pub const MOST_CLAIMS: usize = 16;
 
 /// What one host's self-tuning law tells the others about a resource.
@@ -51,8 +59,8 @@ pub struct PointReport {
     pub outstanding: Option<f64>,
     /// The lowest operating point that one of its consumers asks for who may.
     pub wish: Option<PointWish>,
-    /// Whether somebody who may by the bands, or is protected, does anything there: otherwise everybody there may, and counts only where no
-    /// host has such a one.
+    /// Whether somebody who may by the bands, or is protected, does anything there: otherwise everybody there
+    /// may, and counts only where no host has such a one.
     pub has_say: bool,
     /// Whether somebody there who may has enough requests for a decision.
     pub enough: bool,
@@ -62,7 +70,8 @@ pub struct PointReport {
     pub claims: Vec<PointClaim>,
     /// All its others that may be held, together: without those in `content`.
     pub rest: Option<PointRest>,
-    /// Those of its others that would not use more, where `rest` uses whatever it gets: what these leave is not what those have.
+    /// Those of its others that would not use more, where `rest` uses whatever it gets: what these leave is
+    /// not what those have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<PointRest>,
 }
@@ -75,7 +84,8 @@ pub struct PointWish {
     pub operating_point: Iops,
     /// So that it keeps this response time.
     pub goal: Latency,
-    /// What makes a window of it, by the model of a queue. `None` of another law: as many requests as it has at the goal.
+    /// What makes a window of it, by the model of a queue. `None` of another law: as many requests as it has
+    /// at the goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PointTurn>,
 }
@@ -173,9 +183,10 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until now, beyond which nobody can have
-    /// done anything, whatever he says. `shortest`: the shortest goal that this host knows of.
-    /// `None` without a wish. The same in whatever order the wishes are, unless two are the lowest.
+    /// The operating point that all use: the lowest wish, as far as it is believed. `in_force`: the one until
+    /// now, beyond which nobody can have done anything, whatever he says. `shortest`: the shortest goal that
+    /// this host knows of. `None` without a wish. The same in whatever order the wishes are, unless two are
+    /// the lowest.
     pub(crate) fn of(&mut self, wishes: &[Wish], in_force: f64, shortest: Latency) -> Option<Agreed> {
         let at = |place: usize| wishes[place].asks;
         let lowest = (0..wishes.len()).min_by(|left, right| at(*left).total_cmp(&at(*right)))?;
@@ -197,7 +208,8 @@ impl Agreement {
         // What the others want for themselves is more than what they can be asked to bear.
         let least = (remembered.max(done) / believed).min(support / DISAGREES);
         let doubted = at(lowest) < least;
-        // What was done before stays known for as long as a host is doubted: otherwise each step down would be where the next begins.
+        // What was done before stays known for as long as a host is doubted: otherwise each step down would
+        // be where the next begins.
         let known = remembered.max(done);
         let unconfirmed = known.max((known * GROWS).min(support));
         self.supported = Some(if doubted { unconfirmed } else { done.max(remembered * KEPT) });
@@ -239,7 +251,8 @@ mod tests {
         let mut agreement = Agreement::default();
         let mut done = 400.0;
         for _ in 0..1_000 {
-            // The honest one would have response times of its goal at 400: proportional, down to a third of that.
+            // The honest one would have response times of its goal at 400: proportional, down to a third of
+            // that.
             let takes = (20.0 * done / 400.0_f64).max(20.0 / 3.0);
             let honest = wish(done * 20.0 / takes, 20, done / 2.0);
             let (point, lowest, doubted) = agreed(&mut agreement, &[honest, wish(1e-3, 20, done / 2.0)]);
@@ -257,7 +270,8 @@ mod tests {
         let wishes = [strict, others[0], others[1]];
         let knows = Agreement::default().of(&wishes, 400.0, Latency::from_millis(4)).unwrap();
         assert_eq!((knows.point, knows.doubted), (40.0, false));
-        // A host that knows of no goal below 40 ms believes a quarter, and what a goal that is shorter by half takes.
+        // A host that knows of no goal below 40 ms believes a quarter, and what a goal that is shorter by
+        // half takes.
         let knows_not = Agreement::default().of(&wishes, 400.0, Latency::from_millis(40)).unwrap();
         assert_eq!((knows_not.point, knows_not.doubted), (100.0, true));
         let wishes = [wish(40.0, 20, 100.0), others[0], others[1]];
@@ -336,7 +350,8 @@ mod tests {
             let (mut part, mut in_force) = (1.0, all);
             for lie in lies {
                 let now = all * part;
-                // They are content: each asks for more than all do, the liar's claim included as far as it counts.
+                // They are content: each asks for more than all do, the liar's claim included as far as it
+                // counts.
                 let mut wishes: Vec<Wish> =
                     honest.iter().map(|(more, done)| wish(2.0 * now * more, 20, done * part)).collect();
                 wishes.push(Wish { goal: lie.goal.max(GOAL), ..lie });

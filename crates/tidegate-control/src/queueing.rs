@@ -1,26 +1,29 @@
-//! A self-tuning regulator with the model of a queue, and with its throttle: a window. Not of a paper: of queueing theory, and of what makes
-//! the papers' laws slow or restless.
+//! A self-tuning regulator with the model of a queue, and with its throttle: a window. Not of a paper: of
+//! queueing theory, and of what makes the papers' laws slow or restless.
 //!
-//! Where the throttle is a rate, a storage near its capacity is as steep as can be: response times over throughput have a pole there, no line
-//! fits both sides of the knee, and an operating point that is too high by a per cent piles requests up until the next decision. Over the number n of requests at the
-//! storage they are a line, for every balanced closed network of queues (mean value analysis):
+//! Where the throttle is a rate, a storage near its capacity is as steep as can be: response times over
+//! throughput have a pole there, no line fits both sides of the knee, and an operating point that is too high
+//! by a per cent piles requests up until the next decision. Over the number n of requests at the storage they
+//! are a line, for every balanced closed network of queues (mean value analysis):
 //!
 //! `w = (n + p)/C`
 //!
-//! with the capacity C, and p, what the storage serves at once beside one request: nothing for a single server, nearly the number of disks for a striped array.
-//! The number for a goal is `n = C·goal − p`. By Little's law n is throughput times response time, so that C and p are all there is to learn.
+//! with the capacity C, and p, what the storage serves at once beside one request: nothing for a single
+//! server, nearly the number of disks for a striped array. The number for a goal is `n = C·goal − p`. By
+//! Little's law n is throughput times response time, so that C and p are all there is to learn.
 //!
-//! - **The window is an inner loop.** It holds n from request to request, while a law that commands rates waits for its next interval:
-//!   when a storage becomes slower, n requests take longer, and no more come.
-//! - **The gain comes with the unit.** A cache and a disk differ thirty-fold in milliseconds per IO/s, and not at all in what
-//!   n is for a goal that is as many times the response time without load. A move from one to the other is right before anything is learnt.
-//! - **PARDA's law is this with p = 0**, and β besides: `n·𝓛/w`. On an array of many disks it then goes to its goal by small steps;
-//!   what is learnt of p makes it one. Where nothing is known yet, p is nothing: who raises n by the goal over the response time never
-//!   passes the goal, whatever p is.
-//! - **No bursts.** When a measurement contradicts the model beyond chance, C is taken anew from that measurement and p is kept: the storage
-//!   became faster or slower as a whole. Nobody is let go to find out.
-//! - **Goals, bands and hosts** are those of the self-tuning law: n is told as the throughput that it has at the goal, n/goal, the lowest
-//!   of all wins, bands divide it, and each host has the window of its part.
+//! - **The window is an inner loop.** It holds n from request to request, while a law that commands rates
+//!   waits for its next interval: when a storage becomes slower, n requests take longer, and no more come.
+//! - **The gain comes with the unit.** A cache and a disk differ thirty-fold in milliseconds per IO/s, and
+//!   not at all in what n is for a goal that is as many times the response time without load. A move from one
+//!   to the other is right before anything is learnt.
+//! - **PARDA's law is this with p = 0**, and β besides: `n·𝓛/w`. On an array of many disks it then goes to
+//!   its goal by small steps; what is learnt of p makes it one. Where nothing is known yet, p is nothing: who
+//!   raises n by the goal over the response time never passes the goal, whatever p is.
+//! - **No bursts.** When a measurement contradicts the model beyond chance, C is taken anew from that
+//!   measurement and p is kept: the storage became faster or slower as a whole. Nobody is let go to find out.
+//! - **Goals, bands and hosts** are those of the self-tuning law: n is told as the throughput that it has at
+//!   the goal, n/goal, the lowest of all wins, bands divide it, and each host has the window of its part.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
@@ -31,8 +34,8 @@ use crate::self_tuning::Learnt;
 /// How uncertain the response time at the first measurement is, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;
 
-/// How uncertain the slope is, likewise. It lies between nothing and proportional, and still is the first thing to be learnt: from the
-/// second measurement on, if that is at another number of requests.
+/// How uncertain the slope is, likewise. It lies between nothing and proportional, and still is the first
+/// thing to be learnt: from the second measurement on, if that is at another number of requests.
 const UNCERTAIN_SLOPE: f64 = 10.0;
 
 /// For so many intervals a model may change as it likes: it has two parameters, and had one measurement.
@@ -53,7 +56,8 @@ const MOST_NOISE: f64 = 0.6;
 /// The least slope, as a part of the response time per number of requests of the first measurement.
 const FLATTEST: f64 = 0.02;
 
-/// By how much n grows at most in an interval beyond what was there, or asked for, other than in proportion to the response time.
+/// By how much n grows at most in an interval beyond what was there, or asked for, other than in proportion
+/// to the response time.
 const GROWTH: f64 = 2.0;
 
 /// Fewer requests than this at the storage say nothing of how it bears many.
@@ -62,10 +66,11 @@ const NOBODY: f64 = 0.01;
 /// How the model of a queue is learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queueing {
-    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default 0.7.
+    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
+    /// 0.7.
     pub forgetting: f64,
-    /// By what part a response time may differ from the model's before the capacity is taken anew; by three standard
-    /// deviations of what it usually differs by in any case. Default 0.3.
+    /// By what part a response time may differ from the model's before the capacity is taken anew; by three
+    /// standard deviations of what it usually differs by in any case. Default 0.3.
     pub reset_change: f64,
 }
 
@@ -159,8 +164,9 @@ impl Station {
         if self.age >= YOUNG {
             new.variance += NEW * (error * error - self.variance);
         }
-        // What a measurement is wrong by is a part of it. Taken for as many milliseconds at any load, one overload is believed for minutes, and
-        // what a few requests say hardly at all: a storage that had become faster by a quarter was followed by a per cent in a second.
+        // What a measurement is wrong by is a part of it. Taken for as many milliseconds at any load, one
+        // overload is believed for minutes, and what a few requests say hardly at all: a storage that had
+        // become faster by a quarter was followed by a per cent in a second.
         let noise = point.ms.max(predicted) / self.ms;
         let regressor = [1.0, point.held.outstanding / self.outstanding - 1.0];
         new.rls.learn_weighed(regressor, point.ms / self.ms, config.forgetting, noise * noise);
@@ -276,8 +282,8 @@ mod tests {
             .collect()
     }
 
-    /// The oracle: with a single server n = C·goal, whatever C is, thirty-fold apart and both ways. A model of some intervals' age is not taken
-    /// for a young one that may change as it likes.
+    /// The oracle: with a single server n = C·goal, whatever C is, thirty-fold apart and both ways. A model
+    /// of some intervals' age is not taken for a young one that may change as it likes.
     #[test]
     fn a_single_server_is_right_after_one_interval_and_after_it_has_become_another_one() {
         let (mut station, mut n) = (None, 8.0);
@@ -292,7 +298,8 @@ mod tests {
         }
     }
 
-    /// Forty disks: from an overload, and from one request. PARDA's factor would leave s/w = 0.8 of the distance in each step.
+    /// Forty disks: from an overload, and from one request. PARDA's factor would leave s/w = 0.8 of the
+    /// distance in each step.
     #[test]
     fn an_array_takes_a_few_intervals_and_never_passes_its_goal_by_much() {
         let storage = Storage::new(4_000.0, 39.0);
@@ -324,8 +331,8 @@ mod tests {
         assert!((asked[4] / storage.wanted(GOAL) - 1.0).abs() < 0.3, "{asked:?}");
     }
 
-    /// What begins in an overload remembers it. A quarter more is below what resets the model, and so is twice as much where an interval has
-    /// few requests: it is learnt all the same.
+    /// What begins in an overload remembers it. A quarter more is below what resets the model, and so is
+    /// twice as much where an interval has few requests: it is learnt all the same.
     #[test]
     fn a_storage_that_becomes_faster_by_less_than_resets_the_model_is_followed_within_six_intervals() {
         for (requests, factor) in [(300, 1.28), (300, 0.8), (20, 2.0)] {

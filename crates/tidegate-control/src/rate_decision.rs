@@ -21,11 +21,11 @@ pub struct RateDecision {
     pub contract: Option<Contract>,
     /// What its own requests said.
     pub input: Input,
-    /// What its requests took from their release to their completion, by the law's [`Statistic`](crate::Statistic). `None` without
-    /// samples.
+    /// What its requests took from their release to their completion, by the law's
+    /// [`Statistic`](crate::Statistic). `None` without samples.
     pub measured: Option<Latency>,
-    /// What that was compared with: RT^E of its contract; without one the loop's set point, or the least RT^E of those with a
-    /// contract who are active, if that is less.
+    /// What that was compared with: RT^E of its contract; without one the loop's set point, or the least RT^E
+    /// of those with a contract who are active, if that is less.
     pub reference: Latency,
     /// Some of its requests waited for their release.
     pub held: bool,
@@ -40,7 +40,8 @@ pub struct RateDecision {
 }
 
 impl RateDecision {
-    /// By how much the reference was exceeded, in whole nanoseconds; who is below it comes last, and in no order.
+    /// By how much the reference was exceeded, in whole nanoseconds; who is below it comes last, and in no
+    /// order.
     fn excess(&self) -> u64 {
         let seen = match self.input {
             Input::Overload { oldest } => oldest,
@@ -84,8 +85,9 @@ pub struct GaveWay {
     pub to: ConsumerName,
     /// How many came back.
     pub returned: u32,
-    /// What the storage sustains, as far as it is known: about the greatest rate of all requests at which everybody's
-    /// response times were within their references; at least what is promised to those who are active.
+    /// What the storage sustains, as far as it is known: about the greatest rate of all requests at which
+    /// everybody's response times were within their references; at least what is promised to those who are
+    /// active.
     pub sustained: Iops,
     /// By how much rates were cut, in all.
     pub given_back: Iops,
@@ -106,8 +108,9 @@ impl fmt::Display for GaveWay {
     }
 }
 
-/// The consumers that a sentence should name: those whose response times are furthest beyond their references, then those who
-/// are held, then the others, each as they were observed. And how many are left over.
+/// The consumers that a sentence should name: those whose response times are furthest beyond their
+/// references, then those who are held, then the others, each as they were observed. And how many are left
+/// over.
 pub(crate) fn most_affected(rates: &[RateDecision]) -> (Vec<&RateDecision>, usize) {
     let mut order: Vec<&RateDecision> = rates.iter().collect();
     order.sort_by_key(|rate| std::cmp::Reverse((rate.excess(), rate.held)));

@@ -11,11 +11,12 @@ use crate::integral::{IntegralConfig, IntegralConfigError, IntegralLaw, RateBoun
 use crate::observation::ConsumerObservation;
 use crate::rate_decision::{GaveWay, RateDecision};
 
-/// How much of what one control period says about the storage is believed: some periods together hold enough requests.
+/// How much of what one control period says about the storage is believed: some periods together hold enough
+/// requests.
 const EVIDENCE: f64 = 0.25;
 
-/// How much of what the storage sustains is given out at once when somebody has gone. The rest is found K·E by K·E: what has just
-/// been taken for sustained was at the edge of somebody's reference.
+/// How much of what the storage sustains is given out at once when somebody has gone. The rest is found K·E
+/// by K·E: what has just been taken for sustained was at the edge of somebody's reference.
 const GIVEN_OUT: f64 = 0.95;
 
 /// The rates of all consumers that may be held. Who is no longer observed is forgotten.
@@ -80,7 +81,8 @@ impl Report {
     ) -> Self {
         let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
         heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
-        // What a promise is about begins with the release: who never gets his turn waits as he does at the storage.
+        // What a promise is about begins with the release: who never gets his turn waits as he does at the
+        // storage.
         heard.oldest = heard.oldest.max(consumer.oldest_released);
         let reference = consumer.contract.map_or(otherwise, |contract| contract.expected());
         let promised = consumer.contract.map_or(otherwise, |contract| contract.response_time());
@@ -121,8 +123,9 @@ struct Claims {
 struct Sustained(Option<f64>);
 
 impl Sustained {
-    /// Who completes more within everybody's references shows that it can be done; who completes less beyond somebody's, that
-    /// it cannot. Little demand at short response times shows nothing, nor does a queue that is being worked off.
+    /// Who completes more within everybody's references shows that it can be done; who completes less beyond
+    /// somebody's, that it cannot. Little demand at short response times shows nothing, nor does a queue that
+    /// is being worked off.
     fn learn(&mut self, completed: f64, kept: bool, intervals: f64) {
         let known = *self.0.get_or_insert(completed);
         if kept == (completed > known) {
@@ -246,8 +249,9 @@ impl Rates {
         })
     }
 
-    /// Cuts everybody's surplus by the same factor, so that the rates of all who are active are together what the storage
-    /// sustains. Only when somebody comes back: at any other time response times say what is too much.
+    /// Cuts everybody's surplus by the same factor, so that the rates of all who are active are together what
+    /// the storage sustains. Only when somebody comes back: at any other time response times say what is too
+    /// much.
     fn give_way(
         &mut self,
         consumers: &[ConsumerObservation],
@@ -279,7 +283,8 @@ impl Rates {
         Some(GaveWay { to, returned: claims.returned, sustained, given_back })
     }
 
-    /// Raises the rates of those who are held to what the storage sustains without those who have gone, by their shares.
+    /// Raises the rates of those who are held to what the storage sustains without those who have gone, by
+    /// their shares.
     fn take_over(&mut self, consumers: &[ConsumerObservation], rates: &mut [RateDecision]) {
         if !self.config.variant.take_over {
             return;
@@ -388,7 +393,8 @@ mod tests {
     }
 
     proptest! {
-        /// A storage that keeps response times up to some rate, under little demand, nearly enough, and too much.
+        /// A storage that keeps response times up to some rate, under little demand, nearly enough, and too
+        /// much.
         #[test]
         fn what_is_sustained_is_found_from_above_and_below(
             keeps in 10.0f64..1e4, first in 0.0..2e4, demands in prop::collection::vec(prop::sample::select(vec![0.3, 0.98, 1.5]), 200)

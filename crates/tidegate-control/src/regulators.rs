@@ -1,4 +1,5 @@
-//! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its division by bands.
+//! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its
+//! division by bands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::queueing::AtStorage;
 use crate::self_tuning::{Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError};
 use crate::window::WindowConfig;
 
-/// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an interval completes in the next.
+/// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an
+/// interval completes in the next.
 const USED: f64 = 0.7;
 
 /// The regulators of all consumers of a resource. Who is no longer observed is forgotten.
@@ -66,7 +68,8 @@ pub(crate) struct Stretch {
     pub(crate) elapsed: Duration,
     /// What is left of something that nobody needs.
     pub(crate) remaining: f64,
-    /// What each is steered to: its own goal, by the ratio of set point and target; without one the set point.
+    /// What each is steered to: its own goal, by the ratio of set point and target; without one the set
+    /// point.
     pub(crate) set_point: Latency,
     pub(crate) set_point_ratio: f64,
     /// The control interval as configured.
@@ -249,7 +252,8 @@ impl Regulators {
             }
         }
         let turn = self.turn.filter(|_| windowed && self.point < self.config.greatest);
-        // Rates are a division, and the window is the throttle: while response times are below the goal, rates leave room for more.
+        // Rates are a division, and the window is the throttle: while response times are below the goal,
+        // rates leave room for more.
         let room = turn.map_or(1.0, |turn| turn.room.clamp(1.0, MOST_ROOM));
         let rates = self.divide(Iops::new(self.point.per_second() * room), &reports, those, stretch.elapsed);
         let allotments = self.allotments(&reports, rates);
@@ -290,8 +294,8 @@ impl Regulators {
         Some(PointTurn { takes, room })
     }
 
-    /// What all hosts come to, by whose wish, and the host whose that is if it is not this host's own. `own` is what is asked for here, and
-    /// what was done.
+    /// What all hosts come to, by whose wish, and the host whose that is if it is not this host's own. `own`
+    /// is what is asked for here, and what was done.
     fn agree<'a>(
         &mut self,
         own: Option<(PointWish, f64)>,
@@ -321,7 +325,8 @@ impl Regulators {
         (Some((wish, agreed)), peer)
     }
 
-    /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held for.
+    /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held
+    /// for.
     fn one(
         &mut self,
         report: &Report<'_>,
@@ -358,8 +363,9 @@ impl Regulators {
             }
             Input::Samples { .. } => {
                 let now = report.measured(held);
-                // Where all who are held are other hosts', how many requests they had is told of the interval before: so is what it is
-                // compared with. As of one interval, each step up or down would be an effect of the one before it.
+                // Where all who are held are other hosts', how many requests they had is told of the interval
+                // before: so is what it is compared with. As of one interval, each step up or down would be
+                // an effect of the one before it.
                 known.before = (consumer.protected && alone).then_some(now);
                 let before = before.filter(|_| known.before.is_some());
                 let measured = before.map_or(now, |before| Measured { held, ..before });
@@ -419,8 +425,9 @@ impl Regulators {
         those.any(|(report, _)| self.requests(report) >= enough)
     }
 
-    /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The paper has one at random, for good;
-    /// here it is whoever knows most, and only while nobody has enough: with few requests it would hold all others back by chance.
+    /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The
+    /// paper has one at random, for good; here it is whoever knows most, and only while nobody has enough:
+    /// with few requests it would hold all others back by chance.
     fn exempt(&self, reports: &[Report<'_>], may: &[bool]) -> Option<usize> {
         let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
         let knows = |report: &Report<'_>| {
@@ -441,7 +448,8 @@ impl Regulators {
         self.point = Iops::new(greater).min(self.config.greatest);
     }
 
-    /// What everybody of this host who is throttled is entitled to of an operating point, and has of it with what others leave, in their order.
+    /// What everybody of this host who is throttled is entitled to of an operating point, and has of it with
+    /// what others leave, in their order.
     fn divide(
         &self,
         point: Iops,
@@ -475,7 +483,8 @@ impl Regulators {
         entitled.into_iter().zip(lent).take(throttled.len()).collect()
     }
 
-    /// What everybody of this host who is throttled has from now on: who begins to use what he is entitled to, has it at once.
+    /// What everybody of this host who is throttled has from now on: who begins to use what he is entitled
+    /// to, has it at once.
     fn allotments(&self, reports: &[Report<'_>], parts: Vec<(Iops, Iops)>) -> Vec<Allotment> {
         let throttled = reports.iter().filter(|report| !report.consumer.protected);
         throttled
@@ -488,9 +497,10 @@ impl Regulators {
             .collect()
     }
 
-    /// What of the operating point is this host's. Of one host that is all of it, whatever each of its consumers has. What is lent is
-    /// somebody else's: a window is everybody's who waits for it, so that it must not have both what its idle consumers are entitled to
-    /// and what others have of that. Where nobody waits, the window is no throttle, and is ready for whoever begins.
+    /// What of the operating point is this host's. Of one host that is all of it, whatever each of its
+    /// consumers has. What is lent is somebody else's: a window is everybody's who waits for it, so that it
+    /// must not have both what its idle consumers are entitled to and what others have of that. Where nobody
+    /// waits, the window is no throttle, and is ready for whoever begins.
     fn part(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
         if those.peers.is_empty() {
             return self.point;
@@ -504,8 +514,8 @@ impl Regulators {
     }
 }
 
-/// How much somebody asks for, as wishes are compared: by the window where that is what is commanded, since the throughput of one server is
-/// the same for every goal.
+/// How much somebody asks for, as wishes are compared: by the window where that is what is commanded, since
+/// the throughput of one server is the same for every goal.
 fn asks(wish: &PointWish, windowed: bool) -> f64 {
     if windowed { wish.outstanding() } else { wish.operating_point.per_second() }
 }
@@ -516,8 +526,9 @@ fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
     Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
 }
 
-/// How many requests of those who may be held were at the storage: of this host, and of all hosts with how long they took. Where a host
-/// does not say how many it had, they are taken to last as long as this host's, protected ones where it has no others.
+/// How many requests of those who may be held were at the storage: of this host, and of all hosts with how
+/// long they took. Where a host does not say how many it had, they are taken to last as long as this host's,
+/// protected ones where it has no others.
 fn at_storage(
     reports: &[Report<'_>],
     done: Iops,
@@ -588,8 +599,9 @@ struct Told {
     content: Option<PointRest>,
 }
 
-/// By name of those who have a part of the bands. Of the others those who use whatever they get are kept apart from those who are content:
-/// with the shares of both they would have what these leave, which is everybody's, on all hosts.
+/// By name of those who have a part of the bands. Of the others those who use whatever they get are kept
+/// apart from those who are content: with the shares of both they would have what these leave, which is
+/// everybody's, on all hosts.
 fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
     let parts = bands.map(Bands::workloads).unwrap_or_default();
     let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);
@@ -609,8 +621,9 @@ fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> T
     }
 }
 
-/// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none of those does
-/// anything, on any host, everybody's: else whoever has a part of higher bands only, and is alone, would stay where the others left off.
+/// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none
+/// of those does anything, on any host, everybody's: else whoever has a part of higher bands only, and is
+/// alone, would stay where the others left off.
 struct Say<'a> {
     bands: Option<&'a Bands>,
     point: Iops,

@@ -1,8 +1,8 @@
-//! Finding a PID's gains by a short experiment on the process itself: relay feedback (Åström and Hägglund, *Automatic
-//! tuning of simple regulators*, Automatica 20, 1984), and Skogestad's rules for what it finds.
+//! Finding a PID's gains by a short experiment on the process itself: relay feedback (Åström and Hägglund,
+//! *Automatic tuning of simple regulators*, Automatica 20, 1984), and Skogestad's rules for what it finds.
 //!
-//! Bjørgeengen's appendix A tunes by hand and names both. The experiment is bounded in what it does (delays up to a greatest
-//! one) and in time; whoever runs it lets go of everybody after it.
+//! Bjørgeengen's appendix A tunes by hand and names both. The experiment is bounded in what it does (delays
+//! up to a greatest one) and in time; whoever runs it lets go of everybody after it.
 
 use std::f64::consts::PI;
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub struct RelayConfig {
     pub step: Latency,
     /// No longer delay is tried.
     pub greatest: Latency,
-    /// The relay switches at this part of the set point above and below it, so that noise does not switch it. Default 0.1.
+    /// The relay switches at this part of the set point above and below it, so that noise does not switch it.
+    /// Default 0.1.
     pub hysteresis: f64,
     /// For how long a delay is held to see what it does; the second half of it counts. Default 4 s.
     pub dwell: Duration,
@@ -56,7 +57,8 @@ impl RelayConfig {
 pub struct Identified {
     /// The response time with nobody held.
     pub at_rest: Latency,
-    /// Around what the relay switched: the set point, or more where the greatest delay is only just enough for that.
+    /// Around what the relay switched: the set point, or more where the greatest delay is only just enough
+    /// for that.
     pub around: Latency,
     /// The relay's delay: on or off.
     pub delay: Latency,
@@ -188,8 +190,8 @@ impl Relay {
         }
     }
 
-    /// Takes what was measured in the interval that is over, smoothed as for the PID; `None`: nothing is known. While nothing is
-    /// known nothing is changed.
+    /// Takes what was measured in the interval that is over, smoothed as for the PID; `None`: nothing is
+    /// known. While nothing is known nothing is changed.
     ///
     /// # Errors
     /// When the experiment cannot find anything. It is over then.
@@ -356,8 +358,8 @@ struct Process {
     dead_time: f64,
 }
 
-/// What oscillates so under a relay, by the relay's describing function: with relay amplitude d and hysteresis ε the process has
-/// at the oscillation's frequency the gain πa/4d and the phase −π + arcsin(ε/a).
+/// What oscillates so under a relay, by the relay's describing function: with relay amplitude d and
+/// hysteresis ε the process has at the oscillation's frequency the gain πa/4d and the phase −π + arcsin(ε/a).
 fn process(oscillation: &Oscillation) -> Process {
     let Oscillation { gain, delay, period, amplitude, hysteresis, interval } = *oscillation;
     let frequency = 2.0 * PI / period;
@@ -365,14 +367,15 @@ fn process(oscillation: &Oscillation) -> Process {
     let ratio = gain * 4.0 * (delay / 2.0) / (PI * amplitude);
     let lag = (ratio * ratio - 1.0).max(0.0).sqrt();
     let phase = PI - (hysteresis / amplitude).min(1.0).asin() - lag.atan();
-    // What is decided once in an interval cannot show earlier, whatever few samples of a short period seem to say.
+    // What is decided once in an interval cannot show earlier, whatever few samples of a short period seem to
+    // say.
     Process { gain, time_constant: lag / frequency, dead_time: (phase / frequency).max(interval) }
 }
 
 impl Process {
-    /// K_p and T_i by the improved SIMC rule with τ_c = θ (Skogestad and Grimholt, *The SIMC method for smooth PID controller
-    /// design*, 2012, §5.6): the lag counts for a third of the dead time more, so that a process without a lag gets a
-    /// controller too.
+    /// K_p and T_i by the improved SIMC rule with τ_c = θ (Skogestad and Grimholt, *The SIMC method for
+    /// smooth PID controller design*, 2012, §5.6): the lag counts for a third of the dead time more, so that
+    /// a process without a lag gets a controller too.
     fn simc(&self) -> (f64, f64) {
         let lag = self.time_constant + self.dead_time / 3.0;
         let closed = 2.0 * self.dead_time;

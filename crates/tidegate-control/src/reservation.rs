@@ -1,17 +1,19 @@
 //! When reservations can be kept, and what they ask of the window.
 //!
-//! A reservation is a rate that a consumer gets whatever the shares: its host's scheduler serves it first. That keeps it
-//! only under two conditions.
+//! A reservation is a rate that a consumer gets whatever the shares: its host's scheduler serves it first.
+//! That keeps it only under two conditions.
 //!
-//! 1. **The window is wide enough.** By Little's law a host that completes Σr requests per second at a response time L
-//!    has Σr·L of them outstanding at the resource. So while consumers with reservations are active the window does not
-//!    fall below `Σr·L`, with L as it is, above the set point or not: keeping reservations is worth more than the
-//!    response time, and the price is that L may stay above the set point. L is the response time of these consumers'
-//!    own requests, not the signal, because the law holds for what is in this window, wherever its blocks lie.
-//! 2. **The storage is fast enough.** Added up over all hosts, reservations stay below what the storage completes. Below
-//!    it the floors settle: what others have outstanding shrinks until L is such that the floors fit. Beyond it each floor
-//!    raises L, and L each floor, until windows are the greatest that are allowed; the hosts that this ends first are
-//!    the ones that miss, and within a host all reservations by the same factor.
+//! 1. **The window is wide enough.** By Little's law a host that completes Σr requests per second at a
+//!    response time L has Σr·L of them outstanding at the resource. So while consumers with reservations are
+//!    active the window does not fall below `Σr·L`, with L as it is, above the set point or not: keeping
+//!    reservations is worth more than the response time, and the price is that L may stay above the set
+//!    point. L is the response time of these consumers' own requests, not the signal, because the law holds
+//!    for what is in this window, wherever its blocks lie.
+//! 2. **The storage is fast enough.** Added up over all hosts, reservations stay below what the storage
+//!    completes. Below it the floors settle: what others have outstanding shrinks until L is such that the
+//!    floors fit. Beyond it each floor raises L, and L each floor, until windows are the greatest that are
+//!    allowed; the hosts that this ends first are the ones that miss, and within a host all reservations by
+//!    the same factor.
 
 use std::time::Duration;
 
@@ -21,15 +23,16 @@ use tidegate_units::{Iops, Latency, Window};
 use crate::ewma::Ewma;
 use crate::observation::ConsumerObservation;
 
-/// How much wider the window is than Σr·L. The scheduler leaves one request in 129 to the shares, and L is that of the
-/// time just past.
+/// How much wider the window is than Σr·L. The scheduler leaves one request in 129 to the shares, and L is
+/// that of the time just past.
 const HEADROOM: f64 = 1.05;
 
-/// Over which time L is smoothed: it sets a bound, and a bound that follows every hiccup of the storage lets the window
-/// jump.
+/// Over which time L is smoothed: it sets a bound, and a bound that follows every hiccup of the storage lets
+/// the window jump.
 const LATENCY_TIME: Duration = Duration::from_secs(1);
 
-/// Over which time what is completed is compared with what is reserved. An interval alone holds a few requests.
+/// Over which time what is completed is compared with what is reserved. An interval alone holds a few
+/// requests.
 const RATE_TIME: f64 = 2.0;
 
 /// Below this part of it a reservation counts as missed.
@@ -53,8 +56,8 @@ pub struct Conditions {
 /// Whether reservations can be kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Feasibility {
-    /// By how much reservations could grow before they are missed, as a part of themselves; negative: they are missed,
-    /// and must shrink. +∞ without reservations.
+    /// By how much reservations could grow before they are missed, as a part of themselves; negative: they
+    /// are missed, and must shrink. +∞ without reservations.
     pub margin: f64,
     /// What would be short first.
     pub shortage: Shortage,
@@ -80,10 +83,12 @@ pub enum Shortage {
     Storage,
 }
 
-/// Whether these reservations can be kept: both conditions, and the one with the smaller margin. Where the storage is too
-/// slow, its margin alone counts, because then the response time, and the window with it, is the result of the overload.
+/// Whether these reservations can be kept: both conditions, and the one with the smaller margin. Where the
+/// storage is too slow, its margin alone counts, because then the response time, and the window with it, is
+/// the result of the overload.
 ///
-/// The conditions are Little's law for this host, `Σr·L ≤ w_max`, with 5 % to spare, and `Σr ≤ C` over all hosts.
+/// The conditions are Little's law for this host, `Σr·L ≤ w_max`, with 5 % to spare, and `Σr ≤ C` over all
+/// hosts.
 #[must_use]
 pub fn feasible(conditions: &Conditions) -> Feasibility {
     let Conditions { here, everywhere, latency, greatest, capacity } = *conditions;
@@ -121,7 +126,8 @@ pub struct Reserved {
     pub latency: Latency,
     /// The window that they take.
     pub window: Window,
-    /// Set when consumers that wait get less than 95 % of what is reserved for them, over some seconds: what is short.
+    /// Set when consumers that wait get less than 95 % of what is reserved for them, over some seconds: what
+    /// is short.
     pub missed: Option<Shortage>,
 }
 
@@ -145,7 +151,8 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
-    /// Takes what happened since the last call. `fallback` stands for L until the first of their requests completes.
+    /// Takes what happened since the last call. `fallback` stands for L until the first of their requests
+    /// completes.
     pub(crate) fn observe<'a>(
         &mut self,
         consumers: impl Iterator<Item = &'a ConsumerObservation> + Clone,

@@ -1,13 +1,16 @@
 //! Recursive least squares for a few parameters, with directional forgetting.
 //!
-//! What is forgotten is what the new measurement speaks about (Kulhavý, *Restricted exponential forgetting in real-time
-//! identification*, Automatica 23, 1987), and a little of everything (Bittanti, Bolzern and Campi, *Convergence and exponential
-//! convergence of identification algorithms with directional forgetting factor*, Automatica 26, 1990), up to what was uncertain at
-//! the beginning. Both are written down here from their usual form, since the papers themselves were not at hand. Under plain exponential
-//! forgetting the covariance grows by 1/λ per interval in every direction that is not excited, without end; bounded as a whole, it shrinks in
-//! the one that is, and the estimate falls asleep. And a regulator that keeps its set point excites hardly anything.
+//! What is forgotten is what the new measurement speaks about (Kulhavý, *Restricted exponential forgetting in
+//! real-time identification*, Automatica 23, 1987), and a little of everything (Bittanti, Bolzern and Campi,
+//! *Convergence and exponential convergence of identification algorithms with directional forgetting factor*,
+//! Automatica 26, 1990), up to what was uncertain at the beginning. Both are written down here from their
+//! usual form, since the papers themselves were not at hand. Under plain exponential forgetting the
+//! covariance grows by 1/λ per interval in every direction that is not excited, without end; bounded as a
+//! whole, it shrinks in the one that is, and the estimate falls asleep. And a regulator that keeps its set
+//! point excites hardly anything.
 
-/// This part of the uncertainty at the beginning comes back with every measurement: all of it in a quarter of an hour of seconds.
+/// This part of the uncertainty at the beginning comes back with every measurement: all of it in a quarter of
+/// an hour of seconds.
 const RETURNS: f64 = 0.001;
 
 /// What is less than this part of the variance is rounding.
@@ -15,11 +18,11 @@ const ROUNDING: f64 = 1e-12;
 
 /// θ of `y = φᵀ·θ + noise`, and its covariance over the variance of the noise.
 ///
-/// The covariance is symmetric, positive definite and bounded by what it was at the beginning, whatever is learnt: where rounding has
-/// spoilt it, it begins anew, and the estimate stays.
+/// The covariance is symmetric, positive definite and bounded by what it was at the beginning, whatever is
+/// learnt: where rounding has spoilt it, it begins anew, and the estimate stays.
 ///
-/// Every measurement counts the same, by its error relative to the size of its regressor: one of an overload, a hundred times as
-/// great as the others, would otherwise be remembered a hundred times as well.
+/// Every measurement counts the same, by its error relative to the size of its regressor: one of an overload,
+/// a hundred times as great as the others, would otherwise be remembered a hundred times as well.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rls<const N: usize> {
     estimate: [f64; N],
@@ -48,7 +51,8 @@ impl<const N: usize> Rls<N> {
         self.estimate
     }
 
-    /// Learns from one measurement. Without effect when a number is not finite, or when the regressor is nothing.
+    /// Learns from one measurement. Without effect when a number is not finite, or when the regressor is
+    /// nothing.
     ///
     /// `forgetting` is λ within (0, 1]: what is left of the weight of the past after each measurement.
     pub(crate) fn learn(&mut self, regressor: [f64; N], observed: f64, forgetting: f64) {
@@ -60,8 +64,8 @@ impl<const N: usize> Rls<N> {
         self.learn_scaled(regressor.map(|part| part / size), observed / size, forgetting);
     }
 
-    /// Learns from one measurement whose noise has a variance, in the units of the covariance: it counts as much as it is certain.
-    /// Without effect when a number is not finite, or when the variance is nothing.
+    /// Learns from one measurement whose noise has a variance, in the units of the covariance: it counts as
+    /// much as it is certain. Without effect when a number is not finite, or when the variance is nothing.
     pub(crate) fn learn_weighed(
         &mut self,
         regressor: [f64; N],
@@ -85,7 +89,8 @@ impl<const N: usize> Rls<N> {
             return;
         }
         let mut learnt = *self;
-        // The part of what is known in this direction that is new: P' = P − part·Pφφᵀ P, negative where more is forgotten than learnt.
+        // The part of what is known in this direction that is new: P' = P − part·Pφφᵀ P, negative where more
+        // is forgotten than learnt.
         let part = (1.0 - (1.0 - forgetting) / (forgetting * excitation)) / (1.0 + excitation);
         for i in 0..N {
             learnt.estimate[i] += direction[i] / (1.0 + excitation) * error;
@@ -101,8 +106,9 @@ impl<const N: usize> Rls<N> {
         }
     }
 
-    /// Holds a parameter to a value, and takes the others to where they are most likely with that: least squares with a constraint. What
-    /// is uncertain stays so, for the next measurement may lead away from the constraint.
+    /// Holds a parameter to a value, and takes the others to where they are most likely with that: least
+    /// squares with a constraint. What is uncertain stays so, for the next measurement may lead away from the
+    /// constraint.
     pub(crate) fn hold(&mut self, at: usize, value: f64) {
         self.hold_sum(std::array::from_fn(|i| f64::from(u8::from(i == at))), value);
     }
@@ -120,8 +126,8 @@ impl<const N: usize> Rls<N> {
         }
     }
 
-    /// Adds a little to all variances, and takes back what is beyond the first ones in a way that leaves the matrix symmetric and positive
-    /// definite.
+    /// Adds a little to all variances, and takes back what is beyond the first ones in a way that leaves the
+    /// matrix symmetric and positive definite.
     fn bound(&mut self) {
         for i in 0..N {
             self.covariance[i][i] += RETURNS * self.initial[i];
@@ -254,7 +260,8 @@ mod tests {
         }
     }
 
-    /// Where one is not to be more than the other, it is the line of both being equal that is most likely, and no more than that is held.
+    /// Where one is not to be more than the other, it is the line of both being equal that is most likely,
+    /// and no more than that is held.
     #[test]
     fn a_sum_that_is_held_is_met_where_the_measurements_fit_best() {
         let mut rls = Rls::new([1.0, 1.0], [1.0, 10.0]);

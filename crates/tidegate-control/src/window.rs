@@ -13,18 +13,19 @@ pub struct WindowConfig {
     pub gamma: f64,
     /// K: how strongly shares pull; what it is per is `beta_scale`. Default 0.1.
     ///
-    /// At equilibrium the response time is `𝓛·w/(w − β)`: above the set point by β/w. PARDA's windows are tens of
-    /// requests and bear a β of some; a local array that must stay quick has a window of 1 to 5 and does not. 0.1
-    /// offsets by 5 % at w = 2, by 11 % at w = 1, within the distance between set point and target (25 %) down to
-    /// w = 0.5. The price of a small K is slow convergence of shares *between hosts*; one host divides its window
-    /// by its scheduler and pays nothing.
+    /// At equilibrium the response time is `𝓛·w/(w − β)`: above the set point by β/w. PARDA's windows are
+    /// tens of requests and bear a β of some; a local array that must stay quick has a window of 1 to 5 and
+    /// does not. 0.1 offsets by 5 % at w = 2, by 11 % at w = 1, within the distance between set point and
+    /// target (25 %) down to w = 0.5. The price of a small K is slow convergence of shares *between hosts*;
+    /// one host divides its window by its scheduler and pays nothing.
     pub beta_gain: f64,
     /// What β is proportional to. Default: the active part of this host's shares.
     pub beta_scale: BetaScale,
-    /// What shares divide among hosts that share a resource. Default: slots, as in PARDA. Without effect on a host alone.
+    /// What shares divide among hosts that share a resource. Default: slots, as in PARDA. Without effect on a
+    /// host alone.
     pub shares_of: SharesOf,
-    /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a dozen
-    /// of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
+    /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a
+    /// dozen of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
     pub least: Window,
     /// w_max, and where the law begins: open. Default 64, as in PARDA's evaluation (§5), where it
     /// is the usual issue queue length per LUN.
@@ -34,25 +35,26 @@ pub struct WindowConfig {
 /// What β is proportional to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BetaScale {
-    /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares are
-    /// written as 1:2 or as 1000:2000.
+    /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares
+    /// are written as 1:2 or as 1000:2000.
     #[default]
     Relative,
     /// Hosts that share a resource: `β_h = K × Σs'/100` (PARDA §3.4), so that a consumer with the default of
-    /// [100 shares](Shares::DEFAULT) brings its host β = K. Shares must then mean the same on every host. Absolute,
-    /// so that windows stay in proportion also while hosts do not hear each other.
+    /// [100 shares](Shares::DEFAULT) brings its host β = K. Shares must then mean the same on every host.
+    /// Absolute, so that windows stay in proportion also while hosts do not hear each other.
     PerShare,
 }
 
 /// What shares divide among hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SharesOf {
-    /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets more of them
-    /// done with the same part of the queue, and the array as a whole does the most that it can.
+    /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets
+    /// more of them done with the same part of the queue, and the array as a whole does the most that it can.
     #[default]
     Slots,
-    /// Requests per second, whatever they cost: a host that the array serves late gets more slots, up to twice as many.
-    /// By response times of everything; without effect while the reads of protected consumers are the signal.
+    /// Requests per second, whatever they cost: a host that the array serves late gets more slots, up to
+    /// twice as many. By response times of everything; without effect while the reads of protected consumers
+    /// are the signal.
     Requests,
 }
 
@@ -70,10 +72,11 @@ impl Default for WindowConfig {
 }
 
 impl WindowConfig {
-    /// The defaults where hosts share the resource: β by absolute shares, and K = 1 per consumer of 100 shares.
+    /// The defaults where hosts share the resource: β by absolute shares, and K = 1 per consumer of 100
+    /// shares.
     ///
-    /// With shares of 1:1:2:2 on an array of 3 400 IO/s at 25 ms, K = 1 settles 7 % above the set point, and shares are
-    /// within 10 % after 30 control intervals; half of K halves the first and doubles the second.
+    /// With shares of 1:1:2:2 on an array of 3 400 IO/s at 25 ms, K = 1 settles 7 % above the set point, and
+    /// shares are within 10 % after 30 control intervals; half of K halves the first and doubles the second.
     #[must_use]
     pub fn across_hosts() -> Self {
         Self { beta_gain: 1.0, beta_scale: BetaScale::PerShare, ..Self::default() }
@@ -167,8 +170,8 @@ impl WindowLaw {
         Ok(())
     }
 
-    /// β of eq. 2 for a host whose throttled consumers have these shares and outstanding requests: K × their active
-    /// shares (eq. 4), by [`BetaScale`].
+    /// β of eq. 2 for a host whose throttled consumers have these shares and outstanding requests: K × their
+    /// active shares (eq. 4), by [`BetaScale`].
     pub fn beta<I>(&self, consumers: I) -> f64
     where
         I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
@@ -186,9 +189,9 @@ impl WindowLaw {
     ///
     /// `beta` is this host's [`beta`](Self::beta). NaN and negative numbers count as zero.
     ///
-    /// `intervals` is the time since the previous step in control intervals. Eq. 2 knows only whole ones; between
-    /// them γ becomes `1 − (1−γ)^intervals`, so that no time passed means no change, a late step does as much as
-    /// the steps it stands for, and at one interval it is eq. 2.
+    /// `intervals` is the time since the previous step in control intervals. Eq. 2 knows only whole ones;
+    /// between them γ becomes `1 − (1−γ)^intervals`, so that no time passed means no change, a late step does
+    /// as much as the steps it stands for, and at one interval it is eq. 2.
     ///
     /// At equilibrium host i has `w_i = β_i + β_i·C·𝓛/Σβ_j` (eq. 3).
     pub fn step(&mut self, estimate: Latency, set_point: Latency, beta: f64, intervals: f64) -> WindowStep {
@@ -199,8 +202,8 @@ impl WindowLaw {
             return WindowStep { raw: self.window(), window: self.window(), bound: None };
         }
         let gamma = 1.0 - (1.0 - gamma).powf(intervals);
-        // A response time of nothing would make the ratio NaN when the set point is nothing too; one nanosecond
-        // is as good as nothing.
+        // A response time of nothing would make the ratio NaN when the set point is nothing too; one
+        // nanosecond is as good as nothing.
         let ratio = set_point.as_nanos() as f64 / estimate.as_nanos().max(1) as f64;
         let raw = (1.0 - gamma) * self.window + gamma * (ratio * self.window + beta);
         self.window = raw.clamp(least.get(), greatest.get());
@@ -214,8 +217,8 @@ impl WindowLaw {
         WindowStep { raw: Window::new(raw), window: self.window(), bound }
     }
 
-    /// Widens the window to `floor`, as far as w_max allows, and says whether that changed it. The next step goes on
-    /// from there.
+    /// Widens the window to `floor`, as far as w_max allows, and says whether that changed it. The next step
+    /// goes on from there.
     pub fn raise_to(&mut self, floor: Window) -> bool {
         let floor = floor.get().min(self.config.greatest.get());
         let below = self.window < floor;
@@ -225,9 +228,9 @@ impl WindowLaw {
         below
     }
 
-    /// Lets go by degrees: what is left of the ratio between the window and the greatest one is `remaining` of
-    /// it on a logarithmic scale. By ratio and not by difference, because half of the way from 2 to 64 in one
-    /// step would be a release at once.
+    /// Lets go by degrees: what is left of the ratio between the window and the greatest one is `remaining`
+    /// of it on a logarithmic scale. By ratio and not by difference, because half of the way from 2 to 64 in
+    /// one step would be a release at once.
     pub fn relax(&mut self, remaining: f64) -> Window {
         let remaining = if remaining.is_nan() { 1.0 } else { remaining.clamp(0.0, 1.0) };
         let (least, greatest) = (self.config.least.get(), self.config.greatest.get());
@@ -236,10 +239,10 @@ impl WindowLaw {
     }
 }
 
-/// Which part of all shares is at work, 0 to 1: eq. 4. A consumer with shares s_k has the part
-/// `w_k = s_k/Σs·w` of the window; if its mean outstanding requests n_k do not fill that, its shares are scaled to
-/// `s'_k = n_k·s_k/w_k`. The result is `Σs'/Σs`; relative, so that it does not matter whether an administrator
-/// writes shares as 1:2 or as 1000:2000. Zero without consumers.
+/// Which part of all shares is at work, 0 to 1: eq. 4. A consumer with shares s_k has the part `w_k =
+/// s_k/Σs·w` of the window; if its mean outstanding requests n_k do not fill that, its shares are scaled to
+/// `s'_k = n_k·s_k/w_k`. The result is `Σs'/Σs`; relative, so that it does not matter whether an
+/// administrator writes shares as 1:2 or as 1000:2000. Zero without consumers.
 pub fn active_share<I>(window: Window, consumers: I) -> f64
 where
     I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
@@ -415,7 +418,8 @@ mod tests {
 
         #[test]
         fn a_part_of_an_interval_is_a_part_of_a_step(parts in 1u32..20) {
-            // With L = 𝓛·2 and β = 0 each interval multiplies by (1 − γ/2); parts must lie between none and all.
+            // With L = 𝓛·2 and β = 0 each interval multiplies by (1 − γ/2); parts must lie between none and
+            // all.
             let mut law = law(wide(0.8));
             law.step(SET_POINT.scale(2.0), SET_POINT, 0.0, f64::from(parts) / 20.0);
             let factor = law.window().get() / 1e6;

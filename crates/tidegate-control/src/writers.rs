@@ -9,8 +9,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName};
 /// When a consumer belongs to the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WritersConfig {
-    /// Who writes more than this joins. Default 1 MiB/s: what a backup or a copy exceeds at once, and a database's log
-    /// seldom.
+    /// Who writes more than this joins. Default 1 MiB/s: what a backup or a copy exceeds at once, and a
+    /// database's log seldom.
     pub above: ByteRate,
     /// Who writes less than this part of it leaves, within (0, 1]. Default 0.5.
     pub leaves_below: f64,
@@ -18,7 +18,8 @@ pub struct WritersConfig {
     pub smoothing: Duration,
     /// How often the set is brought up to date. Default 1 s (§2.3.1).
     pub interval: Duration,
-    /// Who is held writes less because of that, and leaves only when it wrote nothing for this long. Default 2 s.
+    /// Who is held writes less because of that, and leaves only when it wrote nothing for this long. Default
+    /// 2 s.
     pub silence: Duration,
 }
 
@@ -108,9 +109,9 @@ impl Writers {
         Ok(())
     }
 
-    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is named several times wrote
-    /// all of that; who is not named wrote nothing, and is forgotten when that has gone on for long. `held`: the members are being
-    /// held now.
+    /// Takes what consumers wrote in `elapsed`, and brings the set up to date when it is time to. Who is
+    /// named several times wrote all of that; who is not named wrote nothing, and is forgotten when that has
+    /// gone on for long. `held`: the members are being held now.
     pub fn observe<'a>(
         &mut self,
         elapsed: Duration,

@@ -1,4 +1,5 @@
-//! The loop under any sequence of operations: whatever is observed, however the clock runs, whoever comes and goes.
+//! The loop under any sequence of operations: whatever is observed, however the clock runs, whoever comes and
+//! goes.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -451,8 +452,8 @@ proptest! {
                             Action::Hold => prop_assert!((before - after).abs() < 1e-12),
                             // Ten intervals of 250 ms are 1.25 half-lives: 42 % of a delay are left.
                             Action::Relax => {
-                                // What decays is up to a level of 0.5 ms less than the delay, which is rounded up; and
-                                // below a level a delay ends.
+                                // What decays is up to a level of 0.5 ms less than the delay, which is
+                                // rounded up; and below a level a delay ends.
                                 let level = if matches!(law, Law::Pid(_)) { 0.0005 } else { 0.0 };
                                 prop_assert!(after <= before + 1e-12, "{before} {after}");
                                 prop_assert!(after >= 0.42 * (before - level) - level - 1e-9, "{before} {after}");

@@ -95,8 +95,8 @@ fn strictness(commands: &Commands) -> f64 {
     delay.map_or(0.0, Latency::as_millis_f64) + commands.window.map_or(0.0, |window| 1.0 / window.get())
 }
 
-/// A closed network by exact mean value analysis: `requests` go round a queue and a delay. At most `window` of
-/// them are at the queue, whose work is the sooner done the fewer they are.
+/// A closed network by exact mean value analysis: `requests` go round a queue and a delay. At most `window`
+/// of them are at the queue, whose work is the sooner done the fewer they are.
 fn response(requests: u32, window: f64, service: f64, delay: f64) -> f64 {
     let (mut queue, mut response) = (0.0, 0.0);
     for n in 1..=requests {

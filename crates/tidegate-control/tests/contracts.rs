@@ -1,5 +1,5 @@
-//! The integral law in the loop: against the linear model of Lee's equation 3, and its rules for silence, windup, and those who
-//! come and go.
+//! The integral law in the loop: against the linear model of Lee's equation 3, and its rules for silence,
+//! windup, and those who come and go.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -513,7 +513,8 @@ proptest! {
         prop_assert!((most - errors[0]).abs() < 1e-6 && least < -1.0, "{late:?}");
     }
 
-    /// A process gain that is three times what it was taken for has the pole 1 − 3(1 − p), a third of it 1 − (1 − p)/3.
+    /// A process gain that is three times what it was taken for has the pole 1 − 3(1 − p), a third of it 1 −
+    /// (1 − p)/3.
     #[test]
     fn a_gain_mistaken_by_three_does_what_theory_says(process in 0.1..2.0, pole in 0.4..0.95, factor in prop::sample::select(vec![3.0, 1.0 / 3.0])) {
         let mut run = Run::new(with_gain(process, pole));
@@ -525,7 +526,8 @@ proptest! {
         }
     }
 
-    /// Whatever returns, rates are together no more than what the storage sustains, or than what was promised.
+    /// Whatever returns, rates are together no more than what the storage sustains, or than what was
+    /// promised.
     #[test]
     fn after_a_return_rates_fit_into_what_is_sustained(
         promised in prop::collection::vec((1.0..200.0, 0u64..400, any::<bool>()), 2..8),
@@ -561,9 +563,10 @@ fn response(completed: f64) -> Latency {
     Latency::from_secs_f64(seconds.min(1.0))
 }
 
-/// Pulses as in the paper's case 3: the first asks for all that it can get, the second, for five seconds in ten, for all that it
-/// may have. In which part of the seconds requests take longer than promised, and what the first gets. `at_once`: the
-/// loop is stepped as soon as the second returns, not only at the end of that second.
+/// Pulses as in the paper's case 3: the first asks for all that it can get, the second, for five seconds in
+/// ten, for all that it may have. In which part of the seconds requests take longer than promised, and what
+/// the first gets. `at_once`: the loop is stepped as soon as the second returns, not only at the end of that
+/// second.
 fn pulses(variant: IntegralVariant, at_once: bool) -> (f64, f64) {
     const SECONDS: u32 = 1_000;
     let mut run = Run::new(IntegralConfig { variant, ..IntegralConfig::default() });

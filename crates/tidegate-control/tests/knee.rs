@@ -88,7 +88,8 @@ fn finds_the_knee_that_a_sweep_finds() {
             let (iops, latency) = plant.measured(500.0);
             let (chosen, given) = (plant.set_point(0, 500.0) / knee, iops / most);
             println!("  {chosen:.2} of the knee, {given:.3} of the most at {latency:.1} ms");
-            // What is given includes what looking further down costs while it is done often, in the first minutes.
+            // What is given includes what looking further down costs while it is done often, in the first
+            // minutes.
             assert!((0.8..1.3).contains(&chosen), "{}, seed {seed}: {chosen} of the knee", model.name);
             assert!(given > 0.9, "{}, seed {seed}: {given} of the most", model.name);
         }
@@ -226,8 +227,8 @@ fn where_shares_alone_keep_the_array_busy_it_does_not_look_further_down() {
     let (iops, latency) = plant.measured(500.0);
     let set_point = plant.set_point(0, 500.0);
     println!("set point {set_point:.1} ms, {iops:.0} IO/s at {latency:.1} ms");
-    // It stops where the shares make half of the set point's response time as much again, Σβ/C = 7.5 ms, and steers to
-    // what it saw there: 22.5 ms, to which the shares add theirs.
+    // It stops where the shares make half of the set point's response time as much again, Σβ/C = 7.5 ms, and
+    // steers to what it saw there: 22.5 ms, to which the shares add theirs.
     assert!(iops > 390.0 && latency < 32.0, "{iops} {latency}");
 }
 

@@ -1,5 +1,5 @@
-//! The law with the model of a queue in the loop: windows and bands on a storage that saturates, and what it does with silence, with
-//! measurements that say nothing, at its bounds, and when the clock jumps.
+//! The law with the model of a queue in the loop: windows and bands on a storage that saturates, and what it
+//! does with silence, with measurements that say nothing, at its bounds, and when the clock jumps.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -25,7 +25,8 @@ fn config(bands: Option<Bands>) -> LoopConfig {
     LoopConfig { bands, set_point_ratio: 1.0, ..config }
 }
 
-/// Two clients with many requests each on a single server: with n of them there a response takes n over the capacity.
+/// Two clients with many requests each on a single server: with n of them there a response takes n over the
+/// capacity.
 struct Run {
     control: ControlLoop,
     now: Instant,
@@ -59,7 +60,8 @@ impl Run {
         }
     }
 
-    /// A second in which both have as much to do as there is room for. The mean response time in ms, and what each did.
+    /// A second in which both have as much to do as there is room for. The mean response time in ms, and what
+    /// each did.
     fn second(&mut self) -> (f64, [f64; 2]) {
         let rate = |place: usize| {
             let rate = self.commands.consumers.get(place).and_then(|command| command.rate);
@@ -234,8 +236,9 @@ fn host(number: usize, exports: &[(Does, u64, f64)]) -> Host {
     }
 }
 
-/// Seconds on a storage of a thousand requests a second, as all measure them: with what chance adds, each its own. Of the last two hundred
-/// how long requests took, n over the capacity, in ms; and how many each host had at the storage on average.
+/// Seconds on a storage of a thousand requests a second, as all measure them: with what chance adds, each its
+/// own. Of the last two hundred how long requests took, n over the capacity, in ms; and how many each host
+/// had at the storage on average.
 fn together(mut hosts: Vec<Host>) -> (Vec<f64>, Vec<f64>) {
     const CAPACITY: f64 = 1_000.0;
     const SECONDS: usize = 300;
@@ -303,7 +306,8 @@ fn keeps(responses: &[f64], goal: f64) {
     assert!((mean / goal - 1.0).abs() < 0.1 && above <= responses.len() / 20, "{mean} for {goal}, {above}");
 }
 
-/// The throughput of one server is the same for every goal, so that it cannot be by throughput whose window is the least.
+/// The throughput of one server is the same for every goal, so that it cannot be by throughput whose window
+/// is the least.
 #[test]
 fn of_several_goals_on_one_server_the_one_that_takes_the_least_window_is_kept() {
     use Does::Much;

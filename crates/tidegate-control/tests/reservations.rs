@@ -1,5 +1,5 @@
-//! Reservations through the whole loop: hosts on one saturated server, each with a scheduler that serves reservations
-//! first.
+//! Reservations through the whole loop: hosts on one saturated server, each with a scheduler that serves
+//! reservations first.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -118,8 +118,8 @@ fn the_window_keeps_a_reservation_against_a_host_with_five_times_the_shares() {
     assert_eq!(decision.bound, Some(Bound::Reservation));
     assert_eq!(decision.reserved.unwrap().missed, None);
     assert!(decision.to_string().contains("the least that keeps reservations (300 IO/s at "), "{decision}");
-    // The other gives way: with w_a = 1.05·300·L and w_b = β_b/(1 − 𝓛/L), of which β_b is 5, and L = (w_a + w_b)/C,
-    // the response time is 𝓛 + β_b/(0.685·C).
+    // The other gives way: with w_a = 1.05·300·L and w_b = β_b/(1 − 𝓛/L), of which β_b is 5, and L = (w_a +
+    // w_b)/C, the response time is 𝓛 + β_b/(0.685·C).
     assert!((latency - 0.0273).abs() < 0.0005, "{latency}");
 
     let mut without = [Host::new("a", [50, 50], 0.0, 64.0), Host::new("b", [10, 490], 0.0, 64.0)];

@@ -1,5 +1,5 @@
-//! The self-tuning law in the loop: bands and goals on a storage that saturates, and its rules for silence, for who may decide, and for
-//! those who come and go.
+//! The self-tuning law in the loop: bands and goals on a storage that saturates, and its rules for silence,
+//! for who may decide, and for those who come and go.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
@@ -41,8 +41,8 @@ fn config(bands: Option<Bands>) -> LoopConfig {
     LoopConfig { bands, set_point_ratio: 1.0, ..config }
 }
 
-/// A storage whose response time grows as a queue's: 1 ms, over what is left of the capacity. It completes nothing beyond 98 % of
-/// it.
+/// A storage whose response time grows as a queue's: 1 ms, over what is left of the capacity. It completes
+/// nothing beyond 98 % of it.
 struct Storage {
     capacity: f64,
 }
@@ -153,8 +153,9 @@ fn bands_of_table_1_on_a_storage_whose_capacity_grows() {
     let mut run = Run::new(config(Some(table_1())));
     for (capacity, all) in [(666.7, 500.0), (933.3, 700.0), (666.7, 500.0), (200.0, 150.0)] {
         let storage = Storage { capacity };
-        // Its curve is steeper than what the paper measured, where three are enough. The last is a fifth of a server by its curve, 1 ms up to next to a
-        // limit of 200 IO/s, which is not what it was taken for: that takes longer to find.
+        // Its curve is steeper than what the paper measured, where three are enough. The last is a fifth of a
+        // server by its curve, 1 ms up to next to a limit of 200 IO/s, which is not what it was taken for:
+        // that takes longer to find.
         run.intervals(&storage, &PAPER, if capacity > 300.0 { 10 } else { 20 });
         for _ in 0..20 {
             let decision = run.interval(&storage, &PAPER);
@@ -303,7 +304,8 @@ fn silence_holds_idleness_lets_go_by_degrees_and_who_is_idle_has_no_say() {
         run.step(vec![quiet("w1"), quiet("w2")]);
     }
     assert!(run.commands.consumers.iter().all(|command| command.rate > Some(Iops::new(1e8))));
-    // The one that asked for less pauses, and what it asked for holds; after a half-life it has gone, and the other decides.
+    // The one that asked for less pauses, and what it asked for holds; after a half-life it has gone, and the
+    // other decides.
     let mut run = held();
     let decision = run.step(vec![busy("w1", 200, ms(5)), quiet("w2")]);
     assert_eq!(point(&decision).decided_by, Some(name("w2")));

@@ -1,10 +1,10 @@
 //! Disks striped into one, with or without parity, with or without a write-back cache.
 //!
-//! Without a cache the array promises durability by itself: a write completes when its last part is on disk, and a
-//! flush has nothing to do.
+//! Without a cache the array promises durability by itself: a write completes when its last part is on disk,
+//! and a flush has nothing to do.
 //!
-//! Left out of RAID 5: writes past the cache do not wait for each other when they meet in one row (those from the
-//! cache do), and no disk ever fails.
+//! Left out of RAID 5: writes past the cache do not wait for each other when they meet in one row (those from
+//! the cache do), and no disk ever fails.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

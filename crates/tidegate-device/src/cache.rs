@@ -1,11 +1,11 @@
 //! What a write-back cache holds, and what it should write to disk next. It knows no time.
 //!
-//! Two questions decide how such a cache behaves under load: how hard to destage, and what. How hard follows the
-//! *linear threshold* policy of A. Varma and Q. Jacobson, "Destage algorithms for disk arrays with nonvolatile
-//! caches", IEEE Transactions on Computers 47(2), 1998: nothing up to a low mark of occupancy, then linearly
-//! more up to a high mark, so that reads keep the disks to themselves while there is room, and writes rarely find
-//! the cache full. What is chosen by position: upwards through the disk, contiguous blocks together, then from the
-//! lowest again.
+//! Two questions decide how such a cache behaves under load: how hard to destage, and what. How hard follows
+//! the *linear threshold* policy of A. Varma and Q. Jacobson, "Destage algorithms for disk arrays with
+//! nonvolatile caches", IEEE Transactions on Computers 47(2), 1998: nothing up to a low mark of occupancy,
+//! then linearly more up to a high mark, so that reads keep the disks to themselves while there is room, and
+//! writes rarely find the cache full. What is chosen by position: upwards through the disk, contiguous blocks
+//! together, then from the lowest again.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,10 +18,10 @@ use crate::config::{ConfigError, require};
 
 /// A write-back cache in front of an array.
 ///
-/// A write that found room completes. Unless the cache is `nonvolatile`, it survives a loss of power only once it is
-/// destaged: a flush waits for everything that was dirty when it came, and a write with FUA goes to the disks past the
-/// cache, whose copies, if it has any, stay dirty. Reads of what is dirty are answered from the cache; clean data is
-/// not kept.
+/// A write that found room completes. Unless the cache is `nonvolatile`, it survives a loss of power only
+/// once it is destaged: a flush waits for everything that was dirty when it came, and a write with FUA goes
+/// to the disks past the cache, whose copies, if it has any, stay dirty. Reads of what is dirty are answered
+/// from the cache; clean data is not kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheConfig {
@@ -41,8 +41,8 @@ pub struct CacheConfig {
     /// In RAID 5 a destage takes what is dirty of one row instead.
     #[serde(with = "tidegate_units::text")]
     pub destage_run: Bytes,
-    /// Its memory survives a loss of power (a battery keeps it, a second controller has a copy): a write is durable
-    /// once it is in the cache, FUA or not, and a flush has nothing to wait for. Default: `false`.
+    /// Its memory survives a loss of power (a battery keeps it, a second controller has a copy): a write is
+    /// durable once it is in the cache, FUA or not, and a flush has nothing to wait for. Default: `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nonvolatile: bool,
 }
@@ -55,8 +55,8 @@ pub(crate) const BLOCK: u64 = 4096;
 pub(crate) enum Grouping {
     /// Contiguous blocks of one disk: a side for each disk.
     Contiguous { disks: usize },
-    /// What is dirty of a row across the disks: one side for all. A row is destaged again only when it is done, since
-    /// its parity cannot be updated twice at once.
+    /// What is dirty of a row across the disks: one side for all. A row is destaged again only when it is
+    /// done, since its parity cannot be updated twice at once.
     Rows {
         disks: u32,
         /// How many blocks of data lie in a row, and how many of them on one disk.
@@ -272,8 +272,8 @@ impl Grouping {
 }
 
 impl Side {
-    /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later than
-    /// `epoch` and can be destaged now.
+    /// The first dirty block at or after the cursor, else the lowest, of those that became dirty no later
+    /// than `epoch` and can be destaged now.
     fn first_dirty(&self, epoch: u64, grouping: Grouping) -> Option<u64> {
         self.epochs.oldest().filter(|oldest| *oldest <= epoch)?;
         let (behind, ahead) = (self.dirty.range(..self.cursor), self.dirty.range(self.cursor..));

@@ -131,8 +131,8 @@ impl Device {
         out.extend(self.done.drain(..));
     }
 
-    /// Sets an exponential server's rate from `now` on; what is in service continues at the new rate. At a rate
-    /// of zero it stands still.
+    /// Sets an exponential server's rate from `now` on; what is in service continues at the new rate. At a
+    /// rate of zero it stands still.
     ///
     /// # Errors
     /// When the device is not an exponential server.
@@ -147,10 +147,12 @@ impl Device {
         }
     }
 
-    /// What is to become of an exponential server, counted from its first request on. It replaces what was planned before.
+    /// What is to become of an exponential server, counted from its first request on. It replaces what was
+    /// planned before.
     ///
     /// # Errors
-    /// When the device is not an exponential server, or a change has a value with which the model means nothing.
+    /// When the device is not an exponential server, or a change has a value with which the model means
+    /// nothing.
     pub fn plan(&mut self, changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
         match &mut self.model {
             Model::Exponential(model) => model.plan(changes),

@@ -1,9 +1,9 @@
 //! One mechanical disk: a queue in front of a mechanism.
 //!
 //! The controller's overhead delays a request between its arrival and the moment the arm may move for it; it
-//! overlaps with the service of others, so a disk with a queue never waits for its controller. Left out, because
-//! no experiment here needs them: zones (the media rate is the same everywhere) and the drive's own buffer
-//! (no read-ahead, no write cache). A flush therefore has nothing to do and completes at once.
+//! overlaps with the service of others, so a disk with a queue never waits for its controller. Left out,
+//! because no experiment here needs them: zones (the media rate is the same everywhere) and the drive's own
+//! buffer (no read-ahead, no write cache). A flush therefore has nothing to do and completes at once.
 
 use std::collections::VecDeque;
 
@@ -61,9 +61,9 @@ pub enum QueueConfig {
         #[serde(with = "tidegate_units::text")]
         max_age: Latency,
     },
-    /// Shortest seek time first: the nearest in address among the `depth` oldest, whichever side of the arm. What
-    /// lies in the middle is near more often than what lies at the ends, and waits for less. A request that waits
-    /// for longer than `max_age` is served next.
+    /// Shortest seek time first: the nearest in address among the `depth` oldest, whichever side of the arm.
+    /// What lies in the middle is near more often than what lies at the ends, and waits for less. A request
+    /// that waits for longer than `max_age` is served next.
     #[serde(rename_all = "kebab-case")]
     ShortestSeek {
         /// How many requests the reordering sees. 1 to 1024.

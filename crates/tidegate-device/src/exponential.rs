@@ -11,8 +11,8 @@ use tidegate_units::{Bytes, Instant, Iops, Latency};
 use crate::config::{ConfigError, require};
 use crate::io::{Completion, Io, IoKind};
 
-/// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and place.
-/// There is no cache: a flush completes at once.
+/// Servers in parallel behind one FIFO queue, service times exponential, whatever the request's size and
+/// place. There is no cache: a flush completes at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExponentialConfig {
@@ -28,13 +28,14 @@ pub struct ExponentialConfig {
 
 const MAX_SERVERS: u32 = 1024;
 
-/// What becomes of an exponential server while it is in use: data that move from disks to a cache make it faster, a second shelf doubles
-/// its servers and its rate.
+/// What becomes of an exponential server while it is in use: data that move from disks to a cache make it
+/// faster, a second shelf doubles its servers and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExponentialChange {
     /// How long after the first request of all.
     pub after: Latency,
-    /// What all servers together complete per second from then on; what is in service goes on at the new rate.
+    /// What all servers together complete per second from then on; what is in service goes on at the new
+    /// rate.
     pub rate: Iops,
     /// How many servers there are from then on, 1 to 1024. Those that are too many end what they serve.
     pub servers: u32,

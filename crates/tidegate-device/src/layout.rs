@@ -14,10 +14,10 @@ pub enum RaidLevel {
     /// Nothing.
     #[default]
     Raid0,
-    /// One unit of parity in each row of units, on a disk that changes from row to row. A read costs what it costs
-    /// in RAID 0. A write updates the parity with the data: from the old data and the old parity
-    /// (read-modify-write), or from the rest of the row (reconstruct-write), whichever reads from fewer places; a
-    /// whole row is written without reading. Needs three disks.
+    /// One unit of parity in each row of units, on a disk that changes from row to row. A read costs what it
+    /// costs in RAID 0. A write updates the parity with the data: from the old data and the old parity
+    /// (read-modify-write), or from the rest of the row (reconstruct-write), whichever reads from fewer
+    /// places; a whole row is written without reading. Needs three disks.
     Raid5,
 }
 
@@ -86,9 +86,9 @@ impl Layout {
         }
     }
 
-    /// The cache's blocks in which a write ends up, each range with the side of the cache that has it: a disk's
-    /// own blocks in RAID 0, where disks have nothing to do with each other; those of the array as a whole in RAID 5,
-    /// where a row is written together.
+    /// The cache's blocks in which a write ends up, each range with the side of the cache that has it: a
+    /// disk's own blocks in RAID 0, where disks have nothing to do with each other; those of the array as a
+    /// whole in RAID 5, where a row is written together.
     pub(crate) fn cached(&self, io: Io) -> Vec<(usize, Range<u64>)> {
         match self {
             Self::Raid0(layout) => layout.parts(io).map(|part| (part.disk, part.blocks())).collect(),
@@ -96,8 +96,8 @@ impl Layout {
         }
     }
 
-    /// What it takes to write these blocks of one side of the cache, ascending: in RAID 0 contiguous, in RAID 5 of
-    /// one row.
+    /// What it takes to write these blocks of one side of the cache, ascending: in RAID 0 contiguous, in RAID
+    /// 5 of one row.
     pub(crate) fn destage(&self, side: usize, blocks: &[u64]) -> Update {
         let Some(&first) = blocks.first() else { return Update::default() };
         match self {
@@ -134,8 +134,8 @@ impl Raid0 {
     }
 }
 
-/// Left-asymmetric: the parity moves from the last disk downwards, the data fill the rest of the row from the first
-/// disk on. So EMC draws it for the CLARiiON (CX500i configuration guide, figure 2-2).
+/// Left-asymmetric: the parity moves from the last disk downwards, the data fill the rest of the row from the
+/// first disk on. So EMC draws it for the CLARiiON (CX500i configuration guide, figure 2-2).
 #[derive(Debug, Clone)]
 pub(crate) struct Raid5 {
     pub(crate) disks: u64,
@@ -186,7 +186,8 @@ impl Raid5 {
         })
     }
 
-    /// Units that follow one another on a disk are read together. (Where parity lies between them, they do not.)
+    /// Units that follow one another on a disk are read together. (Where parity lies between them, they do
+    /// not.)
     fn parts(&self, io: Io, cached: impl Fn(Range<u64>) -> bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for (number, from, to) in self.units(io) {
@@ -329,8 +330,8 @@ mod tests {
             prop_assert_eq!(bytes_of(&parts), expected);
         }
 
-        /// After a write the parity of each column of bytes is known: from what was there (all that is overwritten was
-        /// read, the parity too), or from all of the row (what was not written was read).
+        /// After a write the parity of each column of bytes is known: from what was there (all that is
+        /// overwritten was read, the parity too), or from all of the row (what was not written was read).
         #[test]
         fn raid_5_reads_what_it_needs_to_update_the_parity(
             disks in 3u64..7, unit in 1u64..9, offset in 0u64..200, bytes in 1u32..120,

@@ -1,16 +1,16 @@
 //! Event-driven models of storage devices.
 //!
-//! A [`Device`] holds no clock: whoever drives it says what time it is, in virtual time (a simulator) or in real
-//! time (the gateway's emulated array). The order of calls:
+//! A [`Device`] holds no clock: whoever drives it says what time it is, in virtual time (a simulator) or in
+//! real time (the gateway's emulated array). The order of calls:
 //!
 //! 1. [`Device::submit`] a request at a time, under an id of the caller's choice;
 //! 2. [`Device::next_event`] says when to come back;
 //! 3. [`Device::advance`] to the present, and collect the [`Completion`]s that were due.
 //!
-//! The model moves from event to event at the events' own times. A caller that comes late (real time always does)
-//! receives completions that carry the time at which the *model* finished them, and its lateness changes
-//! nothing about when the queued requests finish: no error accumulates. A clock that jumps back is read as a clock
-//! that stands still.
+//! The model moves from event to event at the events' own times. A caller that comes late (real time always
+//! does) receives completions that carry the time at which the *model* finished them, and its lateness
+//! changes nothing about when the queued requests finish: no error accumulates. A clock that jumps back is
+//! read as a clock that stands still.
 //!
 //! Same configuration, same seed, same calls: same completions, byte for byte.
 //!

@@ -1,8 +1,8 @@
 //! Platters and arm: where a sector is, and how long it takes to get there and over it.
 //!
-//! Time on the platter is counted in whole sector times, each a whole number of nanoseconds. Nothing rounds, so
-//! that a head which arrives exactly where the next sector begins never misses it by a nanosecond, and with it a
-//! revolution.
+//! Time on the platter is counted in whole sector times, each a whole number of nanoseconds. Nothing rounds,
+//! so that a head which arrives exactly where the next sector begins never misses it by a nanosecond, and
+//! with it a revolution.
 
 use tidegate_units::{Instant, Latency};
 
@@ -13,10 +13,11 @@ use crate::seek::SeekCurve;
 /// The unit of addressing.
 pub(crate) const SECTOR: u64 = 512;
 
-/// So many cylinders in a row keep their skews. The next band begins at an angle of its own, because spare cylinders
-/// and mapped-out sectors lie between (the layout extracted from an IBM DNES-309170W, DiskSim's `ibm18es.model`, is
-/// cut like that every 256 cylinders). Without it, streams that are equally far apart would find the same
-/// rotational distance between any two neighbours, and a disk's speed would hang on that accident.
+/// So many cylinders in a row keep their skews. The next band begins at an angle of its own, because spare
+/// cylinders and mapped-out sectors lie between (the layout extracted from an IBM DNES-309170W, DiskSim's
+/// `ibm18es.model`, is cut like that every 256 cylinders). Without it, streams that are equally far apart
+/// would find the same rotational distance between any two neighbours, and a disk's speed would hang on that
+/// accident.
 const BAND: u64 = 256;
 
 /// Sectors that one request reads or writes.
@@ -147,7 +148,8 @@ impl Mechanism {
     }
 }
 
-/// A number that looks random and is always the same: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+/// A number that looks random and is always the same: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA
+/// 2014).
 const fn scatter(seed: u64) -> u64 {
     let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -2,9 +2,9 @@
 //!
 //! # `dnes-309170w`
 //!
-//! The IBM DNES-309170W (Ultrastar 18ES, 9.1 GB, 7200 rpm, SCSI) on which Lee's experiments run, inside DiskSim,
-//! serving requests in order of arrival (Lee §4.1). DiskSim distributes the parameters that were extracted from
-//! a real one (`ibm18es.diskspecs`, `.model`, `.seek`); from these come
+//! The IBM DNES-309170W (Ultrastar 18ES, 9.1 GB, 7200 rpm, SCSI) on which Lee's experiments run, inside
+//! DiskSim, serving requests in order of arrival (Lee §4.1). DiskSim distributes the parameters that were
+//! extracted from a real one (`ibm18es.diskspecs`, `.model`, `.seek`); from these come
 //!
 //! | parameter | value | source |
 //! |---|---|---|
@@ -18,15 +18,16 @@
 //! | overhead | 0.25 ms | `ibm18es.diskspecs`: read miss after read |
 //! | write settle | 0.126 ms | `ibm18es.model` |
 //!
-//! No parameter is adjusted to Lee's results. He has the disk stable up to 75 IO/s, which he takes for three quarters
-//! of its maximum; the model's maximum is 86 IO/s, and at his 60 IO/s (Poisson) the mean response time is 27 ms. Left out: the drive's segmented buffer (random reads miss it).
+//! No parameter is adjusted to Lee's results. He has the disk stable up to 75 IO/s, which he takes for three
+//! quarters of its maximum; the model's maximum is 86 IO/s, and at his 60 IO/s (Poisson) the mean response
+//! time is 27 ms. Left out: the drive's segmented buffer (random reads miss it).
 //!
 //! # `sata-stripe`
 //!
-//! The iSCSI target of Bjørgeengen's laboratory: logical volumes striped over SATA disks that the paper does not
-//! name. Its unregulated figures (§3.4, §4, figures 10 to 13): twelve sequential writers reach 37 to 39 MB/s
-//! together, while a reader of 4 KiB at random, limited to 256 kB/s (64 per second), waits about 45 ms: regulated
-//! to 20 ms, it gains 25.
+//! The iSCSI target of Bjørgeengen's laboratory: logical volumes striped over SATA disks that the paper does
+//! not name. Its unregulated figures (§3.4, §4, figures 10 to 13): twelve sequential writers reach 37 to 39
+//! MB/s together, while a reader of 4 KiB at random, limited to 256 kB/s (64 per second), waits about 45 ms:
+//! regulated to 20 ms, it gains 25.
 //!
 //! | parameter | value | source |
 //! |---|---|---|
@@ -41,10 +42,10 @@
 //! | disks | 5 | **fitted**: 4 give 29 MB/s, 6 give 46 |
 //! | reordering | C-LOOK among 8, oldest first after 0.5 s | **fitted**: 16 give a wait of 39 ms, 4 give 53. The age is the read deadline of Linux's deadline scheduler |
 //!
-//! Fitted are two whole numbers that the paper does not tell, to two figures that it does, without any control law:
-//! twelve writers of 256 KiB (what iSCSI sends in one burst), one command each, sequentially in volumes of 4 GiB laid
-//! out one after the other behind the reader's, 0.3 ms from answer to next command. Ten seeds of a minute each
-//! (`tests/presets.rs` asserts them):
+//! Fitted are two whole numbers that the paper does not tell, to two figures that it does, without any
+//! control law: twelve writers of 256 KiB (what iSCSI sends in one burst), one command each, sequentially in
+//! volumes of 4 GiB laid out one after the other behind the reader's, 0.3 ms from answer to next command. Ten
+//! seeds of a minute each (`tests/presets.rs` asserts them):
 //!
 //! | | the paper | the model: mean over seeds, least to greatest |
 //! |---|---|---|
@@ -55,10 +56,10 @@
 //!
 //! # `fc-raid5`, `fc-raid5-5`, `fc-raid0-6`, `fc-raid0-10`
 //!
-//! An array of the class on which PARDA was measured: a RAID 5 group of ten disks in an EMC CLARiiON CX3-40, over
-//! Fibre Channel (PARDA §5). `fc-raid5-5` is the group of five of figure 7; the two without parity are those that hold
-//! the data and the logs of its databases. The paper says nothing of the disks; the LUN of 800 GB on six
-//! of them is what six disks of 146 GB hold.
+//! An array of the class on which PARDA was measured: a RAID 5 group of ten disks in an EMC CLARiiON CX3-40,
+//! over Fibre Channel (PARDA §5). `fc-raid5-5` is the group of five of figure 7; the two without parity are
+//! those that hold the data and the logs of its databases. The paper says nothing of the disks; the LUN of
+//! 800 GB on six of them is what six disks of 146 GB hold.
 //!
 //! | parameter | value | source |
 //! |---|---|---|
@@ -92,13 +93,13 @@
 //! Not compared: table 1, whose figures depend on what Filebench's OLTP profile asks for.
 //!
 //! What does not fit:
-//! * Figure 7's five disks do 1.8 times in the model what they do in the paper, where each completes only 190 I/Os per
-//!   second. The text does not say that these are the disks of the other group, nor where on its 400 GB the
-//!   virtual disks lie (far apart, they take the model down to 1.6 times). The ratios hold: half the
+//! * Figure 7's five disks do 1.8 times in the model what they do in the paper, where each completes only 190
+//!   I/Os per second. The text does not say that these are the disks of the other group, nor where on its 400
+//!   GB the virtual disks lie (far apart, they take the model down to 1.6 times). The ratios hold: half the
 //!   window, half the throughput, and with less load four fifths of the latency.
-//! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no link: its
-//!   sequential reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of 4 KiB, is lower than the
-//!   paper's, whose cache must have held more of what was written.
+//! * Figure 5's greatest bandwidth is about what a host's link of 2 Gbit/s carries, and the model has no
+//!   link: its sequential reads reach 540 MB/s, its sequential writes 930. Its least, of random writes of 4
+//!   KiB, is lower than the paper's, whose cache must have held more of what was written.
 
 use std::fmt;
 use std::str::FromStr;

@@ -12,10 +12,10 @@ use crate::io::Io;
 
 /// When and how far an array reads ahead.
 ///
-/// It follows up to 64 streams. A read that begins where another ended continues its stream; any other begins a new
-/// one, in the place of that which has been quiet for longest. It reads as far ahead as the stream has come, up to
-/// `distance`, and forgets what the stream has passed. Who asks for nearly that much at once is better served
-/// without.
+/// It follows up to 64 streams. A read that begins where another ended continues its stream; any other begins
+/// a new one, in the place of that which has been quiet for longest. It reads as far ahead as the stream has
+/// come, up to `distance`, and forgets what the stream has passed. Who asks for nearly that much at once is
+/// better served without.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReadAheadConfig {
@@ -100,8 +100,8 @@ impl ReadAhead {
         })
     }
 
-    /// A read comes. Appends to `fetch` what to read now, on behalf of nobody. What is coming will be answered by
-    /// [`ReadAhead::arrived`] with the id of the read that waits, if there is one.
+    /// A read comes. Appends to `fetch` what to read now, on behalf of nobody. What is coming will be
+    /// answered by [`ReadAhead::arrived`] with the id of the read that waits, if there is one.
     pub(crate) fn read(&mut self, waits: Option<u64>, io: Io, fetch: &mut Vec<Io>) -> Verdict {
         self.reads += 1;
         let bytes = u64::from(io.bytes);

@@ -1,10 +1,10 @@
 //! How long the arm takes to move.
 //!
 //! The two-regime curve of C. Ruemmler and J. Wilkes, "An introduction to disk drive modeling", IEEE Computer
-//! 27(3), 1994: over short distances the arm accelerates all the way and the time grows with the square root of
-//! the distance; over long ones it coasts, and the time grows linearly. Their curves are fitted to measured
-//! points; data sheets give three numbers (track to track, average, full stroke), and those determine the
-//! same curve once it is said where the regimes meet.
+//! 27(3), 1994: over short distances the arm accelerates all the way and the time grows with the square root
+//! of the distance; over long ones it coasts, and the time grows linearly. Their curves are fitted to
+//! measured points; data sheets give three numbers (track to track, average, full stroke), and those
+//! determine the same curve once it is said where the regimes meet.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;

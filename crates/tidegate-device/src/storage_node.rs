@@ -10,27 +10,31 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 use crate::config::{ConfigError, require};
 use crate::io::Completion;
 
-/// A storage node, as D. Nikolow et al. see one (*Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
-/// COMPUTING 2010): so much bandwidth at best, shared by whoever transfers, less the more there are, and less what others
-/// take of it.
+/// A storage node, as D. Nikolow et al. see one (*Storage QoS Aspects in Distributed Virtualized
+/// Environments*, CLOUD COMPUTING 2010): so much bandwidth at best, shared by whoever transfers, less the
+/// more there are, and less what others take of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StorageNodeConfig {
     /// What one transfer gets that has the node to itself.
     pub peak: ByteRate,
     /// What each further transfer costs: n of them get `peak / (1 + cost·(n − 1))` together. Within [0, 1].
     pub concurrency_cost: f64,
-    /// What one transfer moves at most, whoever else is there: its client, or the link between them. `None`: as much as it gets.
+    /// What one transfer moves at most, whoever else is there: its client, or the link between them. `None`:
+    /// as much as it gets.
     pub client: Option<ByteRate>,
-    /// How long a transfer waits before its data moves: a tape's mount and seek. It takes no bandwidth meanwhile.
+    /// How long a transfer waits before its data moves: a tape's mount and seek. It takes no bandwidth
+    /// meanwhile.
     pub recall: Latency,
-    /// How many recalls go on at once, at least 1; further ones wait for a drive, in their order. `None`: all of them.
+    /// How many recalls go on at once, at least 1; further ones wait for a drive, in their order. `None`: all
+    /// of them.
     pub drives: Option<u32>,
-    /// How far the bandwidth of one second is from that of others: the standard deviation of its factor, which is 1 on average. Within
-    /// [0, 0.5].
+    /// How far the bandwidth of one second is from that of others: the standard deviation of its factor,
+    /// which is 1 on average. Within [0, 0.5].
     pub jitter: f64,
 }
 
-/// What progress is counted in: parts of a byte. Whole numbers, so that what decides the order of events is exact.
+/// What progress is counted in: parts of a byte. Whole numbers, so that what decides the order of events is
+/// exact.
 const PARTS: f64 = 1024.0;
 
 /// How long a factor of the bandwidth is in force.
@@ -39,10 +43,11 @@ const SECOND: Latency = Latency::from_nanos(1_000_000_000);
 /// A second's factor is no further from 1 than this, whatever was drawn.
 const GREATEST_JITTER: f64 = 0.9;
 
-/// A model of a storage node. It holds no clock: calls say what time it is, and time does not run backwards in them.
+/// A model of a storage node. It holds no clock: calls say what time it is, and time does not run backwards
+/// in them.
 ///
-/// All transfers whose data moves have the same rate. So one number says how far each of them is: what a transfer would have moved
-/// that was there from the beginning.
+/// All transfers whose data moves have the same rate. So one number says how far each of them is: what a
+/// transfer would have moved that was there from the beginning.
 #[derive(Debug, Clone)]
 pub struct StorageNode {
     config: StorageNodeConfig,
@@ -98,8 +103,8 @@ impl StorageNode {
         Ok(node)
     }
 
-    /// Begins a transfer under an id of the caller's choice that no other of its transfers has. What has nothing to move
-    /// is done at once, after its recall.
+    /// Begins a transfer under an id of the caller's choice that no other of its transfers has. What has
+    /// nothing to move is done at once, after its recall.
     ///
     /// [`advance`](Self::advance) to the present first.
     pub fn start(&mut self, id: u64, size: Bytes) {
@@ -174,8 +179,8 @@ impl StorageNode {
         self.go(now);
     }
 
-    /// The next thing that happens until then; seconds begin also while nothing moves, so that what is drawn for one does
-    /// not depend on who was there.
+    /// The next thing that happens until then; seconds begin also while nothing moves, so that what is drawn
+    /// for one does not depend on who was there.
     fn next_within(&self, now: Instant) -> Option<Instant> {
         let next = self.next_event().map_or(self.redraw, |at| at.min(self.redraw));
         (next <= now).then_some(next)
@@ -204,8 +209,8 @@ impl StorageNode {
         self.config.client.map_or(share, |client| share.min(client.per_second() * PARTS))
     }
 
-    /// What the node does now for all of its transfers and for others, in bytes per second. Whoever others are, they cost as one transfer
-    /// where there is none.
+    /// What the node does now for all of its transfers and for others, in bytes per second. Whoever others
+    /// are, they cost as one transfer where there is none.
     fn bandwidth(&self) -> f64 {
         let further = self.moving.len().saturating_sub(1) as f64;
         let together = self.config.peak.per_second() / (1.0 + self.config.concurrency_cost * further);
@@ -298,7 +303,8 @@ mod tests {
 
     #[test]
     fn transfers_share_and_cost_each_other_bandwidth() {
-        // Together 20/(1 + 0.25) = 16 MB/s, 8 for each: the first ends after 5 s. The other then has 20 to itself.
+        // Together 20/(1 + 0.25) = 16 MB/s, 8 for each: the first ends after 5 s. The other then has 20 to
+        // itself.
         let mut node = node(20.0, 0.25);
         node.start(1, Bytes::new(40 * MB));
         node.start(2, Bytes::new(80 * MB));
@@ -383,7 +389,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often it is looked at in between, the same is done at the same times, to a nanosecond per look.
+        /// However often it is looked at in between, the same is done at the same times, to a nanosecond per
+        /// look.
         #[test]
         fn looking_at_it_changes_nothing(
             sizes in prop::collection::vec(1..50u64, 1..8),

@@ -90,7 +90,8 @@ fn only_an_exponential_server_has_a_rate_to_set() {
     assert_eq!(device.set_rate(Instant::ZERO, Iops::new(1.0)), Err(FixedRate));
 }
 
-/// As often as somebody sets the rate by hand, at the time that was planned: counted from the first request, and seen by what is in service.
+/// As often as somebody sets the rate by hand, at the time that was planned: counted from the first request,
+/// and seen by what is in service.
 #[test]
 fn what_was_planned_of_a_server_happens_at_its_time() {
     let config = DeviceConfig::Exponential(exponential(100.0, 1));
@@ -169,8 +170,8 @@ fn a_backlog_is_served_without_a_pause() {
         let mut device = submit_all(&config, 2);
         let mut done = Vec::new();
         for id in 2..200 {
-            // One is in service and one waits, at any time; and a service takes longer than the controller does
-            // for the one that waits.
+            // One is in service and one waits, at any time; and a service takes longer than the controller
+            // does for the one that waits.
             while device.in_flight() == 2 {
                 device.advance(device.next_event().unwrap(), &mut done);
             }
@@ -192,8 +193,8 @@ fn a_sequential_stream_runs_at_the_media_rate_less_the_skews() {
         device.submit(Instant::ZERO, id, Io::read(id * 65_536, 65_536)).unwrap();
     }
     let seconds = drain(&mut device).last().unwrap().at.as_secs_f64();
-    // Per track a revolution, and the time by which the next one is skewed: head switch (or the shorter seek to
-    // the next cylinder) and write settling, in whole sectors.
+    // Per track a revolution, and the time by which the next one is skewed: head switch (or the shorter seek
+    // to the next cylinder) and write settling, in whole sectors.
     let sector = f64::floor(60e9 / 7_200.0 / 500.0) / 1e9;
     let skew = f64::ceil(1.5e-3 / sector) * sector;
     let expected = 500.0 * 512.0 / (500.0 * sector + skew);

@@ -1,5 +1,5 @@
-//! The array of PARDA's class against the figures that the paper publishes without its law. No control law has any part
-//! in this. `cargo test -p tidegate-device --test fc_raid5 -- --nocapture` prints the figures.
+//! The array of PARDA's class against the figures that the paper publishes without its law. No control law
+//! has any part in this. `cargo test -p tidegate-device --test fc_raid5 -- --nocapture` prints the figures.
 
 #![allow(clippy::print_stdout, reason = "the figures are what one runs this for")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -142,7 +142,8 @@ fn half_the_window_gives_half_the_throughput_and_takes_load_off_all() {
     let half = total(&some[4..]) / 3.0 / (total(&some[..4]) / 4.0);
     assert_within(half, 0.08, 42.0 / 85.0, "throttled against the others");
     assert_within(latency(&some) / latency(&all), 0.05, 375.0 / 470.0, "latency with less load");
-    // The model's five disks do 1.8 times as much as the paper's. The preset's documentation says what may be the reason.
+    // The model's five disks do 1.8 times as much as the paper's. The preset's documentation says what may be
+    // the reason.
     assert_within(total(&all), 0.1, 1.8 * 7.0 * 32.0 / 0.47, "requests per second");
 }
 

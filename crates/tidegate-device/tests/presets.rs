@@ -28,8 +28,8 @@ fn reader() -> Client {
     }
 }
 
-/// One of his sequential writers, in a volume of its own. A command carries what iSCSI sends in one burst, and the
-/// next comes when the answer is back.
+/// One of his sequential writers, in a volume of its own. A command carries what iSCSI sends in one burst,
+/// and the next comes when the answer is back.
 fn writer(volume: u64, start: u64) -> Client {
     Client {
         write: true,

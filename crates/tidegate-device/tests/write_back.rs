@@ -152,7 +152,8 @@ fn raid_5_writes_a_row_at_once_and_a_part_of_it_in_two_steps() {
         let mut device = Device::new(&DeviceConfig::Array(raid_5(None)), 1).unwrap();
         wait_for(&mut device, Instant::ZERO, Io::write(0, bytes)).latency_since(Instant::ZERO)
     };
-    // Each disk writes a unit of 16 KiB, at the latest after a revolution of 8.3 ms; or it reads, and comes round again.
+    // Each disk writes a unit of 16 KiB, at the latest after a revolution of 8.3 ms; or it reads, and comes
+    // round again.
     let row = time(48 << 10);
     let small = time(4 << 10);
     assert!(row < Latency::from_micros(10_500), "{row}");
@@ -170,7 +171,8 @@ fn raid_5_gathers_a_row_in_the_cache() {
         }
         wait_for(&mut device, now, Io::flush()).latency_since(now)
     };
-    // 384 blocks are 32 rows, in whatever order they came; and as many blocks one to a row cost four I/Os each.
+    // 384 blocks are 32 rows, in whatever order they came; and as many blocks one to a row cost four I/Os
+    // each.
     let rows = time_to_flush(&|n| n * 5 % 384);
     let scattered = time_to_flush(&|n| n * 12);
     assert!(rows.scale(5.0) < scattered, "{rows} against {scattered}");

@@ -22,8 +22,8 @@ pub const HELD: &str = "tidegate_held";
 /// By slot: nanoseconds (`u64`).
 pub const DELAYS: &str = "tidegate_delay";
 
-/// By [`Key`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock. Without an entry nothing
-/// keeps a member's packets in order.
+/// By [`Key`]: when the member's last packet leaves, in nanoseconds (`u64`) of the monotonic clock. Without
+/// an entry nothing keeps a member's packets in order.
 pub const LAST: &str = "tidegate_last";
 
 /// Members that the maps have room for.
@@ -82,7 +82,8 @@ const PORTS_AT: usize = BEGINNINGS_AT + MOST_BEGINNINGS * BEGINNING_BYTES;
 /// What holds for all members, as the map has it.
 pub type Settings = [u8; PORTS_AT + PORT_BYTES];
 
-/// Packets of this kind from these ports go to this class. Of each port, how packets begin that count as responses.
+/// Packets of this kind from these ports go to this class. Of each port, how packets begin that count as
+/// responses.
 ///
 /// # Panics
 /// With more than [`MOST_BEGINNINGS`] different beginnings.

@@ -1,4 +1,5 @@
-//! The programs `latency` (`bpf/latency.c`): how long reads and writes take at block devices, counted in buckets.
+//! The programs `latency` (`bpf/latency.c`): how long reads and writes take at block devices, counted in
+//! buckets.
 
 use super::Aligned;
 
@@ -7,15 +8,16 @@ static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"
 /// The programs and their maps, as an ELF object.
 pub static OBJECT: &[u8] = &ALIGNED.0;
 
-/// Each program's name, in the object and in the kernel, with the tracepoint that it is for. They are attached in this order: a
-/// bio is not seen to end before bios are seen to begin.
+/// Each program's name, in the object and in the kernel, with the tracepoint that it is for. They are
+/// attached in this order: a bio is not seen to end before bios are seen to begin.
 pub const PROGRAMS: [(&str, &str); 3] = [
     ("tidegate_rq_end", "block_rq_complete"),
     ("tidegate_begin", "block_bio_queue"),
     ("tidegate_end", "block_bio_complete"),
 ];
 
-/// By [`key`]: a [`Times`] per processor. Only devices that have an entry are counted. Who loads it says how many it has room for.
+/// By [`key`]: a [`Times`] per processor. Only devices that have an entry are counted. Who loads it says how
+/// many it has room for.
 pub const TIMES: &str = "tidegate_times";
 
 /// Eight buckets per octave.
@@ -28,10 +30,12 @@ const COARSEST_BITS: u32 = 36;
 /// Buckets of a histogram.
 pub const BUCKETS: usize = (((COARSEST_BITS - FINEST_BITS) << SUB_BITS) + 2) as usize;
 
-/// By how much the upper bound of a bucket exceeds what is in it, at most, as a part of that; except in the first and the last one.
+/// By how much the upper bound of a bucket exceeds what is in it, at most, as a part of that; except in the
+/// first and the last one.
 pub const RELATIVE_ERROR: f64 = 1.0 / (1 << SUB_BITS) as f64;
 
-/// What a processor counted for a device, as the map has it: nanoseconds of all reads together, reads by bucket; the same of writes.
+/// What a processor counted for a device, as the map has it: nanoseconds of all reads together, reads by
+/// bucket; the same of writes.
 pub type Times = [u64; 2 * (1 + BUCKETS)];
 
 /// The sum of response times in nanoseconds, and how many there were in each bucket: of reads, and of writes.

@@ -1,4 +1,5 @@
-//! Programs for the kernel's virtual machine (eBPF), compiled when this crate is built, and what their maps look like.
+//! Programs for the kernel's virtual machine (eBPF), compiled when this crate is built, and what their maps
+//! look like.
 //!
 //! Loading them, and all that touches a kernel, is `tidegate-host`'s.
 

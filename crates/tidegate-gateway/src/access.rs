@@ -1,7 +1,8 @@
 //! Access: which clients may use which export.
 //!
-//! A client is known by the way it comes (a Unix socket, whose kernel tells the user, or an address), and by the names in
-//! its certificate, where it shows one. [`Access::judge`] decides; nothing here touches a socket.
+//! A client is known by the way it comes (a Unix socket, whose kernel tells the user, or an address), and by
+//! the names in its certificate, where it shows one. [`Access::judge`] decides; nothing here touches a
+//! socket.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -13,8 +13,8 @@ use crate::config::MAX_PAYLOAD;
 /// What every device accepts for direct I/O.
 const ALIGNMENT: usize = 4096;
 const SMALLEST: usize = 4096;
-/// Larger blocks are mapped: they occupy memory as it is written to, and grow without being copied. To fill 32 MiB with
-/// zeros would keep the worker for 10 ms and more.
+/// Larger blocks are mapped: they occupy memory as it is written to, and grow without being copied. To fill
+/// 32 MiB with zeros would keep the worker for 10 ms and more.
 const LARGEST_ALLOCATED: usize = 1 << 20;
 const CLASSES: usize = (MAX_PAYLOAD as usize / SMALLEST).ilog2() as usize + 1;
 
@@ -35,7 +35,8 @@ impl Buffer {
         let layout = layout(class_bytes(length));
         let capacity = layout.size();
         let memory = if capacity > LARGEST_ALLOCATED {
-            // SAFETY: the kernel chooses the address; nothing that exists is affected. Anonymous memory is zeroed.
+            // SAFETY: the kernel chooses the address; nothing that exists is affected. Anonymous memory is
+            // zeroed.
             let mapped = unsafe {
                 mmap_anonymous(null_mut(), capacity, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
             };
@@ -70,8 +71,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is owned, initialised since its allocation, and `capacity` long; the kernel writes to
-        // it only while the ring owns the Buffer, when nobody else can call this.
+        // SAFETY: the memory is owned, initialised since its allocation, and `capacity` long; the kernel
+        // writes to it only while the ring owns the Buffer, when nobody else can call this.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.capacity) }
     }
 }
@@ -86,7 +87,8 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.capacity > LARGEST_ALLOCATED {
-            // SAFETY: mapped with this size in `zeroed` or `grow`, and owned. It fails only for what is not mapped.
+            // SAFETY: mapped with this size in `zeroed` or `grow`, and owned. It fails only for what is not
+            // mapped.
             let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.capacity) };
         } else {
             // SAFETY: allocated with the same layout in `zeroed`, and owned.

@@ -17,7 +17,8 @@ use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::access::Access;
 
-/// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at least.
+/// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at
+/// least.
 pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
 
 /// A whole gateway: where it listens, and the pools it serves.
@@ -146,8 +147,9 @@ impl fmt::Display for Endpoint {
 /// Bounds on clients that have not chosen an export yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeLimits {
-    /// Connections per endpoint that have not asked for anything yet. A newcomer beyond that displaces the oldest of
-    /// the source that has most, so that idlers cannot keep others out. A quarter of the process's descriptors at most.
+    /// Connections per endpoint that have not asked for anything yet. A newcomer beyond that displaces the
+    /// oldest of the source that has most, so that idlers cannot keep others out. A quarter of the process's
+    /// descriptors at most.
     pub waiting: usize,
     /// Handshakes at once of clients that have asked for something; a newcomer displaces as above.
     pub concurrent: usize,
@@ -168,8 +170,8 @@ pub struct PoolConfig {
     pub name: ResourceName,
     /// Where the data is.
     pub backend: BackendConfig,
-    /// The most requests outstanding at the backend for consumers that are not protected: D of SFQ(D). A window
-    /// law works below this bound.
+    /// The most requests outstanding at the backend for consumers that are not protected: D of SFQ(D). A
+    /// window law works below this bound.
     pub depth: u32,
     /// Who goes next.
     pub discipline: Discipline,
@@ -245,11 +247,12 @@ impl PoolConfig {
 pub enum BackendConfig {
     /// A regular file or a block device per export, through io_uring.
     File {
-        /// Past the page cache (`O_DIRECT`). Clients must then align their requests; the alignment is advertised.
+        /// Past the page cache (`O_DIRECT`). Clients must then align their requests; the alignment is
+        /// advertised.
         direct: bool,
     },
-    /// A model of storage in real time: its timing, with the data elsewhere. Exports lie one after the other on
-    /// the device, in the order of the configuration.
+    /// A model of storage in real time: its timing, with the data elsewhere. Exports lie one after the other
+    /// on the device, in the order of the configuration.
     Emulated {
         /// The model.
         device: DeviceConfig,
@@ -269,8 +272,8 @@ pub enum BackendConfig {
 pub struct UpstreamConfig {
     /// Where the server is.
     pub address: Endpoint,
-    /// The most connections per export, at most [`MOST_CONNECTIONS`](Self::MOST_CONNECTIONS); one if the server does
-    /// not say that several are coherent.
+    /// The most connections per export, at most [`MOST_CONNECTIONS`](Self::MOST_CONNECTIONS); one if the
+    /// server does not say that several are coherent.
     pub connections: NonZeroU16,
     /// How long requests wait for a lost upstream to come back before they are answered with EIO.
     pub reconnect: Duration,
@@ -303,11 +306,12 @@ impl UpstreamConfig {
 /// Which requests are sent again that had reached the upstream when their connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replay {
-    /// Reads and flushes. Writes, trims and zeroes are answered with EIO: the upstream may still carry them out, and
-    /// over newer ones if they were sent again.
+    /// Reads and flushes. Writes, trims and zeroes are answered with EIO: the upstream may still carry them
+    /// out, and over newer ones if they were sent again.
     #[default]
     Reads,
-    /// Everything: for upstreams that complete or drop all requests of a lost connection before they accept a new one.
+    /// Everything: for upstreams that complete or drop all requests of a lost connection before they accept a
+    /// new one.
     All,
 }
 
@@ -328,7 +332,8 @@ pub enum DataStore {
 pub struct ExportConfig {
     /// The consumer's name, by which clients ask for it unless it is `served_as` another.
     pub name: ConsumerName,
-    /// The name by which clients ask for it. Several exports can have it: a client gets the first that it may use.
+    /// The name by which clients ask for it. Several exports can have it: a client gets the first that it may
+    /// use.
     pub served_as: Option<ExportName>,
     /// What it is made of.
     pub store: ExportStore,
@@ -350,7 +355,8 @@ pub struct ExportConfig {
     pub limit: Option<Limit>,
     /// What is promised to it, where the pool's law commands rates. Without effect under another law.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, where the pool's law is the self-tuning one. `None`: the pool's target.
+    /// The response time that it is to have, where the pool's law is the self-tuning one. `None`: the pool's
+    /// target.
     pub goal: Option<Latency>,
     /// σ: how many requests may be released at once after a pause, where the pool's law commands rates.
     pub bucket: u32,
@@ -381,7 +387,8 @@ impl ExportConfig {
     /// The name by which clients ask for it.
     #[must_use]
     pub fn served_name(&self) -> ExportName {
-        // Invariant: a consumer's name is shorter than what the protocol allows, and without control characters.
+        // Invariant: a consumer's name is shorter than what the protocol allows, and without control
+        // characters.
         let own = || ExportName::new(self.name.as_str()).expect("a consumer's name is an export name");
         self.served_as.clone().unwrap_or_else(own)
     }
@@ -390,7 +397,8 @@ impl ExportConfig {
 /// What an export is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportStore {
-    /// An existing regular file or block device (pools with [`BackendConfig::File`]). Its size is the export's.
+    /// An existing regular file or block device (pools with [`BackendConfig::File`]). Its size is the
+    /// export's.
     Path(PathBuf),
     /// So many bytes of the emulated device, a multiple of 4 KiB (pools with [`BackendConfig::Emulated`]).
     Size(Bytes),
@@ -398,19 +406,19 @@ pub enum ExportStore {
     Upstream(ExportName),
 }
 
-/// What the sessions of a pool may occupy. At a bound the gateway stops reading from the session's socket until
-/// there is room: the client waits, nothing is dropped.
+/// What the sessions of a pool may occupy. At a bound the gateway stops reading from the session's socket
+/// until there is room: the client waits, nothing is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Sessions at once; a newcomer beyond that is refused during its handshake.
     pub sessions: usize,
     /// Sessions of one export. `None`: half of `sessions`, or all of them where the pool has one export.
     pub export_sessions: Option<usize>,
-    /// Sessions of one source: an IPv4 address, an IPv6 network of 64 bits, or a user on Unix sockets. `None`: three
-    /// quarters of `sessions`. It does not bound the places that are kept for an export.
+    /// Sessions of one source: an IPv4 address, an IPv6 network of 64 bits, or a user on Unix sockets.
+    /// `None`: three quarters of `sessions`. It does not bound the places that are kept for an export.
     pub source_sessions: Option<usize>,
-    /// A session without requests for this long is ended when a newcomer needs its place. `None`: only sessions that
-    /// never sent a request are, after [`UNUSED`](Self::UNUSED).
+    /// A session without requests for this long is ended when a newcomer needs its place. `None`: only
+    /// sessions that never sent a request are, after [`UNUSED`](Self::UNUSED).
     pub idle_timeout: Option<Duration>,
     /// Requests of one session between its header being read and its reply being sent.
     pub session_requests: usize,
@@ -418,8 +426,8 @@ pub struct PoolLimits {
     pub session_bytes: Bytes,
     /// Payload memory of all sessions together, at least [`MAX_PAYLOAD`].
     pub pool_bytes: Bytes,
-    /// A session that takes none of its replies for this long is disconnected: it holds memory others could use.
-    /// So is one that sends less than the next MiB, or the rest, of a payload that it has announced.
+    /// A session that takes none of its replies for this long is disconnected: it holds memory others could
+    /// use. So is one that sends less than the next MiB, or the rest, of a payload that it has announced.
     pub reply_deadline: Duration,
 }
 
@@ -442,13 +450,13 @@ pub struct KeptSessions {
 }
 
 impl PoolLimits {
-    /// A session that has never sent a request may be ended after this time. Chosen: a client that opens an export
-    /// reads from it within seconds.
+    /// A session that has never sent a request may be ended after this time. Chosen: a client that opens an
+    /// export reads from it within seconds.
     pub const UNUSED: Duration = Duration::from_secs(60);
 
-    /// Divides the part of the pool's sessions for which places are kept: half of them. Protected exports are first: they
-    /// share three quarters of that part, up to 16 each, as many connections as clients open to one export. The others
-    /// share what is left, up to 2 each: one for a client, one for its successor.
+    /// Divides the part of the pool's sessions for which places are kept: half of them. Protected exports are
+    /// first: they share three quarters of that part, up to 16 each, as many connections as clients open to
+    /// one export. The others share what is left, up to 2 each: one for a client, one for its successor.
     #[must_use]
     pub fn kept_sessions(&self, protected: usize, others: usize) -> KeptSessions {
         const MOST_PROTECTED: usize = 16;
@@ -474,9 +482,10 @@ impl PoolLimits {
         self.source_sessions.unwrap_or((self.sessions * 3).div_ceil(4))
     }
 
-    /// Divides the part of the pool's memory that is reserved: half of it, and never so much that the largest request
-    /// would not fit into the rest. Protected exports are first: they share three quarters of that part, up to one
-    /// largest request each. The others share what is left, up to 8 MiB each. Chosen: 8 MiB are 64 requests of 128 KiB.
+    /// Divides the part of the pool's memory that is reserved: half of it, and never so much that the largest
+    /// request would not fit into the rest. Protected exports are first: they share three quarters of that
+    /// part, up to one largest request each. The others share what is left, up to 8 MiB each. Chosen: 8 MiB
+    /// are 64 requests of 128 KiB.
     #[must_use]
     pub fn reserves(&self, protected: usize, others: usize) -> MemoryReserves {
         const MOST_PROTECTED: u64 = MAX_PAYLOAD as u64;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::seats::Source;
 
-/// Connections of which the oldest of the largest source leaves when there are too many. So a source that floods
-/// displaces its own connections, and those of another source stay.
+/// Connections of which the oldest of the largest source leaves when there are too many. So a source that
+/// floods displaces its own connections, and those of another source stay.
 #[derive(Debug)]
 pub(crate) struct Crowd<T> {
     members: BTreeMap<u64, (Source, T)>,

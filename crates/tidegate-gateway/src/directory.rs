@@ -53,8 +53,8 @@ impl Door {
         self.commands.send(command).is_ok() && rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok()
     }
 
-    /// Shuts down the sockets of all sessions, in the place of a worker that does not run any more: their clients hear
-    /// at once that the connection has ended.
+    /// Shuts down the sockets of all sessions, in the place of a worker that does not run any more: their
+    /// clients hear at once that the connection has ended.
     pub(crate) fn shut_sessions(&self) {
         for socket in self.lock_sockets().iter().filter_map(Weak::upgrade) {
             // Fails only when the connection has ended already.
@@ -138,8 +138,8 @@ impl Drop for SessionSlot {
     }
 }
 
-/// Keeps a removed export in its worker for somebody who was promised it. The worker holds one, too; when that is
-/// the last, nobody new will come.
+/// Keeps a removed export in its worker for somebody who was promised it. The worker holds one, too; when
+/// that is the last, nobody new will come.
 pub(crate) type Pin = Arc<()>;
 
 /// An export as the handshake sees it.
@@ -214,8 +214,9 @@ impl Directory {
         self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. Of several exports
-    /// with the name, the client gets the first that it may use. The empty name is the only name that there is.
+    /// Answers a client that asks for an export, and keeps a place for it if it wants to `open` it. Of
+    /// several exports with the name, the client gets the first that it may use. The empty name is the only
+    /// name that there is.
     ///
     /// # Errors
     /// The reason for which the client is refused, at the first export of the name.
@@ -254,7 +255,8 @@ impl Directory {
         Err(refusal.unwrap_or(Refusal::UnknownExport))
     }
 
-    /// The refusal of a client that asks for exports whose upstream is not reached yet; `None` where there are none.
+    /// The refusal of a client that asks for exports whose upstream is not reached yet; `None` where there
+    /// are none.
     fn unreached(&self, name: &ExportName, client: &Client) -> Option<Refusal> {
         let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let named = awaited.iter().filter(|(awaited, _)| awaited == name);

@@ -1,4 +1,5 @@
-//! Sockets that are listened on: their files, modes and owners, and what the kernel tells of those who connect.
+//! Sockets that are listened on: their files, modes and owners, and what the kernel tells of those who
+//! connect.
 
 #![allow(unsafe_code)]
 
@@ -22,12 +23,13 @@ use crate::access::{Credentials, Origin};
 use crate::config::{Endpoint, ListenConfig, SocketFile as SocketFileConfig, TlsUse};
 use crate::seats::Source;
 
-/// Connections that the system accepts before this process does; more than the 128 of the standard library, so that
-/// a burst does not cost an honest client a second until it tries again.
+/// Connections that the system accepts before this process does; more than the 128 of the standard library,
+/// so that a burst does not cost an honest client a second until it tries again.
 const BACKLOG: i32 = 4096;
 
-/// A client whose machine vanished does not hold its session for ever: its connection ends after 20 minutes. Chosen:
-/// longer than a switch or a host takes to restart, so that the connection of an idle disk survives that.
+/// A client whose machine vanished does not hold its session for ever: its connection ends after 20 minutes.
+/// Chosen: longer than a switch or a host takes to restart, so that the connection of an idle disk survives
+/// that.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(600);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 const KEEPALIVE_PROBES: u32 = 10;
@@ -178,8 +180,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Binds a Unix socket whose file is never more open than it is to be: it is made without rights, then given to its owner,
-/// then opened, and only then listened on.
+/// Binds a Unix socket whose file is never more open than it is to be: it is made without rights, then given
+/// to its owner, then opened, and only then listened on.
 fn bind_unix(path: &Path, file: &SocketFileConfig) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -198,12 +200,13 @@ fn bind_unix(path: &Path, file: &SocketFileConfig) -> io::Result<UnixListener> {
     opened.map(|()| UnixListener::from(socket))
 }
 
-/// The groups of the process at the other end: its own and the supplementary ones. Where the kernel does not say, the one.
+/// The groups of the process at the other end: its own and the supplementary ones. Where the kernel does not
+/// say, the one.
 fn peer_groups(stream: &UnixStream, own: u32) -> Vec<u32> {
     let mut groups: Vec<libc::gid_t> = vec![0; MOST_GROUPS];
     let mut length = std::mem::size_of_val(&groups[..]) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `groups`, which has that many, and then how many it wrote to
-    // `length`. Both outlive the call; any bits are group numbers.
+    // SAFETY: the kernel writes at most `length` bytes to `groups`, which has that many, and then how many it
+    // wrote to `length`. Both outlive the call; any bits are group numbers.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

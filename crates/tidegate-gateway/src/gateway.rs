@@ -36,11 +36,12 @@ mod opening;
 
 pub use opening::{OpenedVolumes, Opening};
 
-/// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across them.
+/// Exports of an emulated device begin at multiples of this, so that stripes and zones do not cut across
+/// them.
 const REGION_ALIGNMENT: u64 = 1 << 20;
 
-/// The time in which all pools together answer a question. A worker answers within a turn, which is far below a
-/// millisecond; one that needs longer than this does not run.
+/// The time in which all pools together answer a question. A worker answers within a turn, which is far below
+/// a millisecond; one that needs longer than this does not run.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time that a worker has to end after its drain's deadline and the kernel's grace.
@@ -67,8 +68,8 @@ pub struct Gateway {
 struct Pool {
     name: ResourceName,
     door: Arc<Door>,
-    /// The number of sessions that the worker cut off, once it has ended. The thread itself is never joined: the kernel
-    /// keeps it for as long as an operation of its ring hangs. `None` after it was told.
+    /// The number of sessions that the worker cut off, once it has ended. The thread itself is never joined:
+    /// the kernel keeps it for as long as an operation of its ring hangs. `None` after it was told.
     ended: Option<Receiver<usize>>,
     /// The answer to a question that the worker left open.
     unanswered: Mutex<Option<Receiver<PoolSnapshot>>>,
@@ -194,8 +195,8 @@ pub enum GatewayError {
 pub struct DrainReport {
     /// Sessions that were cut off at the deadline with requests unanswered.
     pub cut_off: usize,
-    /// Pools whose worker did not end in time, because the kernel does not give it back. The sockets of their clients
-    /// are shut down.
+    /// Pools whose worker did not end in time, because the kernel does not give it back. The sockets of their
+    /// clients are shut down.
     pub stuck: Vec<ResourceName>,
 }
 
@@ -208,8 +209,9 @@ impl Gateway {
         Self::start_among(config, |_| None)
     }
 
-    /// Like [`start`](Self::start), where other hosts share resources: the law of a pool that has [`Peers`] steers by
-    /// what all of them measure. A pool keeps its peers, or their absence, for as long as the gateway runs.
+    /// Like [`start`](Self::start), where other hosts share resources: the law of a pool that has [`Peers`]
+    /// steers by what all of them measure. A pool keeps its peers, or their absence, for as long as the
+    /// gateway runs.
     ///
     /// # Errors
     /// When anything of it fails; nothing is left running.
@@ -266,19 +268,22 @@ impl Gateway {
         self.addresses.clone()
     }
 
-    /// Changes shares, limits, contracts, laws, depths, protected flags, and adds or removes exports, without touching a
-    /// connection. A changed contract is in force with the law's next step. A removed export takes no new sessions; those it has go on until they end. On an emulated device
-    /// a new export gets new space; that of removed ones is given away again after a restart.
+    /// Changes shares, limits, contracts, laws, depths, protected flags, and adds or removes exports, without
+    /// touching a connection. A changed contract is in force with the law's next step. A removed export takes
+    /// no new sessions; those it has go on until they end. On an emulated device a new export gets new space;
+    /// that of removed ones is given away again after a restart.
     ///
     /// # Errors
-    /// When the configuration is invalid, or differs in something that needs a restart; nothing is applied then.
+    /// When the configuration is invalid, or differs in something that needs a restart; nothing is applied
+    /// then.
     pub fn apply(&mut self, config: GatewayConfig) -> Result<(), ApplyError> {
         let opened = self.opening(&config)?.open()?;
         self.apply_opened(config, opened)
     }
 
-    /// The volumes that `config` adds. To open them takes as long as their storage takes to answer: a caller that must
-    /// not wait has [`Opening::open`] run on another thread, and then calls [`apply_opened`](Self::apply_opened).
+    /// The volumes that `config` adds. To open them takes as long as their storage takes to answer: a caller
+    /// that must not wait has [`Opening::open`] run on another thread, and then calls
+    /// [`apply_opened`](Self::apply_opened).
     ///
     /// # Errors
     /// When the configuration is invalid, or differs in something that needs a restart.
@@ -291,7 +296,8 @@ impl Gateway {
         Ok(Opening::new(&self.config, config, self.clock))
     }
 
-    /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for storage.
+    /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for
+    /// storage.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -358,8 +364,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// The state of every pool that answers within half a second. A pool that did not is asked again, without waiting
-    /// for it, until it answers.
+    /// The state of every pool that answers within half a second. A pool that did not is asked again, without
+    /// waiting for it, until it answers.
     ///
     /// # Errors
     /// When a pool's worker has failed.
@@ -379,9 +385,9 @@ impl Gateway {
         Ok(GatewaySnapshot { pools, silent, handshakes, handshakes_ended, refused })
     }
 
-    /// Ends in order: accepts nothing more, answers what was received, refuses further requests with ESHUTDOWN,
-    /// closes. What is still unanswered after `deadline` is cut off. It returns at most half a second later, also when
-    /// storage hangs.
+    /// Ends in order: accepts nothing more, answers what was received, refuses further requests with
+    /// ESHUTDOWN, closes. What is still unanswered after `deadline` is cut off. It returns at most half a
+    /// second later, also when storage hangs.
     ///
     /// # Errors
     /// When a pool's worker has failed.
@@ -628,7 +634,8 @@ impl Pool {
         }
     }
 
-    /// The worker's state, or `None` when it does not answer in time; a worker that was silent before is not waited for.
+    /// The worker's state, or `None` when it does not answer in time; a worker that was silent before is not
+    /// waited for.
     fn answer(&self, asked: Asked, end: WallInstant) -> Result<Option<PoolSnapshot>, GatewayError> {
         let Asked { answer, again } = asked;
         let patience = if again { Duration::ZERO } else { end.saturating_duration_since(WallInstant::now()) };
@@ -667,8 +674,8 @@ impl Pool {
         if self.failure.get().is_some() { Err(self.failed()) } else { Ok(()) }
     }
 
-    /// Waits for the worker's end, and says how many sessions it cut off. If it does not end in time: shuts down its
-    /// clients' sockets and says `None`.
+    /// Waits for the worker's end, and says how many sessions it cut off. If it does not end in time: shuts
+    /// down its clients' sockets and says `None`.
     fn end(&mut self, end: WallInstant) -> Result<Option<usize>, GatewayError> {
         let Some(ended) = self.ended.take() else { return Ok(Some(0)) };
         let patience = end.saturating_duration_since(WallInstant::now());

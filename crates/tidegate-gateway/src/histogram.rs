@@ -1,5 +1,6 @@
 //! Response-time histograms with fixed buckets: no allocation per sample, no configuration, mergeable, and
-//! their bounds are the same in every process that ever runs, so that series from different days can be added.
+//! their bounds are the same in every process that ever runs, so that series from different days can be
+//! added.
 
 use serde::Serialize;
 use tidegate_units::Latency;
@@ -7,7 +8,8 @@ use tidegate_units::Latency;
 /// Eight buckets per octave: a bucket is 6 % to 12.5 % wide.
 pub type Histogram = LogLinear<3>;
 
-/// 64 buckets per octave: a bucket is 0.8 % to 1.6 % wide. For who steers by a percentile: the width is what he does not see.
+/// 64 buckets per octave: a bucket is 0.8 % to 1.6 % wide. For who steers by a percentile: the width is what
+/// he does not see.
 pub type FineHistogram = LogLinear<6>;
 
 /// Below 1.024 µs everything is one bucket; no storage reached through a socket answers faster.
@@ -89,8 +91,8 @@ impl<const SUB_BITS: u32> LogLinear<SUB_BITS> {
         Some(self.max)
     }
 
-    /// The buckets: (upper bound, samples at or below it), cumulative as Prometheus wants them, ascending. The last
-    /// bound is [`Latency::MAX`] and its number is [`count`](Self::count).
+    /// The buckets: (upper bound, samples at or below it), cumulative as Prometheus wants them, ascending.
+    /// The last bound is [`Latency::MAX`] and its number is [`count`](Self::count).
     pub fn cumulative(&self) -> impl Iterator<Item = (Latency, u64)> + '_ {
         self.counts.iter().enumerate().scan(0, |seen, (index, count)| {
             *seen += count;
@@ -125,7 +127,8 @@ fn bucket_of(latency: Latency, sub_bits: u32) -> usize {
     if nanos <= 1 << MIN_BITS {
         return 0;
     }
-    // Bounds are inclusive above, as Prometheus has it: a sample of exactly 2^n belongs to the bucket that ends there.
+    // Bounds are inclusive above, as Prometheus has it: a sample of exactly 2^n belongs to the bucket that
+    // ends there.
     let below = nanos - 1;
     let octave = below.ilog2();
     if octave >= MAX_BITS {

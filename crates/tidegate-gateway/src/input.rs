@@ -10,8 +10,8 @@ use crate::ring::Part;
 /// What is received at once: sixteen writes of 4 KiB, or two thousand reads.
 const RECEIVE: usize = 64 * 1024;
 
-/// A payload of which at least this much is missing is received directly to where it belongs; less is cheaper to
-/// copy than to receive separately.
+/// A payload of which at least this much is missing is received directly to where it belongs; less is cheaper
+/// to copy than to receive separately.
 const DIRECT: usize = 16 * 1024;
 
 /// The most of a payload that is received at once, so that one that comes slowly is seen to come.
@@ -24,8 +24,8 @@ pub(crate) enum Parsed {
     Request { cookie: u64, operation: Operation, payload: Option<Buffer>, charged: u64 },
     /// A request that the protocol refuses.
     Refused { cookie: u64, errno: Errno },
-    /// The next request, or the rest of a payload, needs memory that was not granted. Nothing was taken: ask again
-    /// later, or give the request up with [`Input::refuse`].
+    /// The next request, or the rest of a payload, needs memory that was not granted. Nothing was taken: ask
+    /// again later, or give the request up with [`Input::refuse`].
     Full,
     /// More bytes are needed: see [`Input::receive_into`].
     More,
@@ -89,8 +89,8 @@ impl Input {
         Self { buffer: Some(buffer), start: 0, end: already.len(), state: State::Header }
     }
 
-    /// Takes the next request, if it is here and `allowance` grants the memory that it needs. To be called only
-    /// while nothing is being received.
+    /// Takes the next request, if it is here and `allowance` grants the memory that it needs. To be called
+    /// only while nothing is being received.
     pub(crate) fn next(
         &mut self,
         geometry: &Geometry,
@@ -234,8 +234,8 @@ impl Input {
         }
     }
 
-    /// Gives up the request for which [`next`](Self::next) has just said [`Parsed::Full`]: its payload is dropped as it
-    /// comes, then it is [`Parsed::Refused`]. Returns the memory that it had.
+    /// Gives up the request for which [`next`](Self::next) has just said [`Parsed::Full`]: its payload is
+    /// dropped as it comes, then it is [`Parsed::Refused`]. Returns the memory that it had.
     pub(crate) fn refuse(&mut self, errno: Errno) -> Abandoned {
         match &self.state {
             State::Payload { cookie, filled, length, .. } => {

@@ -4,14 +4,15 @@
 //! NBD session ─▶ consumer's queue ─▶ [bucket] ─▶ SFQ(D) or YFQ ─▶ [window | delay] ─▶ backend ─▶ reply, and a sample for the law
 //! ```
 //!
-//! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one io_uring, every
-//! session of the pool, the scheduler ([`tidegate_sched::Sfq`]), the law ([`tidegate_control::ControlLoop`]). There
-//! is one owner and no lock on the data path. A **consumer** is an export name; all its sessions share one flow.
+//! A **pool** is one resource: a backend, its exports, and a worker thread that owns all of it — one
+//! io_uring, every session of the pool, the scheduler ([`tidegate_sched::Sfq`]), the law
+//! ([`tidegate_control::ControlLoop`]). There is one owner and no lock on the data path. A **consumer** is an
+//! export name; all its sessions share one flow.
 //!
-//! Call [`Gateway::start`] with a [`GatewayConfig`] (or [`Gateway::start_among`], where other hosts share the pools'
-//! resources: their [`Peers`]); then [`Gateway::snapshot`] as often as you like,
-//! [`Gateway::apply`] to change the configuration under running clients, and [`Gateway::drain`] to end in order.
-//! Dropping a gateway ends it too, without waiting for clients to take their replies.
+//! Call [`Gateway::start`] with a [`GatewayConfig`] (or [`Gateway::start_among`], where other hosts share the
+//! pools' resources: their [`Peers`]); then [`Gateway::snapshot`] as often as you like, [`Gateway::apply`] to
+//! change the configuration under running clients, and [`Gateway::drain`] to end in order. Dropping a gateway
+//! ends it too, without waiting for clients to take their replies.
 
 #![deny(unsafe_code)]
 

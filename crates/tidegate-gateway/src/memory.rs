@@ -1,21 +1,22 @@
 //! Payload memory: how much each export and each session of a pool may occupy.
 //!
-//! A part of the pool's memory is set aside for each export as its **reserve** ([`PoolLimits::reserves`]); the rest is
-//! shared. Bytes beyond the reserve are **drawn** from the shared part. Both the draws of an export and the bytes of a
-//! session obey a dynamic threshold: a request may be granted only while at least as much is free as its owner would
-//! then occupy (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with
-//! α = 1). So hoarders at one export never take another export's reserve, and leave a part of the shared memory.
+//! A part of the pool's memory is set aside for each export as its **reserve** ([`PoolLimits::reserves`]);
+//! the rest is shared. Bytes beyond the reserve are **drawn** from the shared part. Both the draws of an
+//! export and the bytes of a session obey a dynamic threshold: a request may be granted only while at least
+//! as much is free as its owner would then occupy (Choudhury and Hahne, "Dynamic queue length thresholds for
+//! shared-memory packet switches", 1998, with α = 1). So hoarders at one export never take another export's
+//! reserve, and leave a part of the shared memory.
 
 use slab::Slab;
 
 use crate::config::PoolLimits;
 
-/// The part of a pool's memory that one export may charge for large payloads before they arrive.
-/// Chosen: at the default of 256 MiB it is one payload of 32 MiB, or sixteen of 2 MiB as `qemu-img` sends them.
+/// The part of a pool's memory that one export may charge for large payloads before they arrive. Chosen: at
+/// the default of 256 MiB it is one payload of 32 MiB, or sixteen of 2 MiB as `qemu-img` sends them.
 const AHEAD: u64 = 8;
 
-/// Larger requests leave an eighth of what their export may draw to requests up to this size. Chosen: databases and file
-/// systems read and write less at a time, copies more.
+/// Larger requests leave an eighth of what their export may draw to requests up to this size. Chosen:
+/// databases and file systems read and write less at a time, copies more.
 const SMALL: u64 = 64 << 10;
 
 /// A payload larger than this is charged as it arrives, where too much is charged ahead of arrival already.
@@ -63,8 +64,8 @@ pub(crate) struct Memory {
     claim: Option<Claim>,
 }
 
-/// An export that draws nothing has a request for which the shared part has too little. Until the request is granted or
-/// given up, no other export draws more: otherwise small requests would always be faster.
+/// An export that draws nothing has a request for which the shared part has too little. Until the request is
+/// granted or given up, no other export draws more: otherwise small requests would always be faster.
 #[derive(Debug)]
 struct Claim {
     account: AccountKey,
@@ -120,8 +121,8 @@ impl Memory {
         self.divide();
     }
 
-    /// Gives every account its reserve. Bytes in use stay where they are: until those beyond the new reserves have
-    /// come back, `limit` alone bounds the whole.
+    /// Gives every account its reserve. Bytes in use stay where they are: until those beyond the new reserves
+    /// have come back, `limit` alone bounds the whole.
     fn divide(&mut self) {
         let protected = self.accounts.iter().filter(|(_, account)| account.protected).count();
         let reserves = self.limits.reserves(protected, self.accounts.len() - protected);
@@ -148,8 +149,8 @@ impl Memory {
 
     /// Returns whether a request that occupies `held` may occupy `held + wanted`; the caller then charges it.
     ///
-    /// The request is judged as a whole, as if it were new: a payload that has begun is not refused for the bytes that
-    /// it holds itself.
+    /// The request is judged as a whole, as if it were new: a payload that has begun is not refused for the
+    /// bytes that it holds itself.
     fn has_room(&mut self, key: AccountKey, session_bytes: u64, held: u64, wanted: u64) -> bool {
         let account = &self.accounts[key.0];
         let (used, session_bytes, whole) = (account.used - held, session_bytes - held, held + wanted);
@@ -245,7 +246,8 @@ impl Memory {
         self.accounts[key.0].retries
     }
 
-    /// How often memory of the export was returned: while this changes, requests that wait for memory have a prospect.
+    /// How often memory of the export was returned: while this changes, requests that wait for memory have a
+    /// prospect.
     pub(crate) fn returns(&self, key: AccountKey) -> u64 {
         self.accounts[key.0].returns
     }
@@ -286,8 +288,8 @@ impl Allowance<'_> {
         granted
     }
 
-    /// Grants a payload of `whole` bytes its first memory: all of it, where that is little or little is charged ahead
-    /// of arrival; otherwise [`FIRST_CHARGE`].
+    /// Grants a payload of `whole` bytes its first memory: all of it, where that is little or little is
+    /// charged ahead of arrival; otherwise [`FIRST_CHARGE`].
     pub(crate) fn begin_payload(&mut self, whole: u64) -> Option<PayloadCharge> {
         if !self.memory.has_room(self.account, *self.session_bytes, 0, whole) {
             return None;
@@ -306,8 +308,9 @@ impl Allowance<'_> {
         Some(charge)
     }
 
-    /// Grants a payload that occupies `held` bytes another `step`, if there is room for all of its `whole`. So the
-    /// payload that grew last can always become complete, and payloads that grow never wait for each other in a circle.
+    /// Grants a payload that occupies `held` bytes another `step`, if there is room for all of its `whole`.
+    /// So the payload that grew last can always become complete, and payloads that grow never wait for each
+    /// other in a circle.
     pub(crate) fn grow_payload(&mut self, held: u64, step: u64, whole: u64) -> bool {
         let granted = self.memory.has_room(self.account, *self.session_bytes, held, whole - held);
         if granted {

@@ -46,8 +46,8 @@ pub(crate) struct Message<I> {
     sent: usize,
 }
 
-// SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use, and
-// point only to what the message itself owns.
+// SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use,
+// and point only to what the message itself owns.
 unsafe impl<I: Send> Send for Message<I> {}
 
 impl<I: Item> Message<I> {

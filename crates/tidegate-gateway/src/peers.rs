@@ -8,8 +8,8 @@ use tidegate_units::HostName;
 /// The other hosts that share a pool's resource. Whoever composes a gateway with a carrier implements it; see
 /// [`Gateway::start_among`](crate::Gateway::start_among).
 ///
-/// A pool's worker calls this once per control interval, between requests. Neither call may block: what cannot be sent
-/// now is replaced by the next report, and what was not heard is not there.
+/// A pool's worker calls this once per control interval, between requests. Neither call may block: what
+/// cannot be sent now is replaced by the next report, and what was not heard is not there.
 pub trait Peers: fmt::Debug + Send + Sync {
     /// This host's own name among them.
     fn host(&self) -> &HostName;

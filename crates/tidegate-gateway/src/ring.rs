@@ -1,8 +1,8 @@
 //! The io_uring of one worker: operations go in with the memory they use, completions come out with it.
 //!
 //! All memory that the kernel may touch is owned by the ring from the submission of an operation to its
-//! completion. So the rest of the gateway is safe code, and a session can vanish at any moment without a buffer
-//! being freed under the kernel's hands.
+//! completion. So the rest of the gateway is safe code, and a session can vanish at any moment without a
+//! buffer being freed under the kernel's hands.
 
 #![allow(unsafe_code)]
 
@@ -23,17 +23,17 @@ use crate::upstream::Outgoing;
 /// Submissions of a worker per turn before the ring is entered early, and operations that complete at once.
 pub(crate) const WORKER_ENTRIES: u32 = 1024;
 
-/// Kernel threads that may work on a ring's operations at once. The kernel's own bound, four per processor, is reached by
-/// a few operations that hang, and every sync of another volume then waits behind them. Chosen far above the depth of a
-/// pool; a thread exists only while an operation waits in it.
+/// Kernel threads that may work on a ring's operations at once. The kernel's own bound, four per processor,
+/// is reached by a few operations that hang, and every sync of another volume then waits behind them. Chosen
+/// far above the depth of a pool; a thread exists only while an operation waits in it.
 const KERNEL_WORKERS: u32 = 1024;
 
-/// How long to watch for a completion before sleeping. Being woken costs a client at depth 1 about this much; who
-/// waits for a disk waits much longer, and is not watched for.
+/// How long to watch for a completion before sleeping. Being woken costs a client at depth 1 about this much;
+/// who waits for a disk waits much longer, and is not watched for.
 const LONGEST_POLL: Duration = Duration::from_micros(50);
 
-/// A wait shorter than this was none: the operation completed while it was submitted, as those on cached data and
-/// on sockets with room do.
+/// A wait shorter than this was none: the operation completed while it was submitted, as those on cached data
+/// and on sockets with room do.
 const NO_WAIT: Duration = Duration::from_micros(5);
 
 /// Waits in a row that would have been worth watching for before watching begins.
@@ -48,8 +48,8 @@ pub(crate) enum Watching {
     Never,
 }
 
-/// Whether completions come so soon that watching for them is cheaper than sleeping: after a few short waits in a
-/// row, until the first long one.
+/// Whether completions come so soon that watching for them is cheaper than sleeping: after a few short waits
+/// in a row, until the first long one.
 #[derive(Debug, Default)]
 struct Polling {
     short_waits: u32,
@@ -254,8 +254,8 @@ impl Ring {
         let patience = timeout.map_or(LONGEST_POLL, |timeout| timeout.min(LONGEST_POLL));
         let submitted = loop {
             if self.uring.submission().taskrun() {
-                // Runs what the kernel has pending. It must not wait for a completion: what was pending may have
-                // been a part of a payload, which completes nothing.
+                // Runs what the kernel has pending. It must not wait for a completion: what was pending may
+                // have been a part of a payload, which completes nothing.
                 self.uring.submit()?;
             }
             if !self.uring.completion().is_empty() {
@@ -283,7 +283,8 @@ impl Ring {
     /// The next completion that has arrived.
     pub(crate) fn completed(&mut self) -> Option<Completed> {
         let entry = self.early.pop_front().or_else(|| self.uring.completion().next())?;
-        // Invariant: `submit` made this key, and each operation here completes exactly once (none is multishot).
+        // Invariant: `submit` made this key, and each operation here completes exactly once (none is
+        // multishot).
         let operation = self.operations.remove(entry.user_data() as usize);
         let result = match entry.result() {
             count if count >= 0 => Ok(count as usize),
@@ -319,8 +320,8 @@ impl Ring {
         Held: From<Box<Message<I>>>,
     {
         let header = message.prepare();
-        // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the client
-        // takes its replies, however slowly.
+        // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the
+        // client takes its replies, however slowly.
         let flags = libc::MSG_NOSIGNAL as u32;
         let entry = opcode::SendMsg::new(Fd(fd.as_raw_fd()), header).flags(flags).build();
         self.submit(token, entry, message.into());
@@ -336,15 +337,15 @@ impl Ring {
         let key = self.operations.insert(Operation { token, held });
         let entry = entry.user_data(key as u64);
         loop {
-            // SAFETY: the entry points only into `held`, which `operations` owns until the completion. Moving a
-            // Buffer or a Box does not move the memory it owns. The descriptor is borrowed from its owner now; the
-            // kernel takes its own reference in `submit_and_wait`, before the owner can close it: sessions and
-            // exports are dropped only when none of their operations is outstanding.
+            // SAFETY: the entry points only into `held`, which `operations` owns until the completion. Moving
+            // a Buffer or a Box does not move the memory it owns. The descriptor is borrowed from its owner
+            // now; the kernel takes its own reference in `submit_and_wait`, before the owner can close it:
+            // sessions and exports are dropped only when none of their operations is outstanding.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over. The kernel may want its completions to be taken first; a lasting
-            // error is reported by `submit_and_wait`, since the entries stay where they are.
+            // The queue is full: hand it over. The kernel may want its completions to be taken first; a
+            // lasting error is reported by `submit_and_wait`, since the entries stay where they are.
             let _ = self.uring.submit();
             self.early.extend(self.uring.completion());
         }
@@ -467,7 +468,8 @@ mod tests {
         assert!(!polling.is_worthwhile());
     }
 
-    /// Work that the kernel has pending may turn out to complete nothing: here the rest of a payload is missing.
+    /// Work that the kernel has pending may turn out to complete nothing: here the rest of a payload is
+    /// missing.
     #[test]
     fn a_part_of_a_payload_while_watching_does_not_outlast_the_timeout() {
         let (report, outcome) = std::sync::mpsc::channel();

@@ -1,8 +1,8 @@
 //! Places for sessions in a pool: which newcomer gets one, and which bound refuses it.
 //!
-//! Some places are kept for each export ([`PoolLimits::kept_sessions`]); the rest is shared. An export's own places are
-//! given to any source. Shared places are given within the quotas of the export and of the source. So a client that
-//! opens sessions without end never takes the places of another export.
+//! Some places are kept for each export ([`PoolLimits::kept_sessions`]); the rest is shared. An export's own
+//! places are given to any source. Shared places are given within the quotas of the export and of the source.
+//! So a client that opens sessions without end never takes the places of another export.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -60,8 +60,8 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Takes new bounds, and the exports that are served: their identity, and whether they are protected. Sessions
-    /// beyond the new bounds stay.
+    /// Takes new bounds, and the exports that are served: their identity, and whether they are protected.
+    /// Sessions beyond the new bounds stay.
     pub(crate) fn configure(&mut self, limits: &PoolLimits, exports: &[(u64, bool)]) {
         let protected = exports.iter().filter(|(_, protected)| *protected).count();
         let kept = limits.kept_sessions(protected, exports.len() - protected);

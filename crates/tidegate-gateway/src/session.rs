@@ -18,8 +18,8 @@ pub(crate) enum Phase {
     Open,
     /// The client said goodbye: what is in flight is answered, then the connection is closed.
     Ending,
-    /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client hangs up
-    /// or this time comes. Closing at once could reset the connection and lose replies on their way.
+    /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client
+    /// hangs up or this time comes. Closing at once could reset the connection and lose replies on their way.
     Lingering(Instant),
     /// Shut on both sides; only operations under way keep it.
     Closed,

@@ -103,7 +103,8 @@ struct Law {
     config: LoopConfig,
     control: ControlLoop,
     next: Instant,
-    /// Somebody to whom something was promised is back from a pause: it is stepped at once, and not up to an interval later.
+    /// Somebody to whom something was promised is back from a pause: it is stepped at once, and not up to an
+    /// interval later.
     returned: bool,
 }
 
@@ -295,7 +296,8 @@ impl Stage {
         consumer.lent = consumer.in_flight;
     }
 
-    /// Counts a request that is about to go to the backend outside the window, as if it had come from the queue.
+    /// Counts a request that is about to go to the backend outside the window, as if it had come from the
+    /// queue.
     pub(crate) fn borrow_slot(consumer: &mut Consumer, now: Instant) {
         consumer.queued += 1;
         consumer.lent += 1;
@@ -385,8 +387,8 @@ impl Stage {
         self.law.as_ref().map(Law::due)
     }
 
-    /// Steps the law if it is time. `oldest` tells for an index into `consumers` when the oldest read and the oldest
-    /// write at the backend were dispatched.
+    /// Steps the law if it is time. `oldest` tells for an index into `consumers` when the oldest read and the
+    /// oldest write at the backend were dispatched.
     pub(crate) fn step<'a>(
         &mut self,
         now: Instant,
@@ -440,7 +442,8 @@ impl Stage {
         self.commanded = commands.window;
         self.apply_window(now);
         self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
-        // Commands come in the order of the observation, which is that of `consumers`, less the protected ones.
+        // Commands come in the order of the observation, which is that of `consumers`, less the protected
+        // ones.
         let mut commands = commands.consumers.iter().peekable();
         for consumer in consumers {
             let command = commands.next_if(|command| command.name == consumer.config.name);
@@ -449,7 +452,8 @@ impl Stage {
         }
     }
 
-    /// Gives a consumer what the law, as it is now, needs of it, and lets go of what no law stands behind any more.
+    /// Gives a consumer what the law, as it is now, needs of it, and lets go of what no law stands behind any
+    /// more.
     pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
         if self.law.is_none() {
             self.set_delay(consumer, Latency::ZERO, now);

@@ -205,7 +205,8 @@ pub struct ConsumerSnapshot {
     pub upstream: Option<UpstreamSnapshot>,
 }
 
-/// What a consumer got under its reservation, since it has one. I/Os are those of [`tidegate_sched::CostModel`].
+/// What a consumer got under its reservation, since it has one. I/Os are those of
+/// [`tidegate_sched::CostModel`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ReservedSnapshot {
     /// The reservation, in I/Os per second.
@@ -223,14 +224,15 @@ pub struct ReservedSnapshot {
 pub struct TenantSnapshot {
     /// At how many requests per second they are released; `None`: all of them at once.
     pub rate: Option<Iops>,
-    /// From a request's release to its completion at the backend: what a contract is about. Since there is such a law.
+    /// From a request's release to its completion at the backend: what a contract is about. Since there is
+    /// such a law.
     pub released: FineHistogram,
     /// What was promised to it, and what came of that. `None` where nothing ever was.
     pub contract: Option<ContractSnapshot>,
 }
 
-/// A contract, and what came of it since the first one; each request is judged by the terms that held when it completed, and what is done while
-/// there are none does not count.
+/// A contract, and what came of it since the first one; each request is judged by the terms that held when it
+/// completed, and what is done while there are none does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ContractSnapshot {
     /// The terms as they are now; `None` where nothing is promised at this time.
@@ -256,7 +258,8 @@ pub struct UpstreamSnapshot {
     pub replayed: u64,
     /// Requests answered with EIO because their connection was lost, or because there was none for too long.
     pub failed: u64,
-    /// How often answered changes had not been flushed when the upstream was lost, so that a flush had to fail.
+    /// How often answered changes had not been flushed when the upstream was lost, so that a flush had to
+    /// fail.
     pub unflushed_losses: u64,
 }
 
@@ -269,6 +272,7 @@ pub struct OpSnapshot {
     pub bytes: u64,
     /// From dispatch to completion: the resource's own response time.
     pub backend: Histogram,
-    /// From the request's arrival in the gateway to its reply being queued: what the client feels, less the network.
+    /// From the request's arrival in the gateway to its reply being queued: what the client feels, less the
+    /// network.
     pub total: Histogram,
 }

@@ -1,5 +1,5 @@
-//! A consumer in a pool whose law commands rates: its bucket, how long its requests take from their release on, and whether
-//! what was promised to it is kept.
+//! A consumer in a pool whose law commands rates: its bucket, how long its requests take from their release
+//! on, and whether what was promised to it is kept.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ pub(crate) struct Tenant {
     quiet_since: Option<Instant>,
 }
 
-/// A contract, and what came of it since the first one. What was counted stays while nothing is promised, as by night.
+/// A contract, and what came of it since the first one. What was counted stays while nothing is promised, as
+/// by night.
 #[derive(Debug)]
 struct Promise {
     contract: Option<Contract>,
@@ -71,8 +72,8 @@ impl Promise {
 }
 
 impl Tenant {
-    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing; without a bucket where it
-    /// is not `held`.
+    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing;
+    /// without a bucket where it is not `held`.
     pub(crate) fn new(
         config: &ExportConfig,
         release: Release,
@@ -134,8 +135,8 @@ impl Tenant {
         self.bucket
     }
 
-    /// A request of its arrives: whether it comes back from a pause of at least this length, and something was promised to
-    /// it.
+    /// A request of its arrives: whether it comes back from a pause of at least this length, and something
+    /// was promised to it.
     pub(crate) fn issued(&mut self, now: Instant, pause: Duration) -> bool {
         let Some(since) = self.quiet_since.take() else { return false };
         let Some(promise @ Promise { contract: Some(_), .. }) = &mut self.promise else { return false };

@@ -1,13 +1,14 @@
 //! How ranges are zeroed and trimmed: in slices, each charged with what it costs as far as that is known.
 //!
-//! Storage that can mark a range does in a millisecond what takes a minute where zeros are written, and the protocol
-//! has one request for both, of up to 4 GiB. So such a request is carried out slice by slice. Each slice waits for its
-//! turn like a request of its own: limits, shares and buckets see it, others go in between, and what is left of it goes
-//! with its session. A slice that is marked counts as one I/O. One that is written, or may be, counts by its bytes.
+//! Storage that can mark a range does in a millisecond what takes a minute where zeros are written, and the
+//! protocol has one request for both, of up to 4 GiB. So such a request is carried out slice by slice. Each
+//! slice waits for its turn like a request of its own: limits, shares and buckets see it, others go in
+//! between, and what is left of it goes with its session. A slice that is marked counts as one I/O. One that
+//! is written, or may be, counts by its bytes.
 //!
-//! What the storage can do is learnt. The first slice is short and counts by its bytes. Where it turns out that the
-//! storage cannot mark, zeros are written from then on. Storage that takes longer than writing would is taken to write,
-//! for a while.
+//! What the storage can do is learnt. The first slice is short and counts by its bytes. Where it turns out
+//! that the storage cannot mark, zeros are written from then on. Storage that takes longer than writing would
+//! is taken to write, for a while.
 
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use tidegate_units::Instant;
 /// The zeros that are written at once where the storage cannot make a range zero by itself.
 pub(crate) const ZEROES: u32 = 256 * 1024;
 
-/// A slice that counts by its bytes and is left to the storage. Long enough that a round trip of 1 ms to another server
-/// costs nothing, short enough that others wait no longer for it than for a large write (chosen).
+/// A slice that counts by its bytes and is left to the storage. Long enough that a round trip of 1 ms to
+/// another server costs nothing, short enough that others wait no longer for it than for a large write
+/// (chosen).
 const CHARGED: u32 = 1 << 20;
 
 /// The longest slice that counts as one I/O. Sixty-four of them are the longest request (chosen).
@@ -27,14 +29,16 @@ const LONGEST: u32 = 64 << 20;
 /// Slices grow by this factor while the storage is quick.
 const GROWTH: u32 = 2;
 
-/// The part of a slice that one I/O pays for ([`tidegate_sched::CostModel`]), and the greatest block of any storage.
+/// The part of a slice that one I/O pays for ([`tidegate_sched::CostModel`]), and the greatest block of any
+/// storage.
 const ONE_IO: u32 = 64 * 1024;
 
 /// Blocks below this size are written: devices mark none smaller, and refuse.
 const BLOCK: u64 = 4096;
 
-/// Storage writes about this fast at most. Whatever takes longer than this, and than any single I/O on storage that is
-/// not overloaded, may be writing (chosen: of arrays and NVMe devices the writes that cost others anything).
+/// Storage writes about this fast at most. Whatever takes longer than this, and than any single I/O on
+/// storage that is not overloaded, may be writing (chosen: of arrays and NVMe devices the writes that cost
+/// others anything).
 const WRITES_PER_S: u64 = 1 << 30;
 const ANY_IO: Duration = Duration::from_millis(50);
 
@@ -177,8 +181,8 @@ impl Zeroing {
         if file { at.in_blocks(slice) } else { slice }
     }
 
-    /// A slice is about to be carried out. One that counts as a single I/O, and was sliced before the storage turned out
-    /// to be slow, becomes as short as it has paid for.
+    /// A slice is about to be carried out. One that counts as a single I/O, and was sliced before the storage
+    /// turned out to be slow, becomes as short as it has paid for.
     pub(crate) fn dispatched(&mut self, operation: &Operation, slice: &mut Slice, now: Instant) {
         if slice.method != Method::Mark || slice.charged > 0 {
             return;
@@ -238,8 +242,8 @@ impl Place {
         Slice { from: self.done, until, method, charged: until - self.done }
     }
 
-    /// The end of a slice of at most `longest` bytes, a power of two. It is a multiple of that, except for the last one:
-    /// so slices are as well aligned as the request is.
+    /// The end of a slice of at most `longest` bytes, a power of two. It is a multiple of that, except for
+    /// the last one: so slices are as well aligned as the request is.
     fn until(&self, longest: u32) -> u32 {
         let start = self.offset + u64::from(self.done);
         let end = (start + 1).next_multiple_of(u64::from(longest));
@@ -284,7 +288,8 @@ mod tests {
         Operation::Trim { offset: 0, length, fua: false }
     }
 
-    /// Carries an operation out, `time` for each GiB that is marked. What it was charged, in bytes and in I/Os.
+    /// Carries an operation out, `time` for each GiB that is marked. What it was charged, in bytes and in
+    /// I/Os.
     fn carry_out(zeroing: &mut Zeroing, operation: &Operation, length: u32, time: Duration) -> (u64, u64) {
         let (mut done, mut charged, mut ios) = (0, 0, 0);
         while done < length {
@@ -355,8 +360,8 @@ mod tests {
     }
 
     proptest! {
-        /// Slices follow each other without a gap, and none is longer than it may be. What is marked or allocated in a
-        /// file is whole blocks.
+        /// Slices follow each other without a gap, and none is longer than it may be. What is marked or
+        /// allocated in a file is whole blocks.
         #[test]
         fn slices_cover_the_range(
             offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(), cannot in 0u32..40,

@@ -39,7 +39,8 @@ fn qemu_io_reads_what_it_wrote() {
     }
 }
 
-/// Eight jobs, each with its own part of the volume and its own connection, check every block they have written.
+/// Eight jobs, each with its own part of the volume and its own connection, check every block they have
+/// written.
 #[test]
 fn fio_verifies_random_mixed_io_of_eight_jobs() {
     for served in both() {

@@ -274,7 +274,8 @@ fn payloads_that_never_come_occupy_little_and_not_for_ever() {
     served.wait_until(|pool| pool.bytes_in_use == Bytes::ZERO);
 }
 
-/// The reader of a session that waits is at rest, and nothing is sent to it: it would not notice that its client left.
+/// The reader of a session that waits is at rest, and nothing is sent to it: it would not notice that its
+/// client left.
 #[test]
 fn a_client_that_leaves_while_it_waits_returns_its_memory() {
     // One request in ten seconds.

@@ -1,5 +1,5 @@
-//! Consumers against each other on one slow device, with real clients. Margins are wide where other programs of the
-//! machine can move the result; the exact behaviour is tested in the pure crates.
+//! Consumers against each other on one slow device, with real clients. Margins are wide where other programs
+//! of the machine can move the result; the exact behaviour is tested in the pure crates.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -47,12 +47,12 @@ fn answered(consumer: &ConsumerSnapshot) -> u64 {
     consumer.reads.count + consumer.writes.count
 }
 
-/// The time between two looks in which a client can be taken to have been backlogged all along: its queue of tens of
-/// requests takes longer to run empty.
+/// The time between two looks in which a client can be taken to have been backlogged all along: its queue of
+/// tens of requests takes longer to run empty.
 const BLINK: Duration = Duration::from_millis(20);
 
-/// What happened while every consumer had requests waiting; times in which the machine did not run one of the clients
-/// do not count.
+/// What happened while every consumer had requests waiting; times in which the machine did not run one of the
+/// clients do not count.
 struct Backlogged {
     answered: Vec<u64>,
     seconds: f64,
@@ -134,9 +134,9 @@ fn a_limit_holds_on_an_idle_device() {
     assert!(rate > 160.0, "{rate} IO/s of 200 that the limit allows");
 }
 
-/// By shares the reserved one would get a hundredth. The set point is below what a single request takes, so that the law
-/// by itself would go down to a quarter of a request at a time, or 250 IO/s for both: the reservation needs the
-/// scheduler's order and the floor of the window.
+/// By shares the reserved one would get a hundredth. The set point is below what a single request takes, so
+/// that the law by itself would go down to a quarter of a request at a time, or 250 IO/s for both: the
+/// reservation needs the scheduler's order and the floor of the window.
 #[test]
 fn a_reservation_is_kept_against_a_neighbour_with_a_hundred_times_the_shares() {
     let mut served = Served::start(|_| {

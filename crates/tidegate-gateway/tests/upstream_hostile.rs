@@ -1,4 +1,5 @@
-//! Upstreams that break the protocol, or are broken: every request of every client is answered once, and rightly.
+//! Upstreams that break the protocol, or are broken: every request of every client is answered once, and
+//! rightly.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -436,7 +437,8 @@ proptest! {
         let mut client = Raw::open(&served.socket(), "vol");
         client.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         const BLOCK: u64 = 65_536;
-        // What each block must hold; nothing certain after a write of it has failed, which may still be carried out.
+        // What each block must hold; nothing certain after a write of it has failed, which may still be
+        // carried out.
         let (mut written, mut uncertain) = ([None; 32], BTreeSet::new());
         for round in 0..4u64 {
             // Reads of the first half, which nobody writes; writes, one per block, to the second.

@@ -212,8 +212,9 @@ fn an_upstream_that_comes_back_different_is_refused_until_it_is_the_same_again()
     assert_eq!(client.data(4096).0, 1);
 }
 
-/// A restart in order, of a gateway by a gateway: with every request sent again nothing fails, not even writes. (A drained
-/// gateway drops what it had not read, and only its administrator knows that; so it takes `replay = "all"`.)
+/// A restart in order, of a gateway by a gateway: with every request sent again nothing fails, not even
+/// writes. (A drained gateway drops what it had not read, and only its administrator knows that; so it takes
+/// `replay = "all"`.)
 #[test]
 fn an_upstream_that_is_drained_and_started_again_is_not_noticed() {
     let own = Served::start(|directory| vec![file_pool(directory, &["vol"], 64 * MIB)]);

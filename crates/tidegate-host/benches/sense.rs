@@ -1,5 +1,5 @@
-//! Reading a large target: 1 000 volumes, 10 000 initiators. The files are in memory and made up: the kernel's own take longer to open and
-//! to write, which only a real machine can tell.
+//! Reading a large target: 1 000 volumes, 10 000 initiators. The files are in memory and made up: the
+//! kernel's own take longer to open and to write, which only a real machine can tell.
 
 use std::fs;
 use std::hint::black_box;
@@ -53,7 +53,8 @@ fn sense(criterion: &mut Criterion) {
             all
         });
     });
-    // As an agent reads them each second: nobody logs in or out, and on one device in ten something is going on.
+    // As an agent reads them each second: nobody logs in or out, and on one device in ten something is going
+    // on.
     let mut reader = SessionReader::new(root.clone());
     group.bench_function("10000 sessions again", |bencher| {
         bencher.iter(|| {

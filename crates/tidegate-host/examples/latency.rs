@@ -1,4 +1,5 @@
-//! Watches block devices, and says every second how long their reads and writes took: `latency vda dm-0`. As root.
+//! Watches block devices, and says every second how long their reads and writes took: `latency vda dm-0`. As
+//! root.
 
 #![allow(clippy::print_stdout, reason = "an example says what it saw")]
 

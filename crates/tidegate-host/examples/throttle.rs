@@ -1,10 +1,11 @@
-//! What the packet-delay throttle does where there are many consumers, on the machine that it runs on. For root, in a network
-//! namespace that has routes to the consumers: `lab/experiments/throttle-scale` runs it.
+//! What the packet-delay throttle does where there are many consumers, on the machine that it runs on. For
+//! root, in a network namespace that has routes to the consumers: `lab/experiments/throttle-scale` runs it.
 //!
 //! usage: throttle netem|edt RESOURCES CONSUMERS
 //!
-//! The consumers are 10.1.0.1 and those that follow, CONSUMERS of them for each of RESOURCES. Prints one JSON document; times
-//! in seconds, by this machine's clock. While everybody is held it says "held" on standard error and waits for a line.
+//! The consumers are 10.1.0.1 and those that follow, CONSUMERS of them for each of RESOURCES. Prints one JSON
+//! document; times in seconds, by this machine's clock. While everybody is held it says "held" on standard
+//! error and waits for a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

@@ -6,8 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The kernel's number of a block device: what `/proc/diskstats`, sysfs and LIO agree on, and what lives as long as the
-/// device does. The major number of a driver differs from boot to boot: it means nothing by itself.
+/// The kernel's number of a block device: what `/proc/diskstats`, sysfs and LIO agree on, and what lives as
+/// long as the device does. The major number of a driver differs from boot to boot: it means nothing by
+/// itself.
 ///
 /// As text `major:minor` in decimal, as in sysfs: `253:0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

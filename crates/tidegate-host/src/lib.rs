@@ -1,7 +1,8 @@
-//! Linux as sensor and throttle: what this machine's block devices, storage targets and their sessions say, and how it
-//! holds a consumer back.
+//! Linux as sensor and throttle: what this machine's block devices, storage targets and their sessions say,
+//! and how it holds a consumer back.
 //!
-//! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo it.
+//! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo
+//! it.
 
 pub mod cgroup;
 mod device;

@@ -1,7 +1,8 @@
-//! Trees of files that look like a machine's, for tests and benches: captured ones as text, and made-up ones of any size.
+//! Trees of files that look like a machine's, for tests and benches: captured ones as text, and made-up ones
+//! of any size.
 //!
-//! A captured tree as text has a line for each file, with its content below it, two spaces to the right; a link says where
-//! it points, an empty directory ends in a slash:
+//! A captured tree as text has a line for each file, with its content below it, two spaces to the right; a
+//! link says where it points, an empty directory ends in a slash:
 //!
 //! ```text
 //! proc/net/tcp
@@ -10,8 +11,8 @@
 //! sys/kernel/config/target/iscsi/iqn.2026-01.lab:lv1/tpgt_1/np/10.0.0.1:3260/
 //! ```
 //!
-//! Bytes other than printable ASCII are `\x00`, a backslash is `\\`, and `\c` ends a last line that has no newline. (git keeps no
-//! empty directories, and archives cannot be reviewed.)
+//! Bytes other than printable ASCII are `\x00`, a backslash is `\\`, and `\c` ends a last line that has no
+//! newline. (git keeps no empty directories, and archives cannot be reviewed.)
 
 mod machine;
 

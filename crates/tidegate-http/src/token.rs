@@ -46,8 +46,8 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Reads a token from a file: all of it, without spaces and line ends around it. Warns in the log when others than its owner and group may
-    /// read or write the file.
+    /// Reads a token from a file: all of it, without spaces and line ends around it. Warns in the log when
+    /// others than its owner and group may read or write the file.
     ///
     /// # Errors
     /// When the file cannot be read, or what it holds is too short, too long, or cannot be sent.

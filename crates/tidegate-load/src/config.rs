@@ -36,7 +36,8 @@ pub struct LoadConfig {
     pub block: Bytes,
     /// Where in the export the region begins that is loaded.
     pub offset: Bytes,
-    /// The size of the region; the rest of the export if absent. What does not fill a block at its end is left alone.
+    /// The size of the region; the rest of the export if absent. What does not fill a block at its end is
+    /// left alone.
     pub span: Option<Bytes>,
     /// Whether writes must be on stable storage before they are answered.
     pub fua: bool,
@@ -133,9 +134,9 @@ pub enum Arrivals {
         rate: Iops,
         /// How the requests are spaced.
         spacing: Spacing,
-        /// How many requests may be outstanding per connection, 1 to 4096. A request that is due at this bound
-        /// waits its turn at the generator: none is dropped, and its response time includes the wait. What still
-        /// waits at the end of the run is reported as unsent.
+        /// How many requests may be outstanding per connection, 1 to 4096. A request that is due at this
+        /// bound waits its turn at the generator: none is dropped, and its response time includes the wait.
+        /// What still waits at the end of the run is reported as unsent.
         depth: u32,
     },
 }
@@ -147,8 +148,9 @@ pub enum Spacing {
     Even,
     /// With exponentially distributed intervals, as of many independent users.
     Poisson,
-    /// Evenly at the rate, and only those that chance makes this load's: of several loads with the same rate, the same seed here
-    /// and parts that do not overlap, each moment is one load's. So requests are mixed in Lee's admission control (§2).
+    /// Evenly at the rate, and only those that chance makes this load's: of several loads with the same rate,
+    /// the same seed here and parts that do not overlap, each moment is one load's. So requests are mixed in
+    /// Lee's admission control (§2).
     Drawn {
         /// Where this load's part of the whole begins, 0 to 1.
         from: f64,
@@ -164,8 +166,8 @@ pub enum Spacing {
 pub enum Order {
     /// Any block of the region, uniformly.
     Random,
-    /// One after the other, from the region's end back to its beginning. Of several connections each begins at its
-    /// own part of the region.
+    /// One after the other, from the region's end back to its beginning. Of several connections each begins
+    /// at its own part of the region.
     Sequential,
 }
 

@@ -93,8 +93,8 @@ impl From<Socket> for OwnedFd {
     }
 }
 
-/// Connects with a bound on the time that a server with a full backlog can make us wait, which the standard library
-/// does not offer for Unix sockets.
+/// Connects with a bound on the time that a server with a full backlog can make us wait, which the standard
+/// library does not offer for Unix sockets.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
@@ -133,8 +133,8 @@ impl Connection {
                 return Err(ConnectError::Closed);
             }
             match client.receive(&buffer[..count]) {
-                // Without a request, a server has nothing to say after the handshake: what it sends nevertheless is
-                // not looked at, and the parser will find that both have lost step.
+                // Without a request, a server has nothing to say after the handshake: what it sends
+                // nevertheless is not looked at, and the parser will find that both have lost step.
                 Ok((_, Some(ClientEvent::Opened(opened)))) => {
                     return Ok(Self { socket: wire.into_socket()?, opened });
                 }
@@ -157,8 +157,8 @@ impl Connection {
     }
 }
 
-/// The certificates in a folder, by the names that libnbd and QEMU use: `ca-cert.pem`, and where the server asks for them
-/// `client-cert.pem` and `client-key.pem`.
+/// The certificates in a folder, by the names that libnbd and QEMU use: `ca-cert.pem`, and where the server
+/// asks for them `client-cert.pem` and `client-key.pem`.
 fn client_tls(folder: &Path, endpoint: &Endpoint) -> Result<ClientTls, ConnectError> {
     let server = match endpoint {
         Endpoint::Tcp { host, .. } => host.as_str(),
@@ -212,7 +212,8 @@ impl Wire {
         }
     }
 
-    /// The socket for the load; by TLS it is one end of a relay, which ends with the connection or with the load.
+    /// The socket for the load; by TLS it is one end of a relay, which ends with the connection or with the
+    /// load.
     fn into_socket(self) -> Result<Socket, ConnectError> {
         match self {
             Self::Plain(socket) => Ok(socket),

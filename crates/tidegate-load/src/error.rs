@@ -63,7 +63,8 @@ pub enum ConnectError {
     /// The connection failed before the load began.
     #[error("the connection failed before the load began: {0}")]
     Io(#[source] io::Error),
-    /// The server closed the connection. One that knows only the old `EXPORT_NAME` refuses an export that way.
+    /// The server closed the connection. One that knows only the old `EXPORT_NAME` refuses an export that
+    /// way.
     #[error("the server closed the connection during the handshake")]
     Closed,
     /// The handshake takes too long.

@@ -163,7 +163,8 @@ impl Flight {
         Self { state: Mutex::new(state), freed: Condvar::new(), halted: Condvar::new() }
     }
 
-    /// Every change is complete before the lock is released, so that a panic elsewhere leaves nothing half done.
+    /// Every change is complete before the lock is released, so that a panic elsewhere leaves nothing half
+    /// done.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,8 +5,8 @@ use rand_pcg::Pcg64;
 
 use crate::config::{LoadConfig, Payload};
 
-/// A random payload is a window on random bytes that moves within this many bytes more than a block: each write
-/// differs, and none costs more than a number.
+/// A random payload is a window on random bytes that moves within this many bytes more than a block: each
+/// write differs, and none costs more than a number.
 const PAYLOAD_SLACK: usize = 64 << 10;
 
 /// What is written, one payload after the other.

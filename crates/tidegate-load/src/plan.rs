@@ -111,9 +111,11 @@ pub(crate) struct DueTimes {
     spacing: Spacing,
     /// Mean seconds between two requests.
     interval: f64,
-    /// Where moments are even: how many intervals have passed, counted rather than summed up so that no rounding adds up.
+    /// Where moments are even: how many intervals have passed, counted rather than summed up so that no
+    /// rounding adds up.
     intervals: f64,
-    /// For [`Spacing::Drawn`]: how many moments of all connections have passed, and how many there are to each of this one's.
+    /// For [`Spacing::Drawn`]: how many moments of all connections have passed, and how many there are to
+    /// each of this one's.
     moment: u64,
     connections: u32,
     /// For [`Spacing::Poisson`]: the last due time in seconds.

@@ -40,7 +40,8 @@ impl Load {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| LoadError::Connect { target: target(), source })?;
-        // A server may describe the export differently to each connection, if only by its shutdown in between.
+        // A server may describe the export differently to each connection, if only by its shutdown in
+        // between.
         let mut region = None;
         for connection in &connections {
             let fitted = Region::fit(&config, &connection.opened.geometry)
@@ -112,15 +113,16 @@ impl LoadHandle {
         self.shared.stats().sample(self.shared.elapsed(Instant::now()), in_flight)
     }
 
-    /// For how long the oldest request that is not answered has been due. What an open loop has yet to send is due later.
+    /// For how long the oldest request that is not answered has been due. What an open loop has yet to send
+    /// is due later.
     #[must_use]
     pub fn oldest(&self) -> Option<Duration> {
         let oldest = self.shared.lines.iter().filter_map(|line| line.flight.lock().oldest()).min()?;
         Some(Instant::now().saturating_duration_since(oldest))
     }
 
-    /// Stops sending; does not wait. Answers that come within five seconds still count; then the connections are
-    /// closed. A server that takes no bytes either can make that ten seconds.
+    /// Stops sending; does not wait. Answers that come within five seconds still count; then the connections
+    /// are closed. A server that takes no bytes either can make that ten seconds.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -161,7 +163,8 @@ impl LoadHandle {
 impl Drop for LoadHandle {
     fn drop(&mut self) {
         self.shared.stop();
-        // A panic in a thread was printed where it happened; a handle that is dropped has nobody else to tell.
+        // A panic in a thread was printed where it happened; a handle that is dropped has nobody else to
+        // tell.
         for sender in self.senders.drain(..) {
             let _ = sender.join();
         }

@@ -6,7 +6,8 @@ use hdrhistogram::Histogram;
 use tidegate_nbd::Errno;
 use tidegate_units::Latency;
 
-/// Response times are told apart from 1 µs up; longer ones than ten minutes count as ten minutes. Three digits.
+/// Response times are told apart from 1 µs up; longer ones than ten minutes count as ten minutes. Three
+/// digits.
 const LEAST: u64 = 1_000;
 const GREATEST: u64 = 600_000_000_000;
 const DIGITS: u8 = 3;

@@ -108,8 +108,8 @@ impl Shared {
 
     /// The sending thread of a connection.
     pub(crate) fn send(&self, index: usize) -> Leftover {
-        // The default slack of 50 µs would show in the response times of an open loop. Without the right to change
-        // it they are that much worse, and still correct.
+        // The default slack of 50 µs would show in the response times of an open loop. Without the right to
+        // change it they are that much worse, and still correct.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let line = &self.lines[index];
         let mut sender = Sender {

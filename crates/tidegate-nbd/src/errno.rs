@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Why a request failed, as said on the wire (specification, "Error values"). The numbers are the protocol's own,
-/// whatever the operating system calls them.
+/// Why a request failed, as said on the wire (specification, "Error values"). The numbers are the protocol's
+/// own, whatever the operating system calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 #[repr(u32)]
 pub enum Errno {
@@ -72,7 +72,8 @@ impl Errno {
             27 | 28 | 122 => Self::NoSpc,
             // ESHUTDOWN
             108 => Self::Shutdown,
-            // EOVERFLOW and ENOTSUP have narrow meanings in the protocol that a backend's error does not share.
+            // EOVERFLOW and ENOTSUP have narrow meanings in the protocol that a backend's error does not
+            // share.
             _ => Self::Io,
         }
     }

@@ -25,8 +25,8 @@ pub enum ExportNameError {
     Nul,
 }
 
-/// The name of an export: at most [`MAX_STRING`] bytes of UTF-8 without NUL. The empty name means the server's
-/// default export.
+/// The name of an export: at most [`MAX_STRING`] bytes of UTF-8 without NUL. The empty name means the
+/// server's default export.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ExportName(String);
 
@@ -92,15 +92,17 @@ pub struct BlockSizes {
 }
 
 impl BlockSizes {
-    /// What holds where nothing was negotiated: every byte addressable, 4 KiB preferred, payloads up to 32 MiB.
+    /// What holds where nothing was negotiated: every byte addressable, 4 KiB preferred, payloads up to 32
+    /// MiB.
     pub const DEFAULT: Self = Self { minimum: 1, preferred: 4096, maximum: 32 << 20 };
 
-    /// The most data that fits one structured chunk, whose 32-bit length counts the 8 bytes of the offset too.
+    /// The most data that fits one structured chunk, whose 32-bit length counts the 8 bytes of the offset
+    /// too.
     const MAX_CHUNK_DATA: u32 = u32::MAX - 8;
 
-    /// Checks and takes sizes: every offset and length is a multiple of `minimum`, multiples of `preferred` are
-    /// cheap, no payload is longer than `maximum`. A `maximum` that no structured chunk can carry (the protocol's
-    /// "no limit" among them) is lowered to what it can.
+    /// Checks and takes sizes: every offset and length is a multiple of `minimum`, multiples of `preferred`
+    /// are cheap, no payload is longer than `maximum`. A `maximum` that no structured chunk can carry (the
+    /// protocol's "no limit" among them) is lowered to what it can.
     ///
     /// # Errors
     /// When the sizes break the specification.
@@ -162,8 +164,8 @@ pub struct Geometry {
     pub blocks: BlockSizes,
 }
 
-/// A request that passed [`Geometry::check`]: its range is not empty, lies within the export and is aligned, its
-/// payload is within bounds, and the export can do it.
+/// A request that passed [`Geometry::check`]: its range is not empty, lies within the export and is aligned,
+/// its payload is within bounds, and the export can do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Read `length` bytes at `offset`.
@@ -213,14 +215,15 @@ pub enum Operation {
 impl Geometry {
     /// Judges a request: what to do, or which error to answer.
     ///
-    /// A refused `WRITE` still has its payload on the wire. `DISC` is accepted whatever else it carries, because
-    /// it has no reply that could complain.
+    /// A refused `WRITE` still has its payload on the wire. `DISC` is accepted whatever else it carries,
+    /// because it has no reply that could complain.
     ///
     /// # Errors
     /// As the specification says under "Error values": [`Errno::Perm`] for changes to a read-only export,
-    /// [`Errno::NoSpc`] for writes (zeroes included) beyond the end, [`Errno::Inval`] for other ranges beyond the
-    /// end, for empty or unaligned ones, and for commands and flags that were not offered; a payload that is too
-    /// long is [`Errno::Inval`], or [`Errno::Overflow`] for a read where [`TransmissionFlags::SEND_DF`] was offered.
+    /// [`Errno::NoSpc`] for writes (zeroes included) beyond the end, [`Errno::Inval`] for other ranges beyond
+    /// the end, for empty or unaligned ones, and for commands and flags that were not offered; a payload that
+    /// is too long is [`Errno::Inval`], or [`Errno::Overflow`] for a read where
+    /// [`TransmissionFlags::SEND_DF`] was offered.
     pub fn check(&self, request: &Request) -> Result<Operation, Errno> {
         let Request { command, flags, offset, length, .. } = *request;
         if command == Command::Disconnect {

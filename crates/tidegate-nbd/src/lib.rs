@@ -1,20 +1,22 @@
 //! The NBD protocol, server and client, without I/O.
 //!
-//! Bytes go in, bytes and events come out; sockets, buffers for payloads and deadlines belong to the caller. The
-//! reference is the protocol description of the NBD project (`doc/proto.md` of NetworkBlockDevice/nbd), called
-//! "the specification" here. Spoken: fixed newstyle with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO` and
-//! `STRUCTURED_REPLY`; simple and structured replies. `STARTTLS` is spoken, TLS itself is the caller's. Not spoken: metadata
-//! contexts, extended headers; a peer that asks for them hears "unsupported".
+//! Bytes go in, bytes and events come out; sockets, buffers for payloads and deadlines belong to the caller.
+//! The reference is the protocol description of the NBD project (`doc/proto.md` of NetworkBlockDevice/nbd),
+//! called "the specification" here. Spoken: fixed newstyle with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`
+//! and `STRUCTURED_REPLY`; simple and structured replies. `STARTTLS` is spoken, TLS itself is the caller's.
+//! Not spoken: metadata contexts, extended headers; a peer that asks for them hears "unsupported".
 //!
 //! The order of calls on the server's side:
 //!
 //! 1. [`handshake::Server`]: send [`output`](handshake::Server::output), feed what arrives to
 //!    [`receive`](handshake::Server::receive), answer its questions, until it reports
 //!    [`Opened`](handshake::ServerEvent::Opened).
-//! 2. For every [`REQUEST_SIZE`](transmission::REQUEST_SIZE) bytes: [`Request::parse`](transmission::Request::parse),
-//!    then [`Geometry::check`], which yields the [`Operation`] to carry out or the [`Errno`] to answer. A `WRITE` is
-//!    followed by [`payload_length`](transmission::Request::payload_length) bytes even if it is refused.
-//! 3. Answer with a [`Frame`](transmission::Frame) made by the session's [`ReplyStyle`](transmission::ReplyStyle).
+//! 2. For every [`REQUEST_SIZE`](transmission::REQUEST_SIZE) bytes:
+//!    [`Request::parse`](transmission::Request::parse), then [`Geometry::check`], which yields the
+//!    [`Operation`] to carry out or the [`Errno`] to answer. A `WRITE` is followed by
+//!    [`payload_length`](transmission::Request::payload_length) bytes even if it is refused.
+//! 3. Answer with a [`Frame`](transmission::Frame) made by the session's
+//!    [`ReplyStyle`](transmission::ReplyStyle).
 //!
 //! On the client's side: [`handshake::Client`], [`Request::encode`](transmission::Request::encode),
 //! [`ReplyParser`](transmission::ReplyParser).

@@ -13,7 +13,8 @@ pub struct AdmissionRule {
 }
 
 impl Default for AdmissionRule {
-    /// The 95th percentile, and a fifth more (Lee §2: "95th percentile of all response times", "a 20% margin").
+    /// The 95th percentile, and a fifth more (Lee §2: "95th percentile of all response times", "a 20%
+    /// margin").
     fn default() -> Self {
         Self { quantile: 0.95, margin: 1.2 }
     }
@@ -51,8 +52,8 @@ impl AdmissionRule {
 /// What came of offering all tenants' requests together, mixed in the proportion of their rates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measured {
-    /// RT^E of each tenant, in the order of the contracts: the [quantile](AdmissionRule::quantile) of its response times,
-    /// from a request's arrival to its answer.
+    /// RT^E of each tenant, in the order of the contracts: the [quantile](AdmissionRule::quantile) of its
+    /// response times, from a request's arrival to its answer.
     Sustained(Vec<Latency>),
     /// The storage did not keep up: what waited grew, and response times with it, for as long as it went on.
     Overloaded,
@@ -81,8 +82,8 @@ pub struct Judged {
     pub name: ConsumerName,
     /// rt, the response time that it asks for.
     pub asked: Latency,
-    /// RT^E and RT^T, what was measured and what can be promised for it; `None` where the storage did not keep up, and
-    /// nothing can be promised.
+    /// RT^E and RT^T, what was measured and what can be promised for it; `None` where the storage did not
+    /// keep up, and nothing can be promised.
     pub measured: Option<(Latency, Latency)>,
 }
 
@@ -118,8 +119,8 @@ impl Judged {
 }
 
 impl Verdict {
-    /// Whether all contracts can be promised. They are admitted together or not at all: response times were measured with
-    /// everybody's load.
+    /// Whether all contracts can be promised. They are admitted together or not at all: response times were
+    /// measured with everybody's load.
     #[must_use]
     pub fn is_admitted(&self) -> bool {
         self.tenants.iter().all(Judged::is_kept)
@@ -132,12 +133,13 @@ impl Verdict {
     }
 }
 
-/// Whether the storage can keep these contracts: RT^T_i = 1.2 · RT^E_i ≤ rt_i for every tenant (Lee §2, "Simple Admission
-/// Control").
+/// Whether the storage can keep these contracts: RT^T_i = 1.2 · RT^E_i ≤ rt_i for every tenant (Lee §2,
+/// "Simple Admission Control").
 ///
-/// The paper's text has the inequality the other way round ("if rt_i ≤ RT^T for all i"). Its own example is admitted with
-/// response times of 35 and 38 ms that are *above* the RT^T of 34 and 37 ms in its table 3, and a promise of less than what
-/// can be delivered could not be kept: so that is what it means, and what is done here.
+/// The paper's text has the inequality the other way round ("if rt_i ≤ RT^T for all i"). Its own example is
+/// admitted with response times of 35 and 38 ms that are *above* the RT^T of 34 and 37 ms in its table 3, and
+/// a promise of less than what can be delivered could not be kept: so that is what it means, and what is done
+/// here.
 ///
 /// # Errors
 /// When `measured` is about another number of tenants.

@@ -24,16 +24,16 @@ pub trait Measure {
     /// When it cannot be measured.
     fn at(&mut self, scale: f64) -> Result<Measured, Self::Error>;
 
-    /// Whether it can and should be measured at this part of all rates, only to know what could be admitted. Who loads real
-    /// storage has no time for all of them.
+    /// Whether it can and should be measured at this part of all rates, only to know what could be admitted.
+    /// Who loads real storage has no time for all of them.
     fn is_worth(&self, scale: f64) -> bool {
         let _ = scale;
         true
     }
 }
 
-/// Decides about contracts: measures at their rates, and after a refusal at parts of them as [`ScaleSearch`] has it, for as
-/// long as that is worth it.
+/// Decides about contracts: measures at their rates, and after a refusal at parts of them as [`ScaleSearch`]
+/// has it, for as long as that is worth it.
 ///
 /// # Errors
 /// When it cannot be measured, or what was measured is about another number of tenants.

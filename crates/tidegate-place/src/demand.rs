@@ -3,15 +3,15 @@
 use thiserror::Error;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-/// The least rate that a contract can be about: a request in a hundred seconds. To measure what is rarer takes hours, and
-/// no storage notices it. In IO/s.
+/// The least rate that a contract can be about: a request in a hundred seconds. To measure what is rarer
+/// takes hours, and no storage notices it. In IO/s.
 pub const LEAST_RATE: f64 = 0.01;
 
 /// The largest request: what an NBD client may send at once.
 pub const GREATEST_SIZE: Bytes = Bytes::from_mib(32);
 
-/// What a tenant asks for: `{iops, size, rt}` (Lee §2). As long as it sends no more than `iops` requests per second, none
-/// is to take longer than `response_time`.
+/// What a tenant asks for: `{iops, size, rt}` (Lee §2). As long as it sends no more than `iops` requests per
+/// second, none is to take longer than `response_time`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     /// Whose it is.
@@ -31,11 +31,11 @@ pub struct Demands(Vec<Demand>);
 /// What the storage can do at best, for contracts that no measurement of theirs has to refute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ability {
-    /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting. `None` where nobody
-    /// wants to know it enough to overload the storage.
+    /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
+    /// `None` where nobody wants to know it enough to overload the storage.
     pub capacity: Option<Iops>,
-    /// The mean response time of each tenant's requests when one is sent at a time and nobody else sends any, in the order
-    /// of the contracts.
+    /// The mean response time of each tenant's requests when one is sent at a time and nobody else sends any,
+    /// in the order of the contracts.
     pub alone: Vec<Latency>,
 }
 
@@ -126,8 +126,9 @@ impl Demands {
         Ok(Self(contracts))
     }
 
-    /// Whether the storage can keep them at all: no response time is below that of a request alone, and no more is asked for
-    /// than the storage completes. Who passes may still be refused by [`judge`](crate::judge).
+    /// Whether the storage can keep them at all: no response time is below that of a request alone, and no
+    /// more is asked for than the storage completes. Who passes may still be refused by
+    /// [`judge`](crate::judge).
     ///
     /// # Errors
     /// The first contract that asks for the impossible, or that all of them do together.

@@ -12,8 +12,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The line with the least sum of squared distances in y. `None` unless there are two points with different x, and
-    /// numbers can say how far they are apart.
+    /// The line with the least sum of squared distances in y. `None` unless there are two points with
+    /// different x, and numbers can say how far they are apart.
     pub(crate) fn through(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
         let (count, x, y) = points.clone().fold((0u32, 0.0, 0.0), |(n, x, y), p| (n + 1, x + p.0, y + p.1));
         let (x, y) = (x / f64::from(count), y / f64::from(count));

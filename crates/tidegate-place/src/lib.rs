@@ -1,19 +1,20 @@
 //! What a storage resource can promise, and to whom: the rules, not the measuring and not the transfers.
 //!
-//! A [`Demand`] asks for so many requests of a size per second, each within a response time. Whether all contracts of a
-//! resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O Performance of Shared Storage with a
-//! Control Theoretical Approach*, MSST 2004, §2), without a model of the storage. Whoever can offer load to the storage, or
-//! to a model of it, measures; what is here says what to measure next, and what it means:
+//! A [`Demand`] asks for so many requests of a size per second, each within a response time. Whether all
+//! contracts of a resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O
+//! Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §2), without a model of the
+//! storage. Whoever can offer load to the storage, or to a model of it, measures; what is here says what to
+//! measure next, and what it means:
 //!
-//! 1. [`Demands::new`] checks what contracts say by themselves, [`Demands::check`] against what the storage can do at
-//!    best.
+//! 1. [`Demands::new`] checks what contracts say by themselves, [`Demands::check`] against what the storage
+//!    can do at best.
 //! 2. [`judge`] makes a [`Verdict`] of the response times that were measured with everybody's load together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
 //!
 //! [`decide`] does the last two, with whatever measures.
 //!
-//! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and the
-//! [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
+//! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and
+//! the [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
 //!
 //! Which storage node carries a whole transfer is [`transfer`]'s.
 //!

@@ -16,7 +16,8 @@ pub struct Point {
     pub mean: Latency,
     /// The quantile of response times that promises are made of.
     pub quantile: Latency,
-    /// Whether the storage kept up. Where it did not, response times say how long was measured, and nothing else.
+    /// Whether the storage kept up. Where it did not, response times say how long was measured, and nothing
+    /// else.
     pub sustained: bool,
 }
 
@@ -48,15 +49,17 @@ const LEAST_POINTS: usize = 3;
 
 /// How far response times may be from a straight line that they are said to follow.
 ///
-/// A tenth is what a person calls straight in a plot, and several times what a percentile of 20 000 response times is off by
-/// chance. In an M/M/1 queue it holds up to 0.52 of the capacity, in an M/D/1 queue up to 0.63, where requests come and
-/// are served evenly (D/D/1) up to all of it (tests of this module).
+/// A tenth is what a person calls straight in a plot, and several times what a percentile of 20 000 response
+/// times is off by chance. In an M/M/1 queue it holds up to 0.52 of the capacity, in an M/D/1 queue up to
+/// 0.63, where requests come and are served evenly (D/D/1) up to all of it (tests of this module).
 const STRAIGHT: f64 = 0.1;
 
-/// The part of the greatest rate that can be sustained (Lee §2: "we assume that it can provide 0.75 × IOPS_max").
+/// The part of the greatest rate that can be sustained (Lee §2: "we assume that it can provide 0.75 ×
+/// IOPS_max").
 const SUSTAINED: f64 = 0.75;
 
-/// Below this R² a slope says little about single points: half of their standard deviation is left unexplained.
+/// Below this R² a slope says little about single points: half of their standard deviation is left
+/// unexplained.
 const DOUBTFUL_FIT: f64 = 0.75;
 
 /// Rates over which the mean response time grows about linearly.
@@ -83,7 +86,8 @@ impl Region {
     }
 }
 
-/// The process gain G = dRT/dρ: how much longer requests take for each one more per second (Lee §3.2, equation 3).
+/// The process gain G = dRT/dρ: how much longer requests take for each one more per second (Lee §3.2,
+/// equation 3).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
     /// The rate at which the controller is to work.
@@ -92,9 +96,9 @@ pub struct Gain {
     pub ms_per_iops: f64,
     /// R² of the line whose slope it is.
     pub r_squared: f64,
-    /// The slope between the two measured rates around the operating point, in milliseconds per IO/s: beyond the region it is
-    /// steeper than G, and a controller that is designed for G meets it there. `None` where no two sustained rates are around
-    /// it.
+    /// The slope between the two measured rates around the operating point, in milliseconds per IO/s: beyond
+    /// the region it is steeper than G, and a controller that is designed for G meets it there. `None` where
+    /// no two sustained rates are around it.
     pub local_ms_per_iops: Option<f64>,
     /// Why it should not be relied upon; empty where it can be.
     pub doubts: Vec<Doubt>,
@@ -115,7 +119,8 @@ pub enum Doubt {
         /// Where it ends.
         to: f64,
     },
-    /// Nobody has seen the storage keep up at the operating point: whoever steers there steers a queue that grows without end.
+    /// Nobody has seen the storage keep up at the operating point: whoever steers there steers a queue that
+    /// grows without end.
     #[error(
         "{at:.1} IO/s is more than {most:.1} IO/s, the greatest rate at which the storage was seen to keep up: choose a lower one"
     )]
@@ -134,7 +139,8 @@ pub enum Doubt {
 }
 
 impl Gain {
-    /// Whether the storage was seen to keep up at the operating point. Where it was not, no controller can work.
+    /// Whether the storage was seen to keep up at the operating point. Where it was not, no controller can
+    /// work.
     #[must_use]
     pub fn is_sustained(&self) -> bool {
         !self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Overloaded { .. }))
@@ -145,8 +151,8 @@ impl Profile {
     /// Takes points in the order of their rates.
     ///
     /// # Errors
-    /// When they are not in that order, fewer than three are sustained before the first that is not, or no line goes
-    /// through those.
+    /// When they are not in that order, fewer than three are sustained before the first that is not, or no
+    /// line goes through those.
     pub fn new(points: Vec<Point>) -> Result<Self, InvalidProfile> {
         if !points.is_sorted_by(|one, other| one.offered < other.offered) {
             return Err(InvalidProfile::Order);
@@ -177,18 +183,18 @@ impl Profile {
         Iops::new(completed.fold(0.0, f64::max))
     }
 
-    /// IOPS_d as Lee assumes it: three quarters of [`greatest`](Self::greatest). [`stable`](Self::stable) is what the
-    /// profile itself says.
+    /// IOPS_d as Lee assumes it: three quarters of [`greatest`](Self::greatest). [`stable`](Self::stable) is
+    /// what the profile itself says.
     #[must_use]
     pub fn assumed_sustained(&self) -> Iops {
         Iops::new(SUSTAINED * self.greatest().per_second())
     }
 
-    /// The rates up to which the mean response time grows about linearly: from the least one on, the most points that lie
-    /// within a tenth of their straight line of least squares, as those before them do.
+    /// The rates up to which the mean response time grows about linearly: from the least one on, the most
+    /// points that lie within a tenth of their straight line of least squares, as those before them do.
     ///
-    /// That is what the controller is designed for: Lee's model (equation 3) is a straight line, and IOPS_d the end of
-    /// where it holds (§4.2: the area in which "the growth of response times is gradual").
+    /// That is what the controller is designed for: Lee's model (equation 3) is a straight line, and IOPS_d
+    /// the end of where it holds (§4.2: the area in which "the growth of response times is gradual").
     #[must_use]
     pub fn stable(&self) -> Region {
         let stable = &self.points[..self.stable];
@@ -196,7 +202,8 @@ impl Profile {
         Region { from: stable[0].offered, to: stable[stable.len() - 1].offered, line }
     }
 
-    /// The process gain for a controller that works at this rate: the slope of the line through the stable region.
+    /// The process gain for a controller that works at this rate: the slope of the line through the stable
+    /// region.
     #[must_use]
     pub fn gain(&self, at: Iops) -> Gain {
         let region = self.stable();
@@ -348,8 +355,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was measured, the region is of sustained points, and all of it as straight as is said, unless it is the
-        /// least there can be.
+        /// Whatever was measured, the region is of sustained points, and all of it as straight as is said,
+        /// unless it is the least there can be.
         #[test]
         fn the_region_is_straight(means in prop::collection::vec(1u64..1_000_000, 3..30), overloaded in 3usize..30) {
             let points: Vec<_> = means.iter().zip(1u32..).map(|(&mean, rate)| Point {

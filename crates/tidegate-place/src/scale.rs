@@ -4,10 +4,10 @@ use crate::admission::Verdict;
 
 /// The search for the greatest part of all rates at which the response times that are asked for hold.
 ///
-/// By bisection: response times grow with the rates. The caller measures at [`next_part`](Self::next_part) times every contract's
-/// rate, gives the verdict to [`answer`](Self::answer), and goes on until there is nothing more to measure. That is so
-/// after [`ScaleSearch::MEASUREMENTS`] of them, when the answer is known to 1 %. What it answers has been measured and
-/// was admitted; nothing is interpolated.
+/// By bisection: response times grow with the rates. The caller measures at [`next_part`](Self::next_part)
+/// times every contract's rate, gives the verdict to [`answer`](Self::answer), and goes on until there is
+/// nothing more to measure. That is so after [`ScaleSearch::MEASUREMENTS`] of them, when the answer is known
+/// to 1 %. What it answers has been measured and was admitted; nothing is interpolated.
 #[derive(Debug, Clone)]
 pub struct ScaleSearch {
     /// Steps of 1/128: at `admitted` it is known to hold (nothing always does), at `refused` not to.
@@ -41,7 +41,8 @@ impl ScaleSearch {
         (self.refused - self.admitted > 1).then(|| part(self.middle()))
     }
 
-    /// The verdict at the part that [`next_part`](Self::next_part) gave. Without effect when the search is over.
+    /// The verdict at the part that [`next_part`](Self::next_part) gave. Without effect when the search is
+    /// over.
     pub fn answer(&mut self, verdict: Verdict) {
         if self.next_part().is_none() {
             return;
@@ -54,8 +55,8 @@ impl ScaleSearch {
         }
     }
 
-    /// The greatest part of all rates that was found to be admitted so far, and the verdict there. `None`: none was, so
-    /// that the response times hold for less than 1 % of what is asked for, if at all.
+    /// The greatest part of all rates that was found to be admitted so far, and the verdict there. `None`:
+    /// none was, so that the response times hold for less than 1 % of what is asked for, if at all.
     #[must_use]
     pub fn best(&self) -> Option<(f64, &Verdict)> {
         Some((part(self.admitted), self.best.as_ref()?))

@@ -52,8 +52,8 @@ fn decision(criterion: &mut Criterion) {
         }),
         ..plain
     };
-    // A decision takes a microsecond of the bench's time: of one flow in a hundred reserved requests are due half
-    // of the time, of 10 000 always.
+    // A decision takes a microsecond of the bench's time: of one flow in a hundred reserved requests are due
+    // half of the time, of 10 000 always.
     let reserved = FlowConfig { reservation: Some(Iops::new(5_000.0)), ..plain };
     // A token for every request: what the queue behind the bucket costs.
     let bucket =

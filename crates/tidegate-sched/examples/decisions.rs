@@ -1,6 +1,6 @@
-//! What `bench/decision-vs-dmclock` times: so many decisions among so many clients. `bench/dmclock.cc` is its twin and
-//! does the same with the reference implementation of mClock. Neither reads a clock: the caller takes the processor time
-//! of the process.
+//! What `bench/decision-vs-dmclock` times: so many decisions among so many clients. `bench/dmclock.cc` is its
+//! twin and does the same with the reference implementation of mClock. Neither reads a clock: the caller
+//! takes the processor time of the process.
 //!
 //!     decisions CLIENTS DECISIONS
 
@@ -18,8 +18,9 @@ const BACKLOG: u64 = 4;
 /// Of time between two decisions: the storage does a million requests per second.
 const STEP: Duration = Duration::from_micros(1);
 
-/// Weights are 1 to 7, so that the mean share is 4 of them. What is reserved is half of the mean, and the limit is half as
-/// much again: the light live by their reservations, the heavy are at their limits, those between go by weight.
+/// Weights are 1 to 7, so that the mean share is 4 of them. What is reserved is half of the mean, and the
+/// limit is half as much again: the light live by their reservations, the heavy are at their limits, those
+/// between go by weight.
 const WEIGHTS: u64 = 7;
 const RESERVED: f64 = 0.5;
 const LIMIT: f64 = 1.5;
@@ -67,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn enqueue(scheduler: &mut Sfq<u64>, flow: FlowId, now: Instant, request: u64) -> Result<(), Box<dyn Error>> {
-    // Far from each other, so that none is preferred for being near; without bytes, so that each costs one I/O.
+    // Far from each other, so that none is preferred for being near; without bytes, so that each costs one
+    // I/O.
     let extent = Extent { offset: request << 30, bytes: 0 };
     scheduler.enqueue(flow, now, request, extent).map_err(|refused| refused.reason.to_string().into())
 }

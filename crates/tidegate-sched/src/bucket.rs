@@ -36,7 +36,8 @@ impl From<ByteRate> for Rate {
 /// A bucket that fills at a rate ρ up to a burst σ, and from which every request takes its tokens.
 ///
 /// Whoever needs more than σ at once may go when the bucket is full, and leaves a debt that must be refilled
-/// before anyone else goes. In any stretch of time t the tokens taken are thus at most max(σ, largest need) + ρ·t.
+/// before anyone else goes. In any stretch of time t the tokens taken are thus at most max(σ, largest need) +
+/// ρ·t.
 ///
 /// Use: [`TokenBucket::ready_at`] says when; [`TokenBucket::take`] at or after that time.
 #[derive(Debug, Clone)]

@@ -7,8 +7,8 @@ use tidegate_units::{Bytes, Iops};
 /// Binary digits behind the point of a [`Cost`].
 pub(crate) const COST_BITS: u32 = 16;
 
-/// The cost of a request in I/Os of average size, a fixed-point number with 16 binary digits behind the point.
-/// Between 0 and [`Cost::MAX`], so that virtual times stay within reach of each other.
+/// The cost of a request in I/Os of average size, a fixed-point number with 16 binary digits behind the
+/// point. Between 0 and [`Cost::MAX`], so that virtual times stay within reach of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cost(u64);
 
@@ -46,15 +46,16 @@ impl fmt::Display for Cost {
 
 /// How a request's size becomes its cost: the **larger** of its share of the I/Os and its share of the bytes.
 ///
-/// Storage that saturates runs out of operations or out of bandwidth, seldom of both at once. Charging the sum
-/// instead halves the throughput of whatever loads both dimensions evenly.
+/// Storage that saturates runs out of operations or out of bandwidth, seldom of both at once. Charging the
+/// sum instead halves the throughput of whatever loads both dimensions evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostModel {
     bytes_per_io: u64,
 }
 
 impl CostModel {
-    /// A request costs one I/O for every `bytes_per_io` bytes, and at least one. Zero bytes count as one byte.
+    /// A request costs one I/O for every `bytes_per_io` bytes, and at least one. Zero bytes count as one
+    /// byte.
     #[must_use]
     pub const fn new(bytes_per_io: Bytes) -> Self {
         let bytes = bytes_per_io.get();
@@ -71,9 +72,9 @@ impl CostModel {
         Cost(((bytes << COST_BITS) / self.bytes_per_io).min(Cost::MAX.0))
     }
 
-    /// A rate of I/Os of average size, such as a reservation, in requests per second of someone who sends so many
-    /// `requests` of so many `bytes` in all: who sends large ones needs fewer of them. Without any, each counts as one
-    /// I/O. Never too little, because the cost of the mean size is at most the mean cost.
+    /// A rate of I/Os of average size, such as a reservation, in requests per second of someone who sends so
+    /// many `requests` of so many `bytes` in all: who sends large ones needs fewer of them. Without any, each
+    /// counts as one I/O. Never too little, because the cost of the mean size is at most the mean cost.
     #[must_use]
     pub fn in_requests(self, rate: Iops, requests: u64, bytes: Bytes) -> Iops {
         let mean = bytes.get().checked_div(requests).unwrap_or(0);
@@ -82,8 +83,8 @@ impl CostModel {
 }
 
 impl Default for CostModel {
-    /// 64 KiB per I/O: a customary stripe unit, so that up to there a request keeps one disk busy for about one
-    /// positioning, and beyond it keeps several. An assumption; measure and set it where it matters.
+    /// 64 KiB per I/O: a customary stripe unit, so that up to there a request keeps one disk busy for about
+    /// one positioning, and beyond it keeps several. An assumption; measure and set it where it matters.
     fn default() -> Self {
         Self::new(Bytes::from_kib(64))
     }

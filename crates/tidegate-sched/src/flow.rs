@@ -11,8 +11,8 @@ use crate::limit::{Beyond, Limit, Limiter};
 use crate::reservation::{Reservation, ReservedService};
 
 /// Binary digits by which a tag is finer than a cost. With the greatest cost (2³²) and the least weight a
-/// request advances its flow by 2⁵⁸; with the least cost (2¹⁶) and the greatest weight (10⁶) by 4·10⁶, so that
-/// rounding shifts shares by less than one part in a million.
+/// request advances its flow by 2⁵⁸; with the least cost (2¹⁶) and the greatest weight (10⁶) by 4·10⁶, so
+/// that rounding shifts shares by less than one part in a million.
 const TAG_BITS: u32 = 26;
 
 /// Names a flow of one scheduler. Never names a later flow: a slot that is used again gets a new generation.
@@ -46,8 +46,8 @@ pub struct FlowConfig {
     pub weight: Shares,
     /// Outside of the window and ahead of every flow in it: for a protected consumer.
     pub exempt: bool,
-    /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It has
-    /// no effect while the flow is exempt: then all of it goes before.
+    /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It
+    /// has no effect while the flow is exempt: then all of it goes before.
     pub reservation: Option<Iops>,
     /// What requests pass before they wait for their turn.
     pub bucket: Option<LeakyBucket>,
@@ -255,8 +255,8 @@ impl<T> Flow<T> {
         Standing::until(released.max(permitted), now)
     }
 
-    /// Takes the request at the head, which goes now, and says since when it could have gone as far as delay, bucket and
-    /// limit are concerned.
+    /// Takes the request at the head, which goes now, and says since when it could have gone as far as delay,
+    /// bucket and limit are concerned.
     #[inline]
     pub(crate) fn take_head(&mut self, now: Instant) -> Option<(Queued<T>, Instant)> {
         let by_terms = if self.terms.is_some() { self.leave_terms(now) } else { None };
@@ -265,8 +265,8 @@ impl<T> Flow<T> {
         Some((head, released))
     }
 
-    /// The request at the head leaves bucket and limit. Says since when it could have gone as far as they are concerned,
-    /// unless neither held it.
+    /// The request at the head leaves bucket and limit. Says since when it could have gone as far as they are
+    /// concerned, unless neither held it.
     fn leave_terms(&mut self, now: Instant) -> Option<Instant> {
         let terms = self.terms.as_deref_mut()?;
         let limited = std::mem::take(&mut terms.limited_until);
@@ -298,8 +298,8 @@ impl<T> Flow<T> {
         }
     }
 
-    /// Takes out the requests that are gone, after [`settle_bucket`](Self::settle_bucket). Says what they are, and the sum of their
-    /// sizes.
+    /// Takes out the requests that are gone, after [`settle_bucket`](Self::settle_bucket). Says what they
+    /// are, and the sum of their sizes.
     pub(crate) fn cancel(&mut self, mut gone: impl FnMut(&T) -> bool) -> (Vec<T>, u64) {
         let (mut requests, mut bytes) = (Vec::new(), 0);
         let mut terms = self.terms.as_deref_mut();

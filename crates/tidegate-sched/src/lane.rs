@@ -13,8 +13,8 @@ use crate::tournament::Wrapping;
 /// I/Os "as long as they exhibit some spatial locality (within a few MB)"; the paper gives no number for
 /// the bound of the group).
 ///
-/// What follows the request that the tags chose is paid for like any other, only later; so a batch changes the
-/// order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
+/// What follows the request that the tags chose is paid for like any other, only later; so a batch changes
+/// the order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     /// The greatest distance from the end of a request to the beginning of the next.
@@ -32,9 +32,9 @@ impl Default for Batch {
     }
 }
 
-/// How far ahead of the others' shares a reservation may take a flow, beyond the request that goes. Requests that
-/// are due come in clumps, as the window opens; within a clump the tags must keep order, so it is several times
-/// what is usually outstanding.
+/// How far ahead of the others' shares a reservation may take a flow, beyond the request that goes. Requests
+/// that are due come in clumps, as the window opens; within a clump the tags must keep order, so it is
+/// several times what is usually outstanding.
 pub(crate) const AHEAD: Cost = Cost::from_ios(256);
 
 /// A batch in progress.
@@ -46,8 +46,8 @@ struct Run {
     cost_left: u64,
 }
 
-/// A scheduler's lanes. Few schedulers need more than the one under the window: the others are made when they are
-/// first used, so that thousands of schedulers stay small.
+/// A scheduler's lanes. Few schedulers need more than the one under the window: the others are made when they
+/// are first used, so that thousands of schedulers stay small.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     pub(crate) discipline: Discipline,
@@ -151,8 +151,9 @@ impl Lane {
         self.work.as_ref().map_or(self.reached, |work| work.at(self.reached))
     }
 
-    /// A flow with an eligible request takes its place in the order. The finish tag is asked for only where it counts:
-    /// it takes the size of the request, which need not be fetched from memory before its turn otherwise.
+    /// A flow with an eligible request takes its place in the order. The finish tag is asked for only where
+    /// it counts: it takes the size of the request, which need not be fetched from memory before its turn
+    /// otherwise.
     pub(crate) fn make_ready(&mut self, slot: u32, start: u128, finish: impl FnOnce() -> u128) {
         let tag = match &mut self.work {
             None => start,
@@ -184,8 +185,8 @@ impl Lane {
         (near && cost.raw() <= run.cost_left).then_some(run.slot)
     }
 
-    /// The request chosen by the tags goes, and a batch may begin. With start tags v becomes the request's, and does
-    /// not go back where a credit put a tag behind it.
+    /// The request chosen by the tags goes, and a batch may begin. With start tags v becomes the request's,
+    /// and does not go back where a credit put a tag behind it.
     pub(crate) fn chose(
         &mut self,
         slot: u32,
@@ -210,8 +211,8 @@ impl Lane {
         });
     }
 
-    /// A request goes because it follows another. It does not move v, which may not run past the tags of those who
-    /// wait.
+    /// A request goes because it follows another. It does not move v, which may not run past the tags of
+    /// those who wait.
     pub(crate) fn followed(&mut self, finish: u128, extent: Extent, cost: Cost) {
         self.greatest_finish = self.greatest_finish.max(finish);
         if let Some(run) = &mut self.run {
@@ -221,13 +222,13 @@ impl Lane {
         }
     }
 
-    /// A request goes by its reservation. It does not move v: the flow may be far ahead of those who wait. `finish` is where
-    /// its reservation has taken it, with a bound to that; the result is its finish tag.
+    /// A request goes by its reservation. It does not move v: the flow may be far ahead of those who wait.
+    /// `finish` is where its reservation has taken it, with a bound to that; the result is its finish tag.
     ///
     /// mClock charges a reserved request to the shares like any other, so that a flow gets the larger of its
-    /// reservation and its share, not both; but its tags remember what the reservation gave beyond the share for
-    /// ever. Here that is forgiven beyond [`AHEAD`]: a flow pays for what it had lately, as an idle one gets
-    /// nothing for what it did not have. It also keeps all tags of a lane within reach of each other.
+    /// reservation and its share, not both; but its tags remember what the reservation gave beyond the share
+    /// for ever. Here that is forgiven beyond [`AHEAD`]: a flow pays for what it had lately, as an idle one
+    /// gets nothing for what it did not have. It also keeps all tags of a lane within reach of each other.
     pub(crate) fn reserved(&mut self, slot: u32, finish: u128, farthest: u128) -> u128 {
         let finish = finish.min(self.virtual_time() + farthest);
         self.greatest_finish = self.greatest_finish.max(finish);
@@ -237,7 +238,8 @@ impl Lane {
         finish
     }
 
-    /// At the end of a busy period v becomes the greatest finish tag (Goyal, Vin, Cheng 1996; Bruno et al. 1999).
+    /// At the end of a busy period v becomes the greatest finish tag (Goyal, Vin, Cheng 1996; Bruno et al.
+    /// 1999).
     fn completed(&mut self, outstanding: u32) {
         if outstanding > 0 {
             return;

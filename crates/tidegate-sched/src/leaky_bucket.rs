@@ -7,32 +7,35 @@ use tidegate_units::{Instant, Iops};
 
 use crate::bucket::TokenBucket;
 
-/// The leaky bucket of a flow, ahead of the fair queue (H. D. Lee, Y. J. Nam, K. J. Jung, S. G. Jung, C. Park, *Regulating
-/// I/O Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §3.1 and table 1).
+/// The leaky bucket of a flow, ahead of the fair queue (H. D. Lee, Y. J. Nam, K. J. Jung, S. G. Jung, C.
+/// Park, *Regulating I/O Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §3.1
+/// and table 1).
 ///
-/// A request that gets a token is *released*: from then on it is one of those among whom the scheduler chooses, and it
-/// has had its token whatever the scheduler does. A [`Limit`](crate::Limit) in contrast takes its token when a request is
-/// dispatched, so that tokens pile up while the flow waits for its turn. Every request takes one token, whatever its
-/// size.
+/// A request that gets a token is *released*: from then on it is one of those among whom the scheduler
+/// chooses, and it has had its token whatever the scheduler does. A [`Limit`](crate::Limit) in contrast takes
+/// its token when a request is dispatched, so that tokens pile up while the flow waits for its turn. Every
+/// request takes one token, whatever its size.
 ///
-/// Over any stretch of time t at most `σ + ρ·(t + 2·tick)` requests are released. The ticks are part of the bound: what
-/// came with the last may lie beside the σ that have piled up, and a stretch that begins just before one and ends with it has
-/// another. With changing rates ρ·(t + tick) is what comes in during the ticks that the stretch touches.
+/// Over any stretch of time t at most `σ + ρ·(t + 2·tick)` requests are released. The ticks are part of the
+/// bound: what came with the last may lie beside the σ that have piled up, and a stretch that begins just
+/// before one and ends with it has another. With changing rates ρ·(t + tick) is what comes in during the
+/// ticks that the stretch touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeakyBucket {
     /// ρ: tokens per second. Zero releases nothing once the bucket is empty.
     pub rate: Iops,
-    /// σ: how many tokens pile up while nothing asks for them. Zero counts as one. What comes with a tick fits beside them, or
-    /// no rate beyond σ per tick would be reached. The bucket is full at first.
+    /// σ: how many tokens pile up while nothing asks for them. Zero counts as one. What comes with a tick
+    /// fits beside them, or no rate beyond σ per tick would be reached. The bucket is full at first.
     pub size: u32,
-    /// 1/γ: tokens appear at whole multiples of this time and at no other, as many at once as the rate gives for the time
-    /// since the last; zero: as they come. The multiples are counted from the first time that the scheduler was told.
+    /// 1/γ: tokens appear at whole multiples of this time and at no other, as many at once as the rate gives
+    /// for the time since the last; zero: as they come. The multiples are counted from the first time that
+    /// the scheduler was told.
     pub tick: Duration,
-    /// How many released requests of the flow may wait undispatched: while so many do, none is released, and tokens pile
-    /// up, to σ at most. Zero counts as one. `None`: any number, as published.
+    /// How many released requests of the flow may wait undispatched: while so many do, none is released, and
+    /// tokens pile up, to σ at most. Zero counts as one. `None`: any number, as published.
     ///
-    /// Who is released into a queue that has no room has begun to be late. Where others come back after a pause, the
-    /// queue that has grown meanwhile is what makes response times leap (the paper's case 3).
+    /// Who is released into a queue that has no room has begun to be late. Where others come back after a
+    /// pause, the queue that has grown meanwhile is what makes response times leap (the paper's case 3).
     pub ahead: Option<u32>,
 }
 
@@ -46,7 +49,8 @@ pub struct Release {
 }
 
 impl Release {
-    /// The usual σ. What is released at once waits for itself: with as few as two, who is back from a pause is hardly late by that.
+    /// The usual σ. What is released at once waits for itself: with as few as two, who is back from a pause
+    /// is hardly late by that.
     pub const USUAL_SIZE: u32 = 2;
 
     /// A bucket of a flow.
@@ -72,15 +76,15 @@ pub struct BucketStatus {
     pub waited: Option<Duration>,
     /// Requests that the bucket holds back: their delay is over, and they are not released.
     pub held: usize,
-    /// For how long so far the first in front of the bucket was held for want of a token, while there was room behind
-    /// it. Two readings tell the time between them in which the rate was what held the flow back.
+    /// For how long so far the first in front of the bucket was held for want of a token, while there was
+    /// room behind it. Two readings tell the time between them in which the rate was what held the flow back.
     pub short: Duration,
 }
 
 /// The state of a [`LeakyBucket`]. Times are the scheduler's own: they never go back.
 ///
-/// Nothing happens here by itself. Whoever asks brings it up to date first, which finds the releases at the times at
-/// which they took place.
+/// Nothing happens here by itself. Whoever asks brings it up to date first, which finds the releases at the
+/// times at which they took place.
 #[derive(Debug, Clone)]
 pub(crate) struct Outlet {
     tokens: TokenBucket,
@@ -128,8 +132,8 @@ impl Outlet {
         self.ahead = bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
     }
 
-    /// When the first request in the queue was or will be released, if nothing changes; [`Instant::MAX`]: never.
-    /// `entered` says when each request in the queue came or will come to the bucket.
+    /// When the first request in the queue was or will be released, if nothing changes; [`Instant::MAX`]:
+    /// never. `entered` says when each request in the queue came or will come to the bucket.
     pub(crate) fn first_release(
         &mut self,
         now: Instant,
@@ -148,12 +152,14 @@ impl Outlet {
         self.since = now;
     }
 
-    /// The first request that was released is dispatched, after [`settle`](Self::settle). Says when it was released.
+    /// The first request that was released is dispatched, after [`settle`](Self::settle). Says when it was
+    /// released.
     pub(crate) fn dispatched(&mut self) -> Option<Instant> {
         self.released.pop_front()
     }
 
-    /// The request at this place in the queue is gone, after [`settle`](Self::settle). Where it was released it makes room.
+    /// The request at this place in the queue is gone, after [`settle`](Self::settle). Where it was released
+    /// it makes room.
     pub(crate) fn cancelled(&mut self, index: usize) {
         if index < self.released.len() {
             self.released.remove(index);
@@ -185,7 +191,8 @@ impl Outlet {
         None
     }
 
-    /// When the first request in front of the bucket, which enters at this time, is released if there is room.
+    /// When the first request in front of the bucket, which enters at this time, is released if there is
+    /// room.
     fn next(&self, entered: Instant) -> Next {
         let from = entered.max(self.since);
         let counted = self.last_tick(from);
@@ -198,7 +205,8 @@ impl Outlet {
         Next { from, at }
     }
 
-    /// The tick that was the last at this time, but never one before those counted: the tick may have changed.
+    /// The tick that was the last at this time, but never one before those counted: the tick may have
+    /// changed.
     fn last_tick(&self, time: Instant) -> Instant {
         let past = time.as_nanos().checked_rem(self.tick).unwrap_or(0);
         Instant::from_nanos(time.as_nanos() - past).max(self.counted)

@@ -6,8 +6,8 @@ use tidegate_units::{ByteRate, Instant, Iops};
 
 use crate::bucket::{Rate, TokenBucket};
 
-/// A consumer's ceiling. A request needs a token of the I/O bucket and its size from the byte bucket; the two are
-/// separate ceilings and never added up.
+/// A consumer's ceiling. A request needs a token of the I/O bucket and its size from the byte bucket; the two
+/// are separate ceilings and never added up.
 ///
 /// With a burst of one I/O the I/O bucket is mClock's limit tag, `L = max(L of the one before + 1/l, now)`: a
 /// request may go when its tag has come. Only that here a limit holds for what goes by reservation, too.
@@ -30,9 +30,9 @@ pub enum Beyond {
     /// They wait until the limit allows them, even while the storage is idle: a hard limit.
     #[default]
     Wait,
-    /// They wait only while anyone within its limit has requests to dispatch: a soft limit. What goes in this way
-    /// is shared among those beyond their limits by weight, and is charged to no limit: else a flow that had the
-    /// storage to itself for an hour would be shut out for hours when others come.
+    /// They wait only while anyone within its limit has requests to dispatch: a soft limit. What goes in this
+    /// way is shared among those beyond their limits by weight, and is charged to no limit: else a flow that
+    /// had the storage to itself for an hour would be shut out for hours when others come.
     Surplus,
 }
 

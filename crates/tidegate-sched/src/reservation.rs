@@ -7,22 +7,23 @@ use tidegate_units::{Instant, Iops};
 use crate::cost::{COST_BITS, Cost};
 use crate::tournament::Tournament;
 
-/// Binary digits of a nanosecond in a reservation tag: 1/r is then exact to better than a part in a million up to
-/// ten million I/Os per second.
+/// Binary digits of a nanosecond in a reservation tag: 1/r is then exact to better than a part in a million
+/// up to ten million I/Os per second.
 const TAG_BITS: u32 = 16;
 
 /// The longest time between two reserved I/Os, far beyond any use and far from overflow: 39 hours.
 const LONGEST_INTERVAL: f64 = 9.2e18;
 
-/// How far a reservation may fall behind before what it missed is forgiven. It must bridge what happens between a
-/// request and its turn (a full window, a pause of the gate, of which the longest is a second as well); more would
-/// let reservations that could not be kept for long shut everyone else out for as long afterwards.
+/// How far a reservation may fall behind before what it missed is forgiven. It must bridge what happens
+/// between a request and its turn (a full window, a pause of the gate, of which the longest is a second as
+/// well); more would let reservations that could not be kept for long shut everyone else out for as long
+/// afterwards.
 const LATEST_NANOS: u64 = 1_000_000_000;
 
 /// One part in so many of what goes by reservations is owed to the shares. Strict priority would let
 /// reservations beyond the storage's capacity stop everyone else for good; Ceph's mClock had to bound its
-/// high-priority queue for that reason (ceph/ceph, pull request 71205). Below a hundredth, so that reservations
-/// are kept to 1 % up to the capacity.
+/// high-priority queue for that reason (ceph/ceph, pull request 71205). Below a hundredth, so that
+/// reservations are kept to 1 % up to the capacity.
 const OWED_PART: u32 = 7;
 
 /// A flow's reservation tag, and what it got.
@@ -43,8 +44,8 @@ pub(crate) struct Reservation {
     judged: (Duration, u64),
 }
 
-/// So much time with requests waiting is judged at once: shorter stretches hold too few requests, in longer ones a bad
-/// second goes unseen.
+/// So much time with requests waiting is judged at once: shorter stretches hold too few requests, in longer
+/// ones a bad second goes unseen.
 const JUDGED: Duration = Duration::from_secs(1);
 
 impl Reservation {
@@ -72,8 +73,8 @@ impl Reservation {
         self.backlogged + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
 
-    /// Counts the time since the last comparison as missed when the flow got less than 99 % of what is reserved, and
-    /// that by more than one request.
+    /// Counts the time since the last comparison as missed when the flow got less than 99 % of what is
+    /// reserved, and that by more than one request.
     fn judge(&mut self, now: Instant) {
         let backlogged = self.backlogged_until(now);
         let stretch = backlogged - self.judged.0;
@@ -94,8 +95,8 @@ impl Reservation {
         self.judge(now);
     }
 
-    /// A request went by shares. The tag stays: the next request is due when this one would have been,
-    /// so that what the flow gets by shares is not taken from its reservation (mClock: R tags go back by 1/r).
+    /// A request went by shares. The tag stays: the next request is due when this one would have been, so
+    /// that what the flow gets by shares is not taken from its reservation (mClock: R tags go back by 1/r).
     pub(crate) fn shared(&mut self, cost: Cost, now: Instant) {
         self.dispatched(cost, now);
     }
@@ -121,14 +122,14 @@ fn interval(rate: Iops) -> Option<u64> {
     })
 }
 
-/// What a flow with a reservation got while it had eligible requests, since its reservation was first set. Two
-/// readings tell the rate between them.
+/// What a flow with a reservation got while it had eligible requests, since its reservation was first set.
+/// Two readings tell the rate between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReservedService {
     /// For how long it had eligible requests waiting.
     pub backlogged: Duration,
-    /// How much of that time counts as missed. It is judged a second at a time, by whether the flow got 99 % of its
-    /// reservation, give or take one request.
+    /// How much of that time counts as missed. It is judged a second at a time, by whether the flow got 99 %
+    /// of its reservation, give or take one request.
     pub missed: Duration,
     served: u64,
 }
@@ -141,8 +142,8 @@ impl ReservedService {
     }
 }
 
-/// Flows with reservations that have eligible requests, by reservation tag, and the time that tags are compared
-/// with.
+/// Flows with reservations that have eligible requests, by reservation tag, and the time that tags are
+/// compared with.
 ///
 /// That time is the scheduler's, less `slip`. It slips where the earliest tag would be later than
 /// [`LATEST_NANOS`]: reservations beyond the storage's capacity then fall behind together, each by the same factor
@@ -151,7 +152,8 @@ impl ReservedService {
 pub(crate) struct Reservations {
     heads: Tournament,
     slip: u64,
-    /// What the shares have been owed since they were last served, in cost · 2⁻⁷; negative after a large request.
+    /// What the shares have been owed since they were last served, in cost · 2⁻⁷; negative after a large
+    /// request.
     owed: i64,
 }
 
@@ -174,10 +176,10 @@ impl Reservations {
         (!self.must_share()).then_some(slot)
     }
 
-    /// The flow has an eligible request, and had none before: R = max(R of the one before + c/r, now). While it has
-    /// some, R = R of the one before + c/r, late or not. mClock goes back to the arrival for every request; then
-    /// who keeps few requests waiting loses what a full window made it wait for, and reservations beyond the
-    /// capacity would be served by queue length.
+    /// The flow has an eligible request, and had none before: R = max(R of the one before + c/r, now). While
+    /// it has some, R = R of the one before + c/r, late or not. mClock goes back to the arrival for every
+    /// request; then who keeps few requests waiting loses what a full window made it wait for, and
+    /// reservations beyond the capacity would be served by queue length.
     pub(crate) fn enter(&mut self, slot: u32, flow: &mut Reservation, now: Instant) {
         if let Some((_, tag)) = self.heads.first() {
             self.slip_behind(tag, now);
@@ -210,8 +212,8 @@ impl Reservations {
         }
     }
 
-    /// A request of the flow went because it was due. If the flow has another, [`stay`](Self::stay) comes next, else
-    /// [`leave`](Self::leave).
+    /// A request of the flow went because it was due. If the flow has another, [`stay`](Self::stay) comes
+    /// next, else [`leave`](Self::leave).
     pub(crate) fn reserved(&mut self, flow: &mut Reservation, cost: Cost, now: Instant) {
         self.owed = self.owed.saturating_add_unsigned(cost.raw());
         flow.dispatched(cost, now);

@@ -34,8 +34,8 @@ pub struct SfqConfig {
     pub cost: CostModel,
     /// Whether, and how long, to stay with a flow whose requests are close to each other.
     pub batch: Option<Batch>,
-    /// How much cost a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a bounded
-    /// number of credits while idle"). [`Cost::ZERO`] is SFQ as published.
+    /// How much cost a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a
+    /// bounded number of credits while idle"). [`Cost::ZERO`] is SFQ as published.
     pub idle_credit: Cost,
 }
 
@@ -54,8 +54,8 @@ impl Default for SfqConfig {
 }
 
 impl SfqConfig {
-    /// YFQ, with batches to the storage of up to so many requests: finish tags, and nothing that goes out of their
-    /// order.
+    /// YFQ, with batches to the storage of up to so many requests: finish tags, and nothing that goes out of
+    /// their order.
     #[must_use]
     pub fn yfq(batch: Window) -> Self {
         Self {
@@ -77,8 +77,9 @@ pub enum Pull<T> {
         flow: FlowId,
         /// The request.
         request: T,
-        /// Since when it could have gone, on the caller's clock: its delay, as it is now, was over, its bucket had released
-        /// it, and its limit did not hold it at the head of its queue. For a flow without these it is when it arrived.
+        /// Since when it could have gone, on the caller's clock: its delay, as it is now, was over, its
+        /// bucket had released it, and its limit did not hold it at the head of its queue. For a flow without
+        /// these it is when it arrived.
         released: Instant,
     },
     /// Nothing can go until a request arrives, one completes, or a setting changes.
@@ -88,8 +89,8 @@ pub enum Pull<T> {
     NotBefore(Instant),
 }
 
-/// SFQ(D) or YFQ, with reservations and limits: flows share what the storage does in proportion to their weights, none
-/// gets less than its reservation or more than its limit.
+/// SFQ(D) or YFQ, with reservations and limits: flows share what the storage does in proportion to their
+/// weights, none gets less than its reservation or more than its limit.
 ///
 /// # Order of calls
 ///
@@ -102,12 +103,14 @@ pub enum Pull<T> {
 ///
 /// A request p of flow f with weight φ and cost c has a start tag `S(p) = max(v, F(p−1))` and a finish tag
 /// `F(p) = S(p) + c/φ`; the least start tag goes first; the virtual time v is the start tag of the request
-/// dispatched last, and when all is done the greatest finish tag (P. Goyal, H. M. Vin, H. Cheng, *Start-Time Fair
-/// Queueing*, SIGCOMM 1996). Up to D requests are outstanding at once, where v follows dispatches (W. Jin, J. S.
-/// Chase, J. Kaur, *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS 2004: SFQ(D)).
+/// dispatched last, and when all is done the greatest finish tag (P. Goyal, H. M. Vin, H. Cheng, *Start-Time
+/// Fair Queueing*, SIGCOMM 1996). Up to D requests are outstanding at once, where v follows dispatches (W.
+/// Jin, J. S. Chase, J. Kaur, *Interposed Proportional Sharing for a Storage Service Utility*, SIGMETRICS
+/// 2004: SFQ(D)).
 ///
-/// That is [`Discipline::StartTags`]. With [`Discipline::FinishTags`] the least finish tag goes first, and v is the least
-/// start tag of those that wait and of the one dispatched last: YFQ. Everything else is the same.
+/// That is [`Discipline::StartTags`]. With [`Discipline::FinishTags`] the least finish tag goes first, and v
+/// is the least start tag of those that wait and of the one dispatched last: YFQ. Everything else is the
+/// same.
 ///
 /// Only the request at the head of a queue has a tag. For a flow that always has an eligible request this is
 /// the published rule, since v cannot pass a tag that waits. A flow that its delay or limit holds back
@@ -115,56 +118,62 @@ pub enum Pull<T> {
 ///
 /// # Reservations
 ///
-/// As in mClock (A. Gulati, A. Merchant, P. Varman, *mClock: Handling Throughput Variability for Hypervisor IO
-/// Scheduling*, OSDI 2010) a flow with a reservation of r I/Os per second has a reservation tag beside its start
-/// tag: `R(p) = R(p−1) + c/r`, and not before now when the flow had no request waiting. Whenever the window lets a
-/// request go:
+/// As in mClock (A. Gulati, A. Merchant, P. Varman, *mClock: Handling Throughput Variability for Hypervisor
+/// IO Scheduling*, OSDI 2010) a flow with a reservation of r I/Os per second has a reservation tag beside its
+/// start tag: `R(p) = R(p−1) + c/r`, and not before now when the flow had no request waiting. Whenever the
+/// window lets a request go:
 ///
 /// 1. the flow whose tag is earliest, if it is not later than now: the *constraint-based* phase;
-/// 2. else the flow with the least start tag (or finish tag): the *weight-based* phase. Its R stays (mClock: the tags of its further
-///    requests go back by c/r), so that a flow does not have to repay what its shares gave it;
+/// 2. else the flow with the least start tag (or finish tag): the *weight-based* phase. Its R stays (mClock:
+///    the tags of its further requests go back by c/r), so that a flow does not have to repay what its shares
+///    gave it;
 /// 3. else, by their weights, flows beyond a [soft limit](crate::Beyond::Surplus).
 ///
-/// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does
-/// not make v its own.
-/// A flow thus gets the larger of its reservation and its share, and what is left goes by shares. The reservation
-/// goes through the same window as everything else; it changes who is next, never how much is outstanding.
+/// A request that goes by reservation advances the flow's start tag by c/φ like any other, and does not make
+/// v its own. A flow thus gets the larger of its reservation and its share, and what is left goes by shares.
+/// The reservation goes through the same window as everything else; it changes who is next, never how much is
+/// outstanding.
 ///
-/// Departures from mClock, each a bound: start tags instead of real-time P tags (they need no adjustment when a
-/// flow comes back from idleness); a request that waits is not later due for having arrived late; what a reservation gave beyond the share is held against a flow for 256 I/Os and
-/// not for ever; a reservation falls behind by a second at most, and what it misses beyond that is forgiven; of what
-/// goes by reservation one part in 128 is owed to the shares. A limit holds for reserved requests, too: r ≤ limit.
+/// Departures from mClock, each a bound: start tags instead of real-time P tags (they need no adjustment when
+/// a flow comes back from idleness); a request that waits is not later due for having arrived late; what a
+/// reservation gave beyond the share is held against a flow for 256 I/Os and not for ever; a reservation
+/// falls behind by a second at most, and what it misses beyond that is forgiven; of what goes by reservation
+/// one part in 128 is owed to the shares. A limit holds for reserved requests, too: r ≤ limit.
 ///
-/// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of all
-/// of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow gets its
-/// part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it comes back one
-/// request is due at once.
+/// A reservation is kept where the storage, at the window in force, completes more than 129/128 of the sum of
+/// all of them. Where it does not, they fall behind together: of what is dispatched by reservation each flow
+/// gets its part r/Σr, and one request follows by shares for 128 such. An idle flow saves nothing up: when it
+/// comes back one request is due at once.
 ///
 /// # Buckets
 ///
-/// A [`LeakyBucket`] is ahead of all of this: what it has not released is not there for the rest of the scheduler, as
-/// what a delay holds. A request passes the delay first, then the bucket, then the limit.
+/// A [`LeakyBucket`] is ahead of all of this: what it has not released is not there for the rest of the
+/// scheduler, as what a delay holds. A request passes the delay first, then the bucket, then the limit.
 ///
-/// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the rate.
-/// - A [`Limit`], soft or hard, applies to what is released. Only that can go as [surplus](crate::Beyond::Surplus): the
-///   bucket itself knows no surplus, whoever sets it raises its rate.
+/// - Tags, reservations and shares begin with the release. A reservation beyond the bucket's rate gets the
+///   rate.
+/// - A [`Limit`], soft or hard, applies to what is released. Only that can go as
+///   [surplus](crate::Beyond::Surplus): the bucket itself knows no surplus, whoever sets it raises its rate.
 /// - An exempt flow passes its bucket like any other. Once released its requests go ahead of the window.
 ///
 /// # What holds
 ///
-/// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the costs dispatched differ by
-/// `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`, where c is a flow's greatest cost,
-/// b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is Goyal's bound. Of the costs
-/// *completed* up to D requests are still open, whence the factor D + 1 of Jin's bound.
+/// Over any stretch in which flows i and j always have eligible requests and none goes by reservation, the
+/// costs dispatched differ by `|W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j)`,
+/// where c is a flow's greatest cost, b the cost of [`Batch`] and k the idle credit. With b = k = 0 that is
+/// Goyal's bound. Of the costs *completed* up to D requests are still open, whence the factor D + 1 of Jin's
+/// bound.
 ///
-/// With finish tags c_i/φ_i + c_j/φ_j becomes max(c_i/φ_i, c_j/φ_j) + m, where m is the greatest c/φ of **all** flows. For
-/// who goes by finish tags never gets further ahead of the start tag S of another that waits than that one's c/φ, since
-/// its own finish tag was at most `S + c/φ`; and what v is, whence a flow that was idle starts, is the start tag of
-/// somebody who waits. So two flows may begin such a stretch m apart, and one may end it c/φ ahead.
+/// With finish tags c_i/φ_i + c_j/φ_j becomes max(c_i/φ_i, c_j/φ_j) + m, where m is the greatest c/φ of
+/// **all** flows. For who goes by finish tags never gets further ahead of the start tag S of another that
+/// waits than that one's c/φ, since its own finish tag was at most `S + c/φ`; and what v is, whence a flow
+/// that was idle starts, is the start tag of somebody who waits. So two flows may begin such a stretch m
+/// apart, and one may end it c/φ ahead.
 ///
-/// An eligible request goes whenever the window has room (work conservation), except with [`Refill::InBatches`]. Within a flow order is first in,
-/// first out. Exempt flows share among themselves by tags of their own, ahead of the window and outside
-/// of it: they can neither be held by it nor move the virtual time of the others.
+/// An eligible request goes whenever the window has room (work conservation), except with
+/// [`Refill::InBatches`]. Within a flow order is first in, first out. Exempt flows share among themselves by
+/// tags of their own, ahead of the window and outside of it: they can neither be held by it nor move the
+/// virtual time of the others.
 ///
 /// # Cost
 ///
@@ -219,8 +228,8 @@ impl<T> Sfq<T> {
         FlowId { slot, generation: self.generation }
     }
 
-    /// Removes a flow and returns what it has queued, oldest first. Its outstanding requests keep their place in
-    /// the window and are completed as ever; nothing else accepts the identifier any more.
+    /// Removes a flow and returns what it has queued, oldest first. Its outstanding requests keep their place
+    /// in the window and are completed as ever; nothing else accepts the identifier any more.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -253,8 +262,8 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Sets, changes or lifts a flow's reservation, in I/Os of average size per second; zero lifts it. It counts
-    /// from now on.
+    /// Sets, changes or lifts a flow's reservation, in I/Os of average size per second; zero lifts it. It
+    /// counts from now on.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -296,8 +305,9 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Sets, changes or lifts a flow's leaky bucket. Tokens and what is released outlive a change. Requests that are queued
-    /// when a flow gets its first bucket are in front of it; when it loses it, they count from their arrival.
+    /// Sets, changes or lifts a flow's leaky bucket. Tokens and what is released outlive a change. Requests
+    /// that are queued when a flow gets its first bucket are in front of it; when it loses it, they count
+    /// from their arrival.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -313,8 +323,9 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Sets how long each request of a flow is held after its arrival. Those already held are held for the new
-    /// time, counted from their arrival; those that a [bucket](Self::set_bucket) has released stay released.
+    /// Sets how long each request of a flow is held after its arrival. Those already held are held for the
+    /// new time, counted from their arrival; those that a [bucket](Self::set_bucket) has released stay
+    /// released.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -329,8 +340,8 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Moves a flow out of the window, or back into it. Requests outstanding stay accounted for where they were
-    /// dispatched.
+    /// Moves a flow out of the window, or back into it. Requests outstanding stay accounted for where they
+    /// were dispatched.
     ///
     /// # Errors
     /// [`UnknownFlow`].
@@ -350,15 +361,15 @@ impl<T> Sfq<T> {
     }
 
     /// Sets D, the number of requests of flows in the window that may be outstanding; `None`: any number. A
-    /// larger window acts at once; a smaller one revokes nothing. One of zero lets a request go every second: a
-    /// scheduler slows down and never stops the storage.
+    /// larger window acts at once; a smaller one revokes nothing. One of zero lets a request go every second:
+    /// a scheduler slows down and never stops the storage.
     pub fn set_window(&mut self, window: Option<Window>, now: Instant) {
         let now = self.clock.read(now);
         self.gate.set(window, now);
     }
 
-    /// Sets the least time between two dispatches of flows in the window, at most a second; [`Latency::ZERO`]:
-    /// none. Requests that a [delay](Self::set_delay) lets go together then go one by one.
+    /// Sets the least time between two dispatches of flows in the window, at most a second;
+    /// [`Latency::ZERO`]: none. Requests that a [delay](Self::set_delay) lets go together then go one by one.
     pub fn set_spacing(&mut self, least: Latency) {
         self.spacing.set(least);
     }
@@ -432,8 +443,8 @@ impl<T> Sfq<T> {
             .get_mut(id.slot as usize)
             .filter(|flow| flow.generation == id.generation)
             .ok_or(CompleteError::UnknownFlow)?;
-        // Which of a flow's requests is done is not said. After a change of lanes the exempt ones are taken to
-        // be done first, so that the window is never thought emptier than it is.
+        // Which of a flow's requests is done is not said. After a change of lanes the exempt ones are taken
+        // to be done first, so that the window is never thought emptier than it is.
         let [exempt, windowed] = &mut flow.outstanding;
         if *exempt > 0 {
             *exempt -= 1;
@@ -451,9 +462,9 @@ impl<T> Sfq<T> {
         Ok(())
     }
 
-    /// Reads what [`complete`](Self::complete), [`enqueue`](Self::enqueue) and [`pull`](Self::pull) are going to need
-    /// for this flow, and does nothing with it. Who has thousands of schedulers, each of them long out of the caches,
-    /// calls this first, to wait for all of it together; for anyone else it is a waste.
+    /// Reads what [`complete`](Self::complete), [`enqueue`](Self::enqueue) and [`pull`](Self::pull) are going
+    /// to need for this flow, and does nothing with it. Who has thousands of schedulers, each of them long
+    /// out of the caches, calls this first, to wait for all of it together; for anyone else it is a waste.
     pub fn recall(&self, id: FlowId) {
         black_box((self.clock.passed(), self.gate.outstanding(), self.spacing.open_at(Instant::ZERO)));
         black_box((self.cost, self.batch, self.queued, self.held.is_empty(), self.reservations.is_empty()));

@@ -1,8 +1,8 @@
 //! Spacing: dispatches under the window are kept apart, so that what was held does not go in clumps.
 //!
 //! Clients that are all held for the same time return together when they started together, and a clump costs
-//! everybody latency without a gain in throughput. Network stacks space packets for the same reason (A. Aggarwal,
-//! S. Savage, T. Anderson, *Understanding the Performance of TCP Pacing*, INFOCOM 2000).
+//! everybody latency without a gain in throughput. Network stacks space packets for the same reason (A.
+//! Aggarwal, S. Savage, T. Anderson, *Understanding the Performance of TCP Pacing*, INFOCOM 2000).
 
 use tidegate_units::{Instant, Latency};
 

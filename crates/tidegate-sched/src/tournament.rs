@@ -1,10 +1,10 @@
 //! A tournament of keys: who has the least one, and another key for anybody.
 //!
-//! Every slot has a place at the bottom. The least of four neighbours goes up to the next level, until one is left. A new
-//! key changes nothing but the winners on its way up, and that way follows from the slot alone. A heap has to compare
-//! before it knows where to go on, has to move others out of the way, and to note where each of them went; here nothing
-//! moves, and the processor fetches all that it needs at once. That counts where there are thousands of members and
-//! each level is in another line of the cache.
+//! Every slot has a place at the bottom. The least of four neighbours goes up to the next level, until one is
+//! left. A new key changes nothing but the winners on its way up, and that way follows from the slot alone. A
+//! heap has to compare before it knows where to go on, has to move others out of the way, and to note where
+//! each of them went; here nothing moves, and the processor fetches all that it needs at once. That counts
+//! where there are thousands of members and each level is in another line of the cache.
 //!
 //! Members with equal keys leave in the order in which they were inserted or last updated.
 
@@ -31,8 +31,8 @@ fn slot(entry: Entry) -> u32 {
     entry as u32
 }
 
-/// At which of two places the lesser entry is. Without a branch, of which nobody could predict where it goes, and a wrong
-/// guess costs more than all comparisons.
+/// At which of two places the lesser entry is. Without a branch, of which nobody could predict where it goes,
+/// and a wrong guess costs more than all comparisons.
 fn lesser(entries: &[Entry; ARITY], a: usize, b: usize) -> usize {
     a ^ ((a ^ b) & usize::from(entries[b] < entries[a]).wrapping_neg())
 }
@@ -48,10 +48,12 @@ const NOBODY: Group = Group([ABSENT; ARITY]);
 #[derive(Debug)]
 pub(crate) struct Tournament {
     least: Entry,
-    /// Level by level from the top: the winner of group 4g + 1 + i is in group g at i. None as long as no slot was used but
-    /// the first, which wins by itself: thousands of schedulers with a flow each have no more to fetch than this.
+    /// Level by level from the top: the winner of group 4g + 1 + i is in group g at i. None as long as no
+    /// slot was used but the first, which wins by itself: thousands of schedulers with a flow each have no
+    /// more to fetch than this.
     groups: Vec<Group>,
-    /// The first group of the lowest level, whose places are the slots'. That level ends where no slot was used.
+    /// The first group of the lowest level, whose places are the slots'. That level ends where no slot was
+    /// used.
     bottom: u32,
     /// When the next key is set. Never the greatest number.
     sequence: u32,
@@ -174,7 +176,8 @@ impl Tournament {
     }
 }
 
-/// How far below the least key the origin is put. It is put anew when a key is three times as far beyond it, or behind it.
+/// How far below the least key the origin is put. It is put anew when a key is three times as far beyond it,
+/// or behind it.
 const MARGIN: u64 = 1 << 62;
 
 /// A tournament whose keys are the low 64 bits of larger numbers, all within 2⁶² of each other.

@@ -130,7 +130,8 @@ proptest! {
     }
 
     /// |W_i/φ_i − W_j/φ_j| ≤ (c_i + b)/φ_i + (c_j + b)/φ_j + k·max(1/φ_i, 1/φ_j), over **every** stretch of dispatches;
-    /// with finish tags the bound has the greatest c/φ of all flows, and that of i or j, instead of that of i and of j.
+    /// with finish tags the bound has the greatest c/φ of all flows, and that of i or j, instead of that of i
+    /// and of j.
     #[test]
     fn keeps_the_bound_over_every_stretch(
         discipline in discipline(),

@@ -117,8 +117,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Every release happens when somebody who looks at every tick would see it happen, although nobody looks; no more
-    /// than `ahead` wait; and whoever has nothing to dispatch is told the time of the next release.
+    /// Every release happens when somebody who looks at every tick would see it happen, although nobody
+    /// looks; no more than `ahead` wait; and whoever has nothing to dispatch is told the time of the next
+    /// release.
     #[test]
     fn releases_as_one_that_is_polled(steps in prop::collection::vec(step(), 1..120), aligned in any::<bool>()) {
         let mut scheduler = scheduler(2.0);
@@ -189,7 +190,8 @@ proptest! {
         }
     }
 
-    /// Over every stretch no more than σ and what came in during the ticks that it touches, with any rates and ticks.
+    /// Over every stretch no more than σ and what came in during the ticks that it touches, with any rates
+    /// and ticks.
     #[test]
     fn never_releases_more_than_size_plus_rate_times_time_and_a_tick(
         size in 1u32..20,
@@ -234,7 +236,8 @@ proptest! {
         }
     }
 
-    /// Requests of one flow go in the order in which they came, and within the bound, whatever is in their way.
+    /// Requests of one flow go in the order in which they came, and within the bound, whatever is in their
+    /// way.
     #[test]
     fn keeps_order_with_limit_and_reservation(
         rate in 1f64..2_000.0,
@@ -304,8 +307,8 @@ fn a_burst_goes_at_once_and_then_a_token_at_a_time() {
     assert_eq!(go(&mut scheduler, ms(60)), [(flow, ms(25)), (flow, ms(50))], "nobody looked at the time");
 }
 
-/// 3 000 per second are three each millisecond, and none in between. So seven go in a nanosecond where σ is 4, and the
-/// tick belongs to the bound.
+/// 3 000 per second are three each millisecond, and none in between. So seven go in a nanosecond where σ is
+/// 4, and the tick belongs to the bound.
 #[test]
 fn tokens_come_with_the_tick() {
     let mut scheduler = scheduler(100.0);
@@ -351,8 +354,8 @@ fn changing_the_tick_makes_no_tokens_and_loses_none() {
     assert_eq!(released, 110);
 }
 
-/// The difference from a limit: what has its token keeps it, however long the storage makes it wait. With a bound the
-/// wait is in front of the bucket, where nothing is late yet.
+/// The difference from a limit: what has its token keeps it, however long the storage makes it wait. With a
+/// bound the wait is in front of the bucket, where nothing is late yet.
 #[test]
 fn releases_pile_up_behind_a_slow_storage_unless_bounded() {
     for (ahead, waiting, held) in [(None, 46, 3), (Some(3), 3, 46)] {
@@ -370,7 +373,8 @@ fn releases_pile_up_behind_a_slow_storage_unless_bounded() {
         let expected: Vec<Instant> = match ahead {
             // The bucket's eight at once, then one every 25 ms.
             None => [0, 0, 0, 0, 0, 0, 0, 25, 50, 75].map(ms).to_vec(),
-            // Each in the place of the one that went three turns before, and with a token that was there long before.
+            // Each in the place of the one that went three turns before, and with a token that was there long
+            // before.
             Some(_) => [0, 0, 0, 975, 1_950, 2_925, 3_900, 4_875, 5_850, 6_825].map(ms).to_vec(),
         };
         assert_eq!(releases, expected, "{ahead:?}");
@@ -500,7 +504,8 @@ fn what_is_behind_those_that_are_gone_moves_up() {
     let gone = scheduler.cancel(flow, ms(50), |&request| request < 1_000).unwrap();
     assert_eq!(gone, (1..300).collect::<Vec<_>>());
     assert_eq!((scheduler.queued(), scheduler.queued_bytes().get()), (1, 4_096));
-    // The token that the first took is spent: the next comes after a tenth of a second, and not after half a minute.
+    // The token that the first took is spent: the next comes after a tenth of a second, and not after half a
+    // minute.
     assert_eq!(scheduler.pull(ms(50)), Pull::NotBefore(ms(100)));
     assert_eq!(scheduler.pull(ms(100)), Pull::Request { flow, request: 1_000, released: ms(100) });
     assert!(
@@ -529,8 +534,8 @@ fn the_first_that_was_released_says_how_long_it_has_waited() {
 }
 
 proptest! {
-    /// Against queues that know only order: what is pulled is the oldest of its flow that is not gone, what is cancelled is all of
-    /// its owner's, and none is lost or there twice.
+    /// Against queues that know only order: what is pulled is the oldest of its flow that is not gone, what
+    /// is cancelled is all of its owner's, and none is lost or there twice.
     #[test]
     fn nothing_is_lost_and_nothing_overtaken_where_some_are_gone(
         operations in prop::collection::vec((0u8..4, 0usize..3, 0u32..3), 1..200),

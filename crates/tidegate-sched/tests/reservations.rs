@@ -34,8 +34,9 @@ fn limited(shares: u32, reservation: f64, limit: f64, beyond: Beyond) -> FlowCon
     FlowConfig { limit: Some(limit), ..flow(shares, reservation) }
 }
 
-/// mClock's two phases with start tags, in lists that are searched from end to end. All numbers are exact: costs in
-/// sixteenths of an I/O, weights powers of two up to 2⁸, times between reserved I/Os multiples of 16 ns.
+/// mClock's two phases with start tags, in lists that are searched from end to end. All numbers are exact:
+/// costs in sixteenths of an I/O, weights powers of two up to 2⁸, times between reserved I/Os multiples of 16
+/// ns.
 #[derive(Default)]
 struct Oracle {
     flows: Vec<OracleFlow>,
@@ -165,7 +166,8 @@ proptest! {
     }
 }
 
-/// A server of `capacity` I/Os per second behind a scheduler, and clients that each keep some requests waiting.
+/// A server of `capacity` I/Os per second behind a scheduler, and clients that each keep some requests
+/// waiting.
 struct Bench {
     scheduler: Sfq<u32>,
     window: u32,
@@ -288,8 +290,8 @@ fn close(got: &[f64], wanted: &[f64], within: f64, requests_per_s: f64) -> Resul
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Reservations that add up to at most 95 % of the capacity are kept to 1 %, what is left goes by shares, and
-    /// nobody gets more than his limit.
+    /// Reservations that add up to at most 95 % of the capacity are kept to 1 %, what is left goes by shares,
+    /// and nobody gets more than his limit.
     #[test]
     fn the_larger_of_reservation_and_share_the_smaller_of_that_and_the_limit(
         window in 1u32..20,
@@ -314,8 +316,8 @@ proptest! {
         bench.run(5.0);
         let got = bench.run(40.0);
         let wanted = entitled(got.iter().sum(), &entitlements);
-        // A limit may be exceeded until its burst of 0.2 s is spent, which takes minutes where little is left to spend it
-        // on; what one gets that way, another lacks.
+        // A limit may be exceeded until its burst of 0.2 s is spent, which takes minutes where little is left
+        // to spend it on; what one gets that way, another lacks.
         let bursts: f64 =
             entitlements.iter().filter(|flow| flow.2.is_finite()).map(|flow| (flow.2 * 0.2).ceil()).sum();
         if let Err(message) = close(&got, &wanted, 0.01, 0.5 + bursts / 40.0) {
@@ -363,7 +365,8 @@ fn what_shares_gave_is_not_taken_from_the_reservation() {
     assert!((95.0..=115.0).contains(&first_second[0]), "{first_second:?}");
 }
 
-/// And the other way round: what the reservation gave is forgotten soon, as SFQ forgets what the idle did not have.
+/// And the other way round: what the reservation gave is forgotten soon, as SFQ forgets what the idle did not
+/// have.
 #[test]
 fn what_a_reservation_gave_is_not_held_against_the_shares_for_long() {
     let mut bench = Bench::new(8, 1_000.0, &[flow(100, 500.0), flow(100_000, 0.0)]);
@@ -420,7 +423,8 @@ fn seconds_in_which_a_reservation_was_missed_are_counted() {
     assert!(missed(&bench) <= 22.5, "{}", missed(&bench));
 }
 
-/// A minute of demand that could not be met is not a minute of priority afterwards: at most a second's worth is.
+/// A minute of demand that could not be met is not a minute of priority afterwards: at most a second's worth
+/// is.
 #[test]
 fn what_could_not_be_kept_is_forgiven_beyond_a_second() {
     let mut bench = Bench::new(4, 100.0, &[flow(1, 1_000.0), flow(1_000, 0.0)]);

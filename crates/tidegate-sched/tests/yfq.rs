@@ -11,9 +11,9 @@ use tidegate_units::{Instant, Shares, Window};
 const KIB: u32 = 1024;
 const NOW: Instant = Instant::ZERO;
 
-/// YFQ as published, for a storage that serves one request at a time: a start and a finish tag for each queue, whose
-/// request stays at its head while it is served. Tags are integers, with weights of powers of two up to 2⁸ and costs in
-/// 1/16 I/O.
+/// YFQ as published, for a storage that serves one request at a time: a start and a finish tag for each
+/// queue, whose request stays at its head while it is served. Tags are integers, with weights of powers of
+/// two up to 2⁸ and costs in 1/16 I/O.
 #[derive(Default)]
 struct Published {
     queues: Vec<Queue>,
@@ -127,7 +127,8 @@ proptest! {
         }
     }
 
-    /// Weights are shares of what is dispatched in the long run, whatever is outstanding and however it is refilled.
+    /// Weights are shares of what is dispatched in the long run, whatever is outstanding and however it is
+    /// refilled.
     #[test]
     fn shares_a_long_backlog_by_weight(
         depth in 1u32..9,
@@ -161,7 +162,8 @@ proptest! {
         }
     }
 
-    /// A batch begins when nothing is outstanding, takes all that waits up to its size, and nothing joins it later.
+    /// A batch begins when nothing is outstanding, takes all that waits up to its size, and nothing joins it
+    /// later.
     #[test]
     fn a_batch_is_full_or_takes_all_and_is_done_before_the_next(
         size in 1u32..6,
@@ -221,7 +223,8 @@ fn a_weight_changed_while_waiting_counts_at_once() {
     assert!(matches!(scheduler.pull(NOW), Pull::Request { flow, .. } if flow == ids[0]));
 }
 
-/// The virtual work stays with the least start tag: who was idle does not wait behind what others have been promised.
+/// The virtual work stays with the least start tag: who was idle does not wait behind what others have been
+/// promised.
 #[test]
 fn a_flow_that_was_idle_starts_with_the_least_start_tag() {
     let mut scheduler = Sfq::new(yfq(1.0, Refill::OneByOne));

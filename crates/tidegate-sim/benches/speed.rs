@@ -1,7 +1,8 @@
 //! Events per second on one core, and how the cost grows from 10 to 10 000 hosts.
 //!
-//! `cargo bench -p tidegate-sim` prints a table (`-- 300` for other numbers of hosts). Its last line is the budget: 10 000 hosts for 200 s at 50 000 IO/s in
-//! total, within 20 s. As a test it runs for a moment, so that it does not rot.
+//! `cargo bench -p tidegate-sim` prints a table (`-- 300` for other numbers of hosts). Its last line is the
+//! budget: 10 000 hosts for 200 s at 50 000 IO/s in total, within 20 s. As a test it runs for a moment, so
+//! that it does not rot.
 
 #![allow(
     clippy::unwrap_used,

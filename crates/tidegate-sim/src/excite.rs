@@ -1,8 +1,8 @@
 //! Exciting a storage model with white noise, to find out how it answers (Triage §3.1).
 //!
-//! Clients send one request after the other, as fast as their throttlers let them. What all together may send is a new random
-//! rate in every interval, and the mean response time of the interval is the answer: the samples that
-//! [`tidegate_control::Arx::fit`] lays a model through.
+//! Clients send one request after the other, as fast as their throttlers let them. What all together may send
+//! is a new random rate in every interval, and the mean response time of the interval is the answer: the
+//! samples that [`tidegate_control::Arx::fit`] lays a model through.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,8 +49,9 @@ pub struct Excitation {
 const MOST_CLIENTS: u32 = 1_024;
 
 impl Excitation {
-    /// Eight clients, as the paper has ("the maximum number of clients", §3.1); half of the operating point to either side, for a
-    /// thousand intervals. Then a correlation of residuals is off by 0.03 or so, by chance.
+    /// Eight clients, as the paper has ("the maximum number of clients", §3.1); half of the operating point
+    /// to either side, for a thousand intervals. Then a correlation of residuals is off by 0.03 or so, by
+    /// chance.
     #[must_use]
     pub const fn new(device: DeviceConfig, size: Bytes, around: Iops) -> Self {
         Self { device, clients: 8, size, around, spread: 0.5, intervals: 1_000 }
@@ -90,14 +91,15 @@ struct Client {
     random: Random,
 }
 
-/// The experiment under way. Each client's throttler is a leaky bucket that holds one token: the same one that holds tenants of
-/// the gateway.
+/// The experiment under way. Each client's throttler is a leaky bucket that holds one token: the same one
+/// that holds tenants of the gateway.
 struct Run<'a> {
     excitation: &'a Excitation,
     device: Device,
     throttlers: Sfq<u64>,
     clients: Vec<Client>,
-    /// Who has not begun yet, and when it does, the last one first. Clients that began together would meet again at every token.
+    /// Who has not begun yet, and when it does, the last one first. Clients that began together would meet
+    /// again at every token.
     starts: Vec<(Instant, u64)>,
     now: Instant,
     /// Since when each client's request is under way.
@@ -263,7 +265,8 @@ mod tests {
         assert!(samples(1).iter().all(|one| (150.0..450.0).contains(&one.operating_point.per_second())));
     }
 
-    /// Few requests never meet: what is left is the service. Far beyond what it can do, every client always waits: 8/C.
+    /// Few requests never meet: what is left is the service. Far beyond what it can do, every client always
+    /// waits: 8/C.
     #[test]
     fn response_times_are_those_of_the_queue() {
         let of = |around: f64| {

@@ -1,8 +1,9 @@
 //! Measuring a storage model: load is offered at a rate, and response times are what comes of it.
 //!
-//! What Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2): requests of several consumers together, mixed in the
-//! proportion of their rates, through the scheduler that stands before the storage. The rules are those of
-//! [`tidegate_place`]; here are simulations of the one engine, a consumer being a virtual machine, and the pool a host.
+//! What Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2): requests of several consumers
+//! together, mixed in the proportion of their rates, through the scheduler that stands before the storage.
+//! The rules are those of [`tidegate_place`]; here are simulations of the one engine, a consumer being a
+//! virtual machine, and the pool a host.
 //!
 //! ```
 //! use tidegate_device::Preset;
@@ -39,7 +40,8 @@ use crate::scenario::{
 pub struct Offer {
     /// The model.
     pub device: DeviceConfig,
-    /// What stands before it: depth, scheduler and, where there is one, law. Its name and its array are of no importance.
+    /// What stands before it: depth, scheduler and, where there is one, law. Its name and its array are of no
+    /// importance.
     pub host: Host,
     /// Who sends requests; at least one.
     pub loads: Vec<Load>,
@@ -49,10 +51,11 @@ pub struct Offer {
     pub quantile: f64,
     /// The seed of the first simulation; each of the others has the next.
     pub seed: u64,
-    /// How many simulations there are of everything; their response times are taken together. None counts as one.
+    /// How many simulations there are of everything; their response times are taken together. None counts as
+    /// one.
     pub seeds: u32,
-    /// How many requests are measured in each of them, 100 at least. Before that a tenth as many are not, and so many that a
-    /// cache of the storage has been written twice; but no more than 100 000.
+    /// How many requests are measured in each of them, 100 at least. Before that a tenth as many are not, and
+    /// so many that a cache of the storage has been written twice; but no more than 100 000.
     pub requests: u32,
     /// What ends it early, with [`ScenarioError::Stopped`].
     pub stop: Stop,
@@ -113,16 +116,16 @@ impl Load {
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arriving {
-    /// Of each consumer evenly, as a leaky bucket of its rate lets them through while more are waiting, and all buckets in
-    /// step: what is due at the same time comes in any order. So it is where all buckets are replenished by the same ticks
-    /// (Lee §4.1: every millisecond), and nothing is worse: consumers whose rates are multiples of each other meet always
-    /// or never, and who makes a promise does not know which.
+    /// Of each consumer evenly, as a leaky bucket of its rate lets them through while more are waiting, and
+    /// all buckets in step: what is due at the same time comes in any order. So it is where all buckets are
+    /// replenished by the same ticks (Lee §4.1: every millisecond), and nothing is worse: consumers whose
+    /// rates are multiples of each other meet always or never, and who makes a promise does not know which.
     #[default]
     InStep,
     /// The same, and who begins when is random.
     Even,
-    /// In one stream at the rate of all, evenly, each being a consumer's with the probability of its part: Lee's text
-    /// (§2), read literally. Two of them never come at once.
+    /// In one stream at the rate of all, evenly, each being a consumer's with the probability of its part:
+    /// Lee's text (§2), read literally. Two of them never come at once.
     Drawn,
     /// Of each consumer in a Poisson process.
     Poisson,
@@ -135,8 +138,8 @@ pub struct Response {
     pub offered: Iops,
     /// Requests completed per second.
     pub completed: Iops,
-    /// Whether the storage kept up: what was not done, data in its cache included, grew by no more than a fiftieth of what
-    /// was.
+    /// Whether the storage kept up: what was not done, data in its cache included, grew by no more than a
+    /// fiftieth of what was.
     pub sustained: bool,
     /// Everybody's response times. `None` where no request completed.
     pub all: Option<Responses>,
@@ -184,12 +187,13 @@ pub struct TooFew {
     pub name: ConsumerName,
     /// How many there were, over all seeds.
     pub requests: u64,
-    /// [How many](Offer::requests) of all consumers are to be measured for each seed, to have enough of this one.
+    /// [How many](Offer::requests) of all consumers are to be measured for each seed, to have enough of this
+    /// one.
     pub needed: u64,
 }
 
-/// Of what was done, the part by which what is not done may have grown: 1 in so many. Queues at a load of 0.97 end with
-/// some dozen requests more or less than they began with, and thousands are measured.
+/// Of what was done, the part by which what is not done may have grown: 1 in so many. Queues at a load of
+/// 0.97 end with some dozen requests more or less than they began with, and thousands are measured.
 const GROWTH: i64 = 50;
 
 /// Time enough for any order, and short beside every response time.
@@ -204,10 +208,12 @@ const MOST_TO_FILL: f64 = 100_000.0;
 /// More waiting requests of a consumer than this are not kept.
 const GREATEST_BACKLOG: u32 = 1 << 20;
 
-/// The fewest requests that a percentile is taken of: of all consumers in a simulation, and of each over all seeds.
+/// The fewest requests that a percentile is taken of: of all consumers in a simulation, and of each over all
+/// seeds.
 const FEWEST_REQUESTS: u32 = 100;
 
-/// A simulation of one request at a time begins with this duration, and takes as many times as long until it has enough.
+/// A simulation of one request at a time begins with this duration, and takes as many times as long until it
+/// has enough.
 const FIRST_DURATION: Duration = Duration::from_millis(1);
 const LONGER: u32 = 4;
 /// After so many times, 3 days, the storage is said to complete nothing.
@@ -215,12 +221,13 @@ const TIMES_LONGER: u32 = 14;
 
 /// A storage that completes less than this part of what is offered completes what it can.
 const OVERLOADED: f64 = 0.9;
-/// How often the rate is doubled at most until that is so: no more than a queue's depth can be served at once.
+/// How often the rate is doubled at most until that is so: no more than a queue's depth can be served at
+/// once.
 const DOUBLINGS: u32 = 16;
 
 impl Offer {
-    /// Load on a model behind a host without a law, with the usual depth: in step, the 95th percentile, seeds 1 to 10
-    /// with 2000 requests each. Then a percentile is off by a half per cent or so, by chance.
+    /// Load on a model behind a host without a law, with the usual depth: in step, the 95th percentile, seeds
+    /// 1 to 10 with 2000 requests each. Then a percentile is off by a half per cent or so, by chance.
     ///
     /// The scheduler makes no batches: they are for requests that lie close to each other, and these do not.
     #[must_use]
@@ -283,8 +290,8 @@ impl Offer {
     /// Offers this many times the rate of every load, for the response times to be judged.
     ///
     /// # Errors
-    /// As [`at`](Self::at), and when a consumer has too few requests for a percentile of their response times. None at all must
-    /// not pass as response times of nothing.
+    /// As [`at`](Self::at), and when a consumer has too few requests for a percentile of their response
+    /// times. None at all must not pass as response times of nothing.
     pub fn measured(&self, scale: f64) -> Result<Measured, Unmeasured> {
         let response = self.at(scale)?;
         if !response.sustained {
@@ -301,7 +308,8 @@ impl Offer {
         Ok(Measured::Sustained(quantiles))
     }
 
-    /// So many that of this load there are enough over all seeds, where one that is under way at an end does not count.
+    /// So many that of this load there are enough over all seeds, where one that is under way at an end does
+    /// not count.
     fn requests_needed(&self, load: &Load) -> u64 {
         let of_each_seed = f64::from(FEWEST_REQUESTS) / f64::from(self.seeds.max(1)) + 1.0;
         (of_each_seed * self.rate().per_second() / load.rate.per_second()).ceil() as u64
@@ -335,8 +343,8 @@ impl Offer {
         mean.ok_or_else(|| ScenarioError::Stalled { array: self.host.array.clone() })
     }
 
-    /// The most that the storage completes per second of all loads, mixed as they are: what it completes when more are
-    /// always waiting, in one queue, where no share changes the mixture.
+    /// The most that the storage completes per second of all loads, mixed as they are: what it completes when
+    /// more are always waiting, in one queue, where no share changes the mixture.
     ///
     /// # Errors
     /// As [`alone`](Self::alone).
@@ -411,8 +419,8 @@ impl Offer {
         Times { duration: seconds(requests).saturating_add(warmup), warmup }
     }
 
-    /// How many requests it takes to write the storage's cache twice. An empty one takes writes at its own speed, which says
-    /// nothing of what can be sustained.
+    /// How many requests it takes to write the storage's cache twice. An empty one takes writes at its own
+    /// speed, which says nothing of what can be sustained.
     fn requests_to_fill(&self) -> f64 {
         let cache = match &self.device {
             DeviceConfig::Array(array) => array.cache.as_ref().map_or(0, |cache| cache.size.get()),

@@ -29,7 +29,8 @@ pub struct Outcome {
 /// What the engine did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Work {
-    /// Everything that happened: arrivals, dispatches and completions of requests, control steps, messages, timers.
+    /// Everything that happened: arrivals, dispatches and completions of requests, control steps, messages,
+    /// timers.
     pub events: u64,
     /// Requests that arrived.
     pub requests: u64,
@@ -61,18 +62,19 @@ pub struct HostOutcome {
     pub bytes_per_s: f64,
     /// Mean response time of the arrays for this host, its own queue not included; `None` without requests.
     pub device_latency_ms: Option<f64>,
-    /// Its issue queue on its main array: what its law allows, or its depth. With a law for each virtual machine, all of
-    /// their windows together.
+    /// Its issue queue on its main array: what its law allows, or its depth. With a law for each virtual
+    /// machine, all of their windows together.
     pub window: WindowOutcome,
-    /// β of its law at its last decision; that of all virtual machines together when each has a law. `None` without a
-    /// window law, or before it decided.
+    /// β of its law at its last decision; that of all virtual machines together when each has a law. `None`
+    /// without a window law, or before it decided.
     pub beta: Option<f64>,
     /// How often the reservations of its virtual machines were missed. `None` where its law saw none at work.
     pub reservations_missed: Option<Missed>,
 }
 
-/// In which part of a law's decisions machines that waited had got less than 95 % of what is reserved for them over the
-/// seconds before, by what was short; of those decisions that saw reservations at work. Both are 0 where all are kept.
+/// In which part of a law's decisions machines that waited had got less than 95 % of what is reserved for
+/// them over the seconds before, by what was short; of those decisions that saw reservations at work. Both
+/// are 0 where all are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Missed {
     /// Reservations take a larger window than the host's greatest: [`Shortage::Window`].
@@ -98,18 +100,19 @@ pub struct ConsumerOutcome {
     pub bytes_per_s: f64,
     /// Operations per second; an operation is one I/O or several, as its workloads say.
     pub ops_per_s: f64,
-    /// What it feels: from issuing a request to its completion, its host's queue included. `None` without requests.
+    /// What it feels: from issuing a request to its completion, its host's queue included. `None` without
+    /// requests.
     pub latency_ms: Option<Latencies>,
     /// Mean response time of the arrays for it.
     pub device_latency_ms: Option<f64>,
-    /// The window under which it runs: its host's, shared with the host's other virtual machines, or its own where each
-    /// has a law. `None` for a protected one, which no window holds.
+    /// The window under which it runs: its host's, shared with the host's other virtual machines, or its own
+    /// where each has a law. `None` for a protected one, which no window holds.
     pub window: Option<WindowOutcome>,
     /// How many of its requests were outstanding on average, its host's queue included.
     pub outstanding: f64,
-    /// In which part of the intervals of the time series, of those in which it completed anything, its mean response
-    /// time at the array was above its host's target; a protected one's reads only. `None` without a law, and when it did
-    /// nothing.
+    /// In which part of the intervals of the time series, of those in which it completed anything, its mean
+    /// response time at the array was above its host's target; a protected one's reads only. `None` without a
+    /// law, and when it did nothing.
     pub above_target_fraction: Option<f64>,
     /// How its contract was kept. `None` without one, and where no law keeps contracts.
     #[serde(skip_serializing_if = "Option::is_none")]

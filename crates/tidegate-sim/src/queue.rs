@@ -1,7 +1,8 @@
 //! The event queue: what happens next, in an order that does not depend on anything but the calls.
 //!
-//! A 4-ary heap: four children instead of two halve the levels. Keys are whole nanoseconds and then the order of
-//! insertion, so that events at the same time happen in the order in which they were planned, and no float decides.
+//! A 4-ary heap: four children instead of two halve the levels. Keys are whole nanoseconds and then the order
+//! of insertion, so that events at the same time happen in the order in which they were planned, and no float
+//! decides.
 
 /// How many children a node has.
 const ARITY: usize = 4;

@@ -12,7 +12,8 @@ impl Random {
     /// The stream that belongs to these names under this seed, and to nothing else.
     pub(crate) fn of(seed: u64, names: &[&str]) -> Self {
         let stream = fingerprint(names);
-        // PCG wants states and streams that are not close to each other: neighbouring seeds must not look alike.
+        // PCG wants states and streams that are not close to each other: neighbouring seeds must not look
+        // alike.
         let state = u128::from(scramble(seed)) << 64 | u128::from(scramble(seed ^ (stream >> 64) as u64));
         Self(Pcg64::new(state, stream))
     }
@@ -38,8 +39,8 @@ impl Random {
     }
 }
 
-/// The number in [0, 1) at a place of the sequence that belongs to these names under this seed. Whoever asks for the same
-/// place gets the same number, in whatever order: for what several are to agree on.
+/// The number in [0, 1) at a place of the sequence that belongs to these names under this seed. Whoever asks
+/// for the same place gets the same number, in whatever order: for what several are to agree on.
 pub(crate) fn fraction_at(seed: u64, names: &[&str], place: u64) -> f64 {
     let sequence = fingerprint(names);
     let start = scramble(seed ^ scramble(sequence as u64 ^ (sequence >> 64) as u64));
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn neighbouring_streams_have_nothing_in_common() {
-        // The correlation of 10 000 pairs of independent uniforms is within 0.04 in all but one of 10 000 cases.
+        // The correlation of 10 000 pairs of independent uniforms is within 0.04 in all but one of 10 000
+        // cases.
         for (one, other) in [((1, "vm-1"), (1, "vm-2")), ((1, "vm-1"), (2, "vm-1"))] {
             let (mut x, mut y) = (Random::of(one.0, &[one.1]), Random::of(other.0, &[other.1]));
             let sum: f64 = (0..10_000).map(|_| (x.fraction() - 0.5) * (y.fraction() - 0.5)).sum();

@@ -6,7 +6,8 @@ use tidegate_units::{ConsumerName, HostName, Instant};
 
 /// Listens to a simulation. What it does changes nothing in it.
 pub trait Recorder {
-    /// One row of the time series: one consumer over one interval. Rows come in the order of time, and of the scenario.
+    /// One row of the time series: one consumer over one interval. Rows come in the order of time, and of the
+    /// scenario.
     fn row(&mut self, _row: &Row<'_>) {}
 
     /// A decision of a host's law; of a virtual machine's, where each has one.

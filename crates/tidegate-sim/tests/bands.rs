@@ -4,7 +4,8 @@
 
 use tidegate_sim::{Outcome, Scenario, Silent, simulate};
 
-/// Two workloads with more to do than there is room for, on a storage that serves one request after the other, in a random time.
+/// Two workloads with more to do than there is room for, on a storage that serves one request after the
+/// other, in a random time.
 const SCENARIO: &str = include_str!("../../../scenarios/examples/bands.toml");
 
 fn run(text: &str, seed: u64) -> Outcome {
@@ -25,8 +26,9 @@ fn due_to_business(together: f64) -> f64 {
     0.5 * together.min(100.0) + (together - 100.0).clamp(0.0, 300.0)
 }
 
-/// From 15 s after the change on, on each of five seeds: the goal leaves between 700 and 885 of 1100 IO/s, as requests come at random (M/M/1)
-/// or evenly (D/M/1), and before the change 500 to 680 of 900. Buckets release them evenly, and there are two.
+/// From 15 s after the change on, on each of five seeds: the goal leaves between 700 and 885 of 1100 IO/s, as
+/// requests come at random (M/M/1) or evenly (D/M/1), and before the change 500 to 680 of 900. Buckets
+/// release them evenly, and there are two.
 #[test]
 fn what_the_goal_leaves_goes_by_bands_before_and_after_the_capacity_has_grown() {
     let before = SCENARIO
@@ -78,7 +80,8 @@ fn bands_name_virtual_machines_of_the_host() {
     assert!(error.contains("refers to the unprotected virtual machine `mining`"), "{error}");
 }
 
-/// Data move from a disk to a cache while the goal becomes another one; nobody is held in the first ten seconds.
+/// Data move from a disk to a cache while the goal becomes another one; nobody is held in the first ten
+/// seconds.
 const MOVES: &str = r#"
 name = "moves"
 duration = "60s"
@@ -153,7 +156,8 @@ fn what_an_array_becomes_holds_what_lies_on_it() {
     assert!(error.contains("exclude each other"), "{error}");
 }
 
-/// The same with a host for each of the two, and perhaps others, that tell each other over a network which delays reports, and loses each tenth.
+/// The same with a host for each of the two, and perhaps others, that tell each other over a network which
+/// delays reports, and loses each tenth.
 fn on_hosts_of_their_own(more: &str) -> String {
     let (head, rest) = SCENARIO.split_once("[host.gateway]\n").unwrap();
     let (law, vms) = rest.split_once("[vm.business]\n").unwrap();
@@ -164,8 +168,8 @@ fn on_hosts_of_their_own(more: &str) -> String {
     format!("{head}{hosts}{network}[vm.business]\nhost = \"one\"\n{vms}\n{more}")
 }
 
-/// As on one host: the bounds are those of the test above, but that two who each measure half of the requests swing more, so that between
-/// them a tenth less lies between the business and the mining.
+/// As on one host: the bounds are those of the test above, but that two who each measure half of the requests
+/// swing more, so that between them a tenth less lies between the business and the mining.
 #[test]
 fn two_hosts_divide_by_bands_what_neither_of_them_could_know_alone() {
     for seed in 1..=5 {
@@ -199,7 +203,8 @@ fn a_host_that_dies_leaves_everything_to_the_other_after_three_intervals() {
     assert!((600.0..=930.0).contains(&mining), "{mining}");
 }
 
-/// The bounds of the hosts that hear each other at once: two who divide a storage between them, and neither starves.
+/// The bounds of the hosts that hear each other at once: two who divide a storage between them, and neither
+/// starves.
 fn divided_by_bands(outcome: &Outcome, what: &str) {
     let (business, mining) = (iops(outcome, "business"), iops(outcome, "mining"));
     assert!((600.0..=930.0).contains(&(business + mining)), "{what}: {business} and {mining}");

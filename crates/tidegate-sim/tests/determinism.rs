@@ -1,4 +1,5 @@
-//! The same scenario and seed give the same bytes; another seed gives others; what is added changes no other's load.
+//! The same scenario and seed give the same bytes; another seed gives others; what is added changes no
+//! other's load.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 

@@ -123,7 +123,8 @@ fn alone_and_at_the_most() {
     assert_close(many.capacity().unwrap().per_second(), 1_600.0, 0.05, "capacity");
 }
 
-/// An array with a cache of 64 MiB takes writes as fast as they come, until that is full: then as fast as its disks do.
+/// An array with a cache of 64 MiB takes writes as fast as they come, until that is full: then as fast as its
+/// disks do.
 #[test]
 fn a_cache_does_not_pass_for_the_storage_behind_it() {
     let mut offer = offer(Preset::FcRaid5.config(), Arriving::Poisson, &[100.0]);
@@ -183,8 +184,8 @@ fn lee(arriving: Arriving) -> Offer {
     offer
 }
 
-/// Lee's table 3. He does not say how requests arrived. Evenly and drawn by chance (his text) they take 17 ms here, in a
-/// Poisson process 65: docs/contracts.md has all of them.
+/// Lee's table 3. He does not say how requests arrived. Evenly and drawn by chance (his text) they take 17 ms
+/// here, in a Poisson process 65: docs/contracts.md has all of them.
 #[test]
 fn lees_disk_delivers_the_response_times_of_his_table_3() {
     let response = lee(Arriving::InStep).at(1.0).unwrap();
@@ -219,8 +220,8 @@ fn contracts_a_millisecond_above_what_can_be_delivered_are_admitted_and_below_re
     assert!(!ask([first, second.saturating_sub(millisecond)]).is_admitted());
 }
 
-/// The two of table 2 with a third that is refused: admitted all the same, more than one request in seven of everybody's would
-/// take longer than was promised.
+/// The two of table 2 with a third that is refused: admitted all the same, more than one request in seven of
+/// everybody's would take longer than was promised.
 #[test]
 fn a_third_tenant_is_refused_rightly() {
     let mut three = lee(Arriving::InStep);

@@ -1,5 +1,5 @@
-//! The published scenario of reservations: one that is kept, which shares alone would not keep, and two that cannot be,
-//! which the law says.
+//! The published scenario of reservations: one that is kept, which shares alone would not keep, and two that
+//! cannot be, which the law says.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
@@ -57,8 +57,8 @@ fn a_reservation_is_kept_against_another_host_and_shares_and_limits_hold_besides
         assert!((batch / scans - 2.0).abs() < 0.1, "shares 2:1: {rates:?}");
         let array = outcome.resources.get("lun").unwrap();
         assert!((array.iops / 1_000.0 - 1.0).abs() < 0.02, "nothing is lost: {}", array.iops);
-        // Of L·C requests at the array, host a has w_a = 1.05·300·L and host b, by PARDA's equation 2 in equilibrium,
-        // w_b = β_b/(1 − 𝓛/L), of which β_b is 9: L = 𝓛 + 9/(1 000 − 315) s.
+        // Of L·C requests at the array, host a has w_a = 1.05·300·L and host b, by PARDA's equation 2 in
+        // equilibrium, w_b = β_b/(1 − 𝓛/L), of which β_b is 9: L = 𝓛 + 9/(1 000 − 315) s.
         let latency = array.latency_ms.unwrap().mean;
         assert!((latency / 38.1 - 1.0).abs() < 0.1, "{latency} ms");
         let missed = missed(&outcome, "a").unwrap();

@@ -1,6 +1,6 @@
-//! Scenarios as files: `scenarios/NAME.toml` with what is said about it in `NAME.expected` beside it. After a change on
-//! purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-sim` writes them anew; read the difference before you
-//! commit it. And what is published about scenarios: it is true, and complete.
+//! Scenarios as files: `scenarios/NAME.toml` with what is said about it in `NAME.expected` beside it. After a
+//! change on purpose, `TIDEGATE_UPDATE_EXPECTED=1 cargo test -p tidegate-sim` writes them anew; read the
+//! difference before you commit it. And what is published about scenarios: it is true, and complete.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
@@ -206,7 +206,8 @@ fn templates_become_hosts_and_machines_with_numbers() {
 }
 
 proptest! {
-    /// Whatever is cut out of a scenario or typed into it, it is read or explained, and what is read can be simulated.
+    /// Whatever is cut out of a scenario or typed into it, it is read or explained, and what is read can be
+    /// simulated.
     #[test]
     fn a_slip_of_the_hand_breaks_nothing(at in 0..WHOLE.len(), cut in 0usize..40, typed in "[ -~]{0,6}") {
         let end = (at + cut).min(WHOLE.len());

@@ -20,7 +20,8 @@ use crate::files::{self, Identity, TlsError};
 pub struct ServerFiles {
     /// The certificate that it shows.
     pub identity: Identity,
-    /// The authorities, in PEM form, one of which must have signed every client's certificate. `None`: clients need none.
+    /// The authorities, in PEM form, one of which must have signed every client's certificate. `None`:
+    /// clients need none.
     pub client_authorities: Option<PathBuf>,
 }
 

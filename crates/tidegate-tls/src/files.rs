@@ -80,7 +80,8 @@ pub fn check_certificate(path: &Path) -> Result<(), TlsError> {
     certificates(path).map(drop)
 }
 
-/// Whether a file holds a private key. Warns in the log when others than its owner and group may read or write it.
+/// Whether a file holds a private key. Warns in the log when others than its owner and group may read or
+/// write it.
 ///
 /// # Errors
 /// When it does not, or cannot be read.

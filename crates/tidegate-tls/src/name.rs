@@ -16,8 +16,8 @@ mod tag {
 /// `commonName`, 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The DNS names in a verified certificate's subjectAltName, in small letters. Where there is none, its common name:
-/// the certificates that the manuals of QEMU and libvirt have clients make carry no other.
+/// The DNS names in a verified certificate's subjectAltName, in small letters. Where there is none, its
+/// common name: the certificates that the manuals of QEMU and libvirt have clients make carry no other.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let names: Vec<_> = certificate.valid_dns_names().map(str::to_ascii_lowercase).collect();
@@ -27,7 +27,8 @@ pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     common_name(certificate.subject()).map(str::to_ascii_lowercase).into_iter().collect()
 }
 
-/// The last common name of a subject: the most specific one. `None` too when it would not be readable in a log.
+/// The last common name of a subject: the most specific one. `None` too when it would not be readable in a
+/// log.
 fn common_name(subject: &[u8]) -> Option<&str> {
     let mut rest = subject;
     let mut found = None;

@@ -1,12 +1,13 @@
 //! Moving bytes between a plain socket of this process and an encrypted connection.
 //!
-//! The data path serves plain sockets only; a relay stands between it and TLS. It holds at most a chunk of 64 KiB in each
-//! state (encrypted, plain, outgoing) and direction. Where one side does not take what the other sends, it stops reading
-//! there, so that back pressure reaches the sender as it would without the relay.
+//! The data path serves plain sockets only; a relay stands between it and TLS. It holds at most a chunk of 64
+//! KiB in each state (encrypted, plain, outgoing) and direction. Where one side does not take what the other
+//! sends, it stops reading there, so that back pressure reaches the sender as it would without the relay.
 //!
-//! Ends pass through: when the plain side is shut for writing, the other side hears `close_notify`; when that says
-//! goodbye, the plain side reads the end of the stream. An end without `close_notify` is the end of the stream, too: in
-//! NBD nothing is concluded from an end, and a request that is cut off is none. The relay says so when it ends.
+//! Ends pass through: when the plain side is shut for writing, the other side hears `close_notify`; when that
+//! says goodbye, the plain side reads the end of the stream. An end without `close_notify` is the end of the
+//! stream, too: in NBD nothing is concluded from an end, and a request that is cut off is none. The relay
+//! says so when it ends.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
@@ -103,7 +104,8 @@ impl Relay {
     /// Moves bytes until both sides have ended, or one of them fails.
     ///
     /// # Errors
-    /// When a side fails, or what comes is not what the other side has sent. Both sockets are closed then, too.
+    /// When a side fails, or what comes is not what the other side has sent. Both sockets are closed then,
+    /// too.
     pub fn run(mut self) -> Result<RelayEnd, RelayError> {
         let outcome = self.relay();
         if let Err(RelayError::Tls(_)) = outcome {

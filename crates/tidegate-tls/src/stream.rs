@@ -191,7 +191,8 @@ impl TlsStream {
         self.flush(deadline)
     }
 
-    /// A socket that carries what is said in plain text, and what moves it to and from the encrypted connection.
+    /// A socket that carries what is said in plain text, and what moves it to and from the encrypted
+    /// connection.
     ///
     /// # Errors
     /// When the system has no descriptor left.

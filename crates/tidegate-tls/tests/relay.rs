@@ -59,7 +59,8 @@ fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// A client's stream, the plain end of its server's relay, and the relay's thread. The client's socket is `remote`, too.
+/// A client's stream, the plain end of its server's relay, and the relay's thread. The client's socket is
+/// `remote`, too.
 struct Relayed {
     client: TlsStream,
     remote: UnixStream,

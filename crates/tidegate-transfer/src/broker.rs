@@ -133,7 +133,8 @@ struct UnderWay {
     moved: u64,
     /// Whether its first byte was told of.
     has_begun: bool,
-    /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a restart, until it tells.
+    /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a
+    /// restart, until it tells.
     counted: Option<u64>,
 }
 
@@ -145,7 +146,8 @@ impl UnderWay {
     }
 }
 
-/// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an interval.
+/// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an
+/// interval.
 #[derive(Debug)]
 pub struct Broker {
     lease: Duration,
@@ -265,8 +267,9 @@ impl Broker {
         }
     }
 
-    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before. The same wish by the same id
-    /// is of somebody who did not hear the answer: told again it changes nothing.
+    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before.
+    /// The same wish by the same id is of somebody who did not hear the answer: told again it changes
+    /// nothing.
     ///
     /// # Errors
     /// When it can never be carried, contradicts the catalogue, or there are too many.
@@ -340,7 +343,8 @@ impl Broker {
         }
     }
 
-    /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be written to.
+    /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be
+    /// written to.
     fn check(&self, wish: &Wish) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
         let known =
             |name: &ObjectName| self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()));
@@ -417,7 +421,8 @@ impl Broker {
         Ok(())
     }
 
-    /// A write has come to its end. When this returns, no crash makes the catalogue forget it. Told again it changes nothing.
+    /// A write has come to its end. When this returns, no crash makes the catalogue forget it. Told again it
+    /// changes nothing.
     ///
     /// # Errors
     /// When it is not known, was to write something else, or the catalogue cannot keep it.
@@ -507,8 +512,8 @@ impl Broker {
         Objects { objects: some, more: objects.next().is_some() }
     }
 
-    /// Forgets an object, and says where it was: what is there is for the caller to remove. When this returns, no crash
-    /// brings it back.
+    /// Forgets an object, and says where it was: what is there is for the caller to remove. When this
+    /// returns, no crash brings it back.
     ///
     /// # Errors
     /// When there is none, or the catalogue cannot be written.
@@ -559,7 +564,8 @@ impl Broker {
     /// What a node's own sensor says.
     ///
     /// # Errors
-    /// When there is no such node, no reports are taken of it, or this one cannot be. What is known stays as it is.
+    /// When there is no such node, no reports are taken of it, or this one cannot be. What is known stays as
+    /// it is.
     pub fn report(&mut self, now: Instant, node: &ResourceName, report: Sensed) -> Result<(), BrokerError> {
         let plan = self.plans.get(node).ok_or_else(|| PlaceError::from(UnknownNode(node.clone())))?;
         if !plan.agent {
@@ -589,8 +595,8 @@ impl Broker {
         Ok(Peaks { read: lane(Direction::Read, rates[0])?, write: lane(Direction::Write, rates[1])? })
     }
 
-    /// What was moved since the last look goes to the rules, whoever was not heard of is taken for dead, and whoever waited and may
-    /// begin now, may.
+    /// What was moved since the last look goes to the rules, whoever was not heard of is taken for dead, and
+    /// whoever waited and may begin now, may.
     ///
     /// # Errors
     /// When the catalogue cannot be written.
@@ -604,8 +610,8 @@ impl Broker {
         if !elapsed.is_zero() {
             self.measure(now, elapsed.as_secs_f64(), devices);
         }
-        // A look that is late says that this was held up, by a disk or the whole machine, and no more: what clients said meanwhile may
-        // still wait to be read. Leases stand still for that time.
+        // A look that is late says that this was held up, by a disk or the whole machine, and no more: what
+        // clients said meanwhile may still wait to be read. Leases stand still for that time.
         let held_up = elapsed.saturating_sub(self.interval);
         for transfer in self.under_way.values_mut() {
             transfer.heard = (transfer.heard + held_up).min(now);
@@ -663,8 +669,8 @@ impl Broker {
         }
     }
 
-    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever. While the catalogue is away
-    /// nobody may, and everybody keeps his place.
+    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever.
+    /// While the catalogue is away nobody may, and everybody keeps his place.
     fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
         if self.catalogue.is_away() {
             return Ok(());
@@ -686,7 +692,8 @@ impl Broker {
         outcome
     }
 
-    /// Whether a transfer would write a replica of an object where one is, or is being written: that was decided while it waited.
+    /// Whether a transfer would write a replica of an object where one is, or is being written: that was
+    /// decided while it waited.
     fn is_second(&self, id: &str, node: &ResourceName) -> bool {
         let Some(UnderWay { way: Way::Write, replica: true, name: Some(name), .. }) = self.under_way.get(id)
         else {
@@ -790,7 +797,8 @@ impl Broker {
     }
 }
 
-/// Under which key an object is on its node: used once, so that nothing that a dead client left behind is taken for it, or overwrites it.
+/// Under which key an object is on its node: used once, so that nothing that a dead client left behind is
+/// taken for it, or overwrites it.
 fn key(name: &ObjectName, id: &str) -> String {
     format!("{name}.{id}")
 }

@@ -1,11 +1,14 @@
-//! Who holds what: a journal on disk, or a key-value bucket of NATS ([`site`]), and what it comes to in memory.
+//! Who holds what: a journal on disk, or a key-value bucket of NATS ([`site`]), and what it comes to in
+//! memory.
 //!
-//! The journal is one file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space, JSON. What is acknowledged was flushed
-//! to the disk before. Beginnings and ends of transfers are acknowledged to nobody, and not flushed: when the power fails any of their
-//! pages may be there, a later one without an earlier one. So from the first damaged line on all is cut off, if nothing but these follows
-//! it. Objects are written only after what came before them is on the disk: a damaged line *before* one is no crash but a broken disk
-//! or an editor, and is refused: nobody can say what is missing. When the journal has become several times as long as what it comes to, it is written anew beside itself and takes its
-//! own place by a rename.
+//! The journal is one file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space,
+//! JSON. What is acknowledged was flushed to the disk before. Beginnings and ends of transfers are
+//! acknowledged to nobody, and not flushed: when the power fails any of their pages may be there, a later one
+//! without an earlier one. So from the first damaged line on all is cut off, if nothing but these follows it.
+//! Objects are written only after what came before them is on the disk: a damaged line *before* one is no
+//! crash but a broken disk or an editor, and is refused: nobody can say what is missing. When the journal has
+//! become several times as long as what it comes to, it is written anew beside itself and takes its own place
+//! by a rename.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -319,7 +322,8 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing it is not enough: a process that is being started holds a copy of every open file until it runs its own program.
+    /// Closing it is not enough: a process that is being started holds a copy of every open file until it
+    /// runs its own program.
     fn drop(&mut self) {
         // An error leaves what closing does.
         let _ = self.0.unlock();
@@ -357,8 +361,8 @@ impl Catalogue {
         Self::open_locked((folder, None), Arc::new(Lock::take(folder)?))
     }
 
-    /// Becomes the one writer of a bucket of NATS, and reads it. The folder says who we are. Waits while another broker may still be
-    /// there. Not from within a runtime.
+    /// Becomes the one writer of a bucket of NATS, and reads it. The folder says who we are. Waits while
+    /// another broker may still be there. Not from within a runtime.
     ///
     /// # Errors
     /// When the server does not answer, or the bucket is another broker's or no catalogue.
@@ -380,11 +384,12 @@ impl Catalogue {
         Ok(Self { known, keeper, _lock: lock })
     }
 
-    /// Copies a catalogue that no broker uses to where there is none. What is copied stays where it is, too. A copy that does not come to its end
-    /// is taken for a catalogue by nobody. Not from within a runtime.
+    /// Copies a catalogue that no broker uses to where there is none. What is copied stays where it is, too.
+    /// A copy that does not come to its end is taken for a catalogue by nobody. Not from within a runtime.
     ///
     /// # Errors
-    /// When either is in use or cannot be read or written, or there is a catalogue already where it is copied to.
+    /// When either is in use or cannot be read or written, or there is a catalogue already where it is copied
+    /// to.
     pub fn copy(from: Kept<'_>, to: Kept<'_>) -> Result<Copied, CatalogueError> {
         let journal = from.0.join(JOURNAL);
         if from.1.is_none() {
@@ -491,8 +496,8 @@ impl Catalogue {
         }
     }
 
-    /// When this returns an error, nothing says whether the record is there after the next start; until then it is not, unless a later
-    /// write to NATS finds it.
+    /// When this returns an error, nothing says whether the record is there after the next start; until then
+    /// it is not, unless a later write to NATS finds it.
     fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
         match &mut self.keeper {
             Keeper::Journal(journal) => journal.append(record, flush, &mut self.known),
@@ -584,7 +589,8 @@ impl Journal {
         self.is_unflushed = !flush;
         known.apply(record);
         self.lines += 1;
-        // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers to.
+        // The record is kept, whatever comes of this: whoever were told otherwise would remove what it refers
+        // to.
         if self.lines > self.retry.max(SHORT + 4 * known.lines())
             && let Err(error) = self.rewrite(known)
         {

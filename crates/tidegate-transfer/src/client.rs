@@ -42,7 +42,8 @@ pub enum AskError {
     /// It says no.
     #[error("{}", .0.error)]
     Refused(Problem),
-    /// It says that a transfer is gone, and an answer to the same question was lost before: that may have been a yes.
+    /// It says that a transfer is gone, and an answer to the same question was lost before: that may have
+    /// been a yes.
     #[error("{}; before that it was told the same, and did not answer", .0.error)]
     Doubtful(Problem),
     /// A transfer could not be given a name.
@@ -99,7 +100,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Of the broker at an address such as `http://127.0.0.1:7311`. Once it has answered it is waited for so long when it is away.
+    /// Of the broker at an address such as `http://127.0.0.1:7311`. Once it has answered it is waited for so
+    /// long when it is away.
     ///
     /// # Errors
     /// When nothing can be asked of the address.
@@ -124,7 +126,8 @@ impl Client {
         self.place_as(&TransferId::fresh()?, wish).await
     }
 
-    /// By a name of ours: asked again it is the same transfer, so that it does not matter whether the first answer was lost.
+    /// By a name of ours: asked again it is the same transfer, so that it does not matter whether the first
+    /// answer was lost.
     async fn place_as(&self, id: &TransferId, wish: &Wish) -> Result<Reservation, AskError> {
         let path = format!("/v1/transfers/{}", id.as_str());
         let reservation = self.ask(Method::PUT, &path, Some(wish)).await?;
@@ -175,7 +178,8 @@ impl Client {
         Err(AskError::Unbelievable { url: self.url.clone(), what: "it answers for another object" })
     }
 
-    /// Asks for a transfer, and waits for as long as nobody can carry it. `waits` is told once when it has to.
+    /// Asks for a transfer, and waits for as long as nobody can carry it. `waits` is told once when it has
+    /// to.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or says no.
@@ -246,7 +250,8 @@ impl Client {
         self.tell(&format!("/v1/transfers/{id}/stored"), stored).await
     }
 
-    /// Tells that a transfer is over, until the broker has heard it: one that it still knows keeps its node and its name.
+    /// Tells that a transfer is over, until the broker has heard it: one that it still knows keeps its node
+    /// and its name.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or does not know it.

@@ -1,4 +1,5 @@
-//! What a broker is told: TOML, read key by key. `docs/transfers.md` explains the keys; a test compares it with the lists here.
+//! What a broker is told: TOML, read key by key. `docs/transfers.md` explains the keys; a test compares it
+//! with the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -147,8 +148,8 @@ impl BrokerConfig {
         Self::parse(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Reads a configuration text, and the tokens in the files that it names. `name` is what findings call it; relative paths in it start at
-    /// `folder`.
+    /// Reads a configuration text, and the tokens in the files that it names. `name` is what findings call
+    /// it; relative paths in it start at `folder`.
     ///
     /// # Errors
     /// When anything in the text is wrong, or a token cannot be read.
@@ -168,7 +169,8 @@ impl BrokerConfig {
     }
 }
 
-/// Whether a text means to be a broker's configuration: it has storage nodes, or what no other configuration has at its top.
+/// Whether a text means to be a broker's configuration: it has storage nodes, or what no other configuration
+/// has at its top.
 #[must_use]
 pub fn is_brokers(text: &str) -> bool {
     const OURS: [&str; 5] = ["node", "state", "catalogue", "policy", "lend"];

@@ -197,7 +197,8 @@ impl Course {
     }
 }
 
-/// What clients and agents send to the broker, a request on each line: the page, what it is about, and the body.
+/// What clients and agents send to the broker, a request on each line: the page, what it is about, and the
+/// body.
 pub fn broker_bodies(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let folder = Folder::new();

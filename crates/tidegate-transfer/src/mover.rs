@@ -23,7 +23,8 @@ use crate::places::{Places, PlacesError};
 use crate::store::{PIECE, Pieces, Store, StoreError};
 use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
 
-/// How often a transfer tells the broker how far it has come: a few times in every look of the broker at its nodes.
+/// How often a transfer tells the broker how far it has come: a few times in every look of the broker at its
+/// nodes.
 const TELL: Duration = Duration::from_millis(250);
 
 /// How often a transfer's rate is measured, for whether it gets what it needs.
@@ -144,7 +145,8 @@ pub enum MoveError {
         /// What came of the next.
         why: Box<MoveError>,
     },
-    /// The broker, after it had failed on a node: without that node it may be refused for a reason that would not be one otherwise.
+    /// The broker, after it had failed on a node: without that node it may be refused for a reason that would
+    /// not be one otherwise.
     #[error("{why}; before that it failed on node `{node}`: {failed}")]
     Then {
         /// What the broker says.
@@ -217,8 +219,9 @@ impl From<StoreError> for Attempt {
     }
 }
 
-/// What becomes of a write that is not acknowledged. Only where the broker says that the catalogue does not have it, it may be tried again
-/// or removed: else its record may be on the disk, and only the answer is missing.
+/// What becomes of a write that is not acknowledged. Only where the broker says that the catalogue does not
+/// have it, it may be tried again or removed: else its record may be on the disk, and only the answer is
+/// missing.
 fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
     if error.is("gone") {
         return Attempt::Lost;
@@ -420,7 +423,8 @@ impl Mover {
         }
     }
 
-    /// Fetches an object into a file, which is there as a whole or not at all, and replaces one that was there.
+    /// Fetches an object into a file, which is there as a whole or not at all, and replaces one that was
+    /// there.
     ///
     /// # Errors
     /// When it could not be fetched.
@@ -474,7 +478,8 @@ impl Mover {
             watch(Event::Failed(&granted.node, why));
             tries.count += 1;
             tries.last = Some((granted.node.clone(), why.to_owned()));
-            // Of several nodes nobody can say whose part is wrong. Those that are read alone say so themselves.
+            // Of several nodes nobody can say whose part is wrong. Those that are read alone say so
+            // themselves.
             let nodes = std::mem::take(&mut part.from);
             part.restart();
             if nodes.iter().all(|node| *node == granted.node) {
@@ -543,7 +548,8 @@ impl Mover {
         self.beside(id, meter, &shift, fetch).await?
     }
 
-    /// Does something and tells the broker meanwhile how far it has come, until it is done, stalls, or the broker has forgotten it.
+    /// Does something and tells the broker meanwhile how far it has come, until it is done, stalls, or the
+    /// broker has forgotten it.
     async fn beside<T>(
         &self,
         id: &str,
@@ -574,7 +580,8 @@ impl Mover {
                     meter.kept.add((bytes - sampled) as f64, elapsed.as_secs_f64());
                     (sampled, sampled_at) = (bytes, Instant::now());
                 }
-                // A broker that is away for a moment does not stop a transfer: it may know it again when it is back.
+                // A broker that is away for a moment does not stop a transfer: it may know it again when it
+                // is back.
                 let tells = Moved { bytes: Bytes::new(bytes), first_byte_s: first_byte() };
                 match self.client.progress(id, tells).await {
                     Ok(()) => told |= tells.first_byte_s.is_some(),
@@ -610,8 +617,8 @@ impl Mover {
         Wish { way, name: None, size: None, needs, availability, cost, except: Vec::new(), replica: false }
     }
 
-    /// A node to carry it, for which it may have to wait: none of those that are excluded, and one where it failed before only when
-    /// there is no other.
+    /// A node to carry it, for which it may have to wait: none of those that are excluded, and one where it
+    /// failed before only when there is no other.
     async fn grant(
         &self,
         wish: &mut Wish,
@@ -791,7 +798,8 @@ fn pieces(file: File, size: u64, source: Arc<Source>) -> Pieces {
                 Ok(filled) => {
                     piece.truncate(filled);
                     source.add(&piece);
-                    // A file that has become shorter ends here, and whoever sends it sees that there is less than was said.
+                    // A file that has become shorter ends here, and whoever sends it sees that there is less
+                    // than was said.
                     source.state().is_short |= filled < want;
                     let left = if filled < want { 0 } else { left - filled as u64 };
                     (filled > 0).then(|| (Ok(piece.freeze()), (file, left)))
@@ -832,8 +840,8 @@ impl Part {
         Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
     }
 
-    /// Ends what is still being written of an attempt that was given up in the middle of a piece, and goes on after the last one that
-    /// was counted: `add` may be dropped at any time.
+    /// Ends what is still being written of an attempt that was given up in the middle of a piece, and goes on
+    /// after the last one that was counted: `add` may be dropped at any time.
     async fn go_on(&mut self) -> io::Result<()> {
         self.file.flush().await?;
         self.file.set_len(self.length).await?;

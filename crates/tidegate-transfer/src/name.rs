@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 pub use tidegate_http::NoRandom;
 
-/// What an object is called in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not beginning with a dot.
+/// What an object is called in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not
+/// beginning with a dot.
 ///
-/// It is part of a path on every kind of node: nothing in it has to be escaped anywhere, or means another folder.
+/// It is part of a path on every kind of node: nothing in it has to be escaped anywhere, or means another
+/// folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ObjectName(String);

@@ -1,4 +1,5 @@
-//! What a node moves, found by trying: a bounded amount, for a bounded time, and only when somebody asks for it.
+//! What a node moves, found by trying: a bounded amount, for a bounded time, and only when somebody asks for
+//! it.
 
 use std::io;
 use std::path::Path;
@@ -52,15 +53,17 @@ pub enum ProbeError {
     Slow(Bytes),
 }
 
-/// The first object, and how much the next one is at the most. The first tells nodes that are too slow for anything else; from the last on
-/// what each costs besides its bytes is no more than some per cent of it.
+/// The first object, and how much the next one is at the most. The first tells nodes that are too slow for
+/// anything else; from the last on what each costs besides its bytes is no more than some per cent of it.
 const FIRST: u64 = PIECE as u64;
 const LARGEST: u64 = 64 * PIECE as u64;
 
-/// Every block of what is written is different from all others, so that none of it is stored once for several.
+/// Every block of what is written is different from all others, so that none of it is stored once for
+/// several.
 const BLOCK: usize = 4096;
 
-/// A file system that is not hung has made a file in this time, and a server that answers has called an upload off.
+/// A file system that is not hung has made a file in this time, and a server that answers has called an
+/// upload off.
 const CREATION: Duration = Duration::from_secs(5);
 
 /// A probe of a node. Whatever comes of it, call [`clean_up`](Self::clean_up) at its end.
@@ -84,8 +87,9 @@ impl Probe {
         Ok(Self { store, place: place.clone(), run, limits, keys: Vec::new() })
     }
 
-    /// Writes objects, each twice as large as the one before, until one of the limits is reached. One that is not at its end by then does not
-    /// count: of it nobody knows what has arrived. May be dropped at any time.
+    /// Writes objects, each twice as large as the one before, until one of the limits is reached. One that is
+    /// not at its end by then does not count: of it nobody knows what has arrived. May be dropped at any
+    /// time.
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
@@ -116,8 +120,8 @@ impl Probe {
         tally.found().ok_or(ProbeError::Slow(Bytes::new(FIRST.min(self.limits.size.get()))))
     }
 
-    /// Reads what was written, the largest first. Of a folder nothing of it comes from this machine's memory; what a server has in its own
-    /// comes from there.
+    /// Reads what was written, the largest first. Of a folder nothing of it comes from this machine's memory;
+    /// what a server has in its own comes from there.
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
@@ -154,7 +158,8 @@ impl Probe {
         tally.found().ok_or(ProbeError::Slow(Bytes::new(largest)))
     }
 
-    /// Removes what was begun, also where it was broken off in the middle. Returns what could not be removed, and why.
+    /// Removes what was begun, also where it was broken off in the middle. Returns what could not be removed,
+    /// and why.
     #[must_use = "what is left there is to be said"]
     pub async fn clean_up(self) -> Vec<(String, StoreError)> {
         let mut left = Vec::new();
@@ -182,7 +187,8 @@ impl Tally {
         self.moved += size;
         self.objects += 1;
         let rate = size as f64 / took.as_secs_f64().max(1e-6);
-        // Small ones may lie in somebody's buffer: the larger one tells, unless it is the smaller of two that fill what is left.
+        // Small ones may lie in somebody's buffer: the larger one tells, unless it is the smaller of two that
+        // fill what is left.
         let is_larger = self.best.is_none_or(|(_, of)| size > of);
         if is_larger || self.best.is_some_and(|(best, of)| size == of && rate > best) {
             self.best = Some((rate, size));

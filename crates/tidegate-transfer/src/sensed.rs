@@ -1,8 +1,8 @@
 //! What a node's own sensor tells the broker, and what the broker makes of it.
 //!
-//! Nobody's clocks are compared. A report says how long its sensor has been at work, and the broker when it came: what later ones take
-//! longer than the quickest of them they spent on the way. A report is believed as long as it is recent; afterwards nothing is known, which is
-//! not that nothing moves.
+//! Nobody's clocks are compared. A report says how long its sensor has been at work, and the broker when it
+//! came: what later ones take longer than the quickest of them they spent on the way. A report is believed as
+//! long as it is recent; afterwards nothing is known, which is not that nothing moves.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
 use crate::broker::DeviceSample;
 
-/// What kind of storage system a node is. Nikolow names hierarchical stores, disk arrays, local disks and a cluster file system, and gives
-/// them one model; object stores are ours.
+/// What kind of storage system a node is. Nikolow names hierarchical stores, disk arrays, local disks and a
+/// cluster file system, and gives them one model; object stores are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -41,8 +41,8 @@ impl Kind {
     ];
 }
 
-/// `POST /v1/nodes/{name}/report`: a storage system as its sensor sees it, whatever it is made of. Where a sensor cannot know something, it
-/// does not say it.
+/// `POST /v1/nodes/{name}/report`: a storage system as its sensor sees it, whatever it is made of. Where a
+/// sensor cannot know something, it does not say it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sensed {
@@ -128,7 +128,8 @@ impl Sensed {
     /// Sensors are to report no more often, and no more seldom, in seconds.
     pub const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
-    /// What they measure of it, in seconds: no clock wakes at its time to the microsecond, and a busy machine's wakes late.
+    /// What they measure of it, in seconds: no clock wakes at its time to the microsecond, and a busy
+    /// machine's wakes late.
     pub const MEASURED: std::ops::RangeInclusive<f64> = 0.02..=120.0;
 
     /// Checks every number.
@@ -186,11 +187,13 @@ impl Heard {
     /// A sensor that is not heard of for so many of its intervals is silent.
     const PATIENCE: f64 = 3.0;
 
-    /// The quickest way is forgotten at this rate: no two clocks differ by more, and none must make all reports of later days late.
+    /// The quickest way is forgotten at this rate: no two clocks differ by more, and none must make all
+    /// reports of later days late.
     const DRIFT: f64 = 1e-3;
 
-    /// So many reports that are evenly late are not late: what holds reports up does not hold up ten of them alike. It is their sensor's
-    /// clock that stood still, as one does while its machine is suspended, or stopped by a hypervisor.
+    /// So many reports that are evenly late are not late: what holds reports up does not hold up ten of them
+    /// alike. It is their sensor's clock that stood still, as one does while its machine is suspended, or
+    /// stopped by a hypervisor.
     const EVENLY_LATE: u32 = 10;
 
     /// The first report of a sensor.
@@ -266,7 +269,8 @@ impl Heard {
         &self.last
     }
 
-    /// What it said since this was last asked for, or before where it said nothing since; `None` once that is too old.
+    /// What it said since this was last asked for, or before where it said nothing since; `None` once that is
+    /// too old.
     pub(crate) fn sample(&mut self, now: Instant) -> Option<DeviceSample> {
         let moved = std::mem::take(&mut self.moved);
         if !self.is_recent(now) {
@@ -418,7 +422,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a sensor says, what is made of it is finite and within bounds, and what it says of one node is all that changes.
+        /// Whatever a sensor says, what is made of it is finite and within bounds, and what it says of one
+        /// node is all that changes.
         #[test]
         fn a_liar_is_bounded(
             reports in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), any::<f64>(), 0.0..10.0f64), 1..40),

@@ -33,7 +33,8 @@ use crate::wire::{End, Problem, one_line};
 /// Objects in one answer, at the most.
 const PAGE: usize = 1_000;
 
-/// A sensor that does not answer in this time is done without: they are small files of the kernel, and a question about free space.
+/// A sensor that does not answer in this time is done without: they are small files of the kernel, and a
+/// question about free space.
 const SENSING: Duration = Duration::from_secs(1);
 
 /// So long threads that hang are waited for at the end.
@@ -204,7 +205,8 @@ impl Watched {
     }
 }
 
-/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. The broker is not held up by any.
+/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. The broker is not held
+/// up by any.
 async fn sample(
     watched: &mut BTreeMap<ResourceName, Watched>,
     interval: Duration,
@@ -250,7 +252,8 @@ impl Api {
         })
     }
 
-    /// Asks the broker. It may write to its catalogue, which is nothing for the thread that all connections share.
+    /// Asks the broker. It may write to its catalogue, which is nothing for the thread that all connections
+    /// share.
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut Broker, Instant) -> T + Send + 'static,

@@ -36,12 +36,12 @@ pub(crate) use s3::About;
 use s3::S3;
 pub use s3::{Bucket, S3Error};
 
-/// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer, small enough that a
-/// hundred transfers take 100 MB.
+/// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer,
+/// small enough that a hundred transfers take 100 MB.
 pub const PIECE: usize = 1024 * 1024;
 
-/// After so many bytes a file is flushed: a disk that does a tenth of what they all do has written them in a few seconds, and one that
-/// has to seek for it loses some hundredths of its rate.
+/// After so many bytes a file is flushed: a disk that does a tenth of what they all do has written them in a
+/// few seconds, and one that has to seek for it loses some hundredths of its rate.
 const UNFLUSHED: usize = 32 * PIECE;
 
 /// A node that does not take a connection in this time is down.
@@ -53,8 +53,8 @@ const MOST_REDIRECTS: usize = 3;
 /// A node that does not answer a small question in this time is down.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
-/// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks WebDAV (of which
-/// `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
+/// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks
+/// WebDAV (of which `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
@@ -250,7 +250,8 @@ impl Store {
             }
             Place::Http(url) => {
                 let client = http_client()?;
-                // Whoever transfers knows better what to do about a failure than to repeat it: there are other nodes.
+                // Whoever transfers knows better what to do about a failure than to repeat it: there are
+                // other nodes.
                 let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
                 let objects = HttpBuilder::new()
                     .with_url(url)
@@ -263,11 +264,13 @@ impl Store {
         }))
     }
 
-    /// Writes an object of this size, in memory for two pieces (in a bucket: two parts), under a key that was never used. When this
-    /// returns it is there as a whole: on a folder flushed to the disk, on a server as that does it. `moved` grows meanwhile.
+    /// Writes an object of this size, in memory for two pieces (in a bucket: two parts), under a key that was
+    /// never used. When this returns it is there as a whole: on a folder flushed to the disk, on a server as
+    /// that does it. `moved` grows meanwhile.
     ///
     /// # Errors
-    /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that nobody refers to.
+    /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that
+    /// nobody refers to.
     pub async fn put(
         &self,
         key: &str,
@@ -309,8 +312,9 @@ impl Store {
         }
     }
 
-    /// Reads an object from a byte on. It waits for the first one however long it takes: of an object that is recalled from tape nothing comes
-    /// for minutes, the server's answer included. Whoever calls it knows how long is too long.
+    /// Reads an object from a byte on. It waits for the first one however long it takes: of an object that is
+    /// recalled from tape nothing comes for minutes, the server's answer included. Whoever calls it knows how
+    /// long is too long.
     ///
     /// # Errors
     /// When the node fails, or has no such object.
@@ -369,8 +373,8 @@ fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
     stream::unfold(start, next).boxed()
 }
 
-/// As it is written, it is flushed: else all of a large file would be taken at once, at the rate of the memory, and then nothing would
-/// seem to move for as long as the disk takes.
+/// As it is written, it is flushed: else all of a large file would be taken at once, at the rate of the
+/// memory, and then nothing would seem to move for as long as the disk takes.
 async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), StoreError> {
     let path = folder.join(key);
     let at = |source| StoreError::File(path.clone(), source);

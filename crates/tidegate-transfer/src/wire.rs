@@ -1,6 +1,8 @@
-//! What clients and the broker tell each other: JSON documents. Rates in bytes per second, sizes in bytes, times in seconds.
+//! What clients and the broker tell each other: JSON documents. Rates in bytes per second, sizes in bytes,
+//! times in seconds.
 //!
-//! `docs/transfers.openapi.json` describes them to other programs; a test compares its routes and its fields with these.
+//! `docs/transfers.openapi.json` describes them to other programs; a test compares its routes and its fields
+//! with these.
 
 use serde::{Deserialize, Serialize};
 use tidegate_place::transfer::{Direction, Requirement};
@@ -120,7 +122,8 @@ pub struct Granted {
     pub key: Option<String>,
     /// What it is expected to get.
     pub expected_bps: ByteRate,
-    /// How long after its request its first byte is expected, in seconds, a recall from tape included; nothing where nobody knows.
+    /// How long after its request its first byte is expected, in seconds, a recall from tape included;
+    /// nothing where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_first_byte_s: Option<f64>,
     /// How much there is.
@@ -136,7 +139,8 @@ pub struct Granted {
 pub struct Moved {
     /// All that was moved since the transfer began: told twice it counts once.
     pub bytes: Bytes,
-    /// How long after its request the first byte moved, in seconds, once that is known: told twice it counts once.
+    /// How long after its request the first byte moved, in seconds, once that is known: told twice it counts
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_s: Option<f64>,
 }

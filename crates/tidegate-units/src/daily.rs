@@ -11,8 +11,9 @@ const MINUTE: u32 = 60;
 
 /// A time of day in UTC, to the second.
 ///
-/// Written `08:00` or `08:00:30`, in UTC, or with the distance from it: `08:00+02:00` is `06:00`. `24:00` is midnight. There are no
-/// time zones with summer time: what two parties agreed on must mean one thing, every day, wherever it is read.
+/// Written `08:00` or `08:00:30`, in UTC, or with the distance from it: `08:00+02:00` is `06:00`. `24:00` is
+/// midnight. There are no time zones with summer time: what two parties agreed on must mean one thing, every
+/// day, wherever it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeOfDay(u32);
 
@@ -25,7 +26,8 @@ impl TimeOfDay {
     /// The beginning of a day.
     pub const MIDNIGHT: Self = Self(0);
 
-    /// At so many seconds after the beginning of 1970 in UTC (before it, where they are negative). Leap seconds have no number there.
+    /// At so many seconds after the beginning of 1970 in UTC (before it, where they are negative). Leap
+    /// seconds have no number there.
     #[must_use]
     pub const fn of_unix(seconds: i64) -> Self {
         Self(seconds.rem_euclid(DAY as i64) as u32)
@@ -80,8 +82,8 @@ fn clock(text: &str) -> Option<u32> {
     Some(seconds)
 }
 
-/// A part of every day: from a time until another, which is not in it any more. Over midnight where the end is before the beginning, and
-/// all day where both are one.
+/// A part of every day: from a time until another, which is not in it any more. Over midnight where the end
+/// is before the beginning, and all day where both are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Period {
     from: TimeOfDay,
@@ -92,7 +94,8 @@ impl Period {
     /// All of it.
     pub const DAY: Self = Self { from: TimeOfDay::MIDNIGHT, until: TimeOfDay::MIDNIGHT };
 
-    /// The periods into which these times divide a day, in their order: at least one, which is all of it where there are no times.
+    /// The periods into which these times divide a day, in their order: at least one, which is all of it
+    /// where there are no times.
     #[must_use]
     pub fn between(mut times: Vec<TimeOfDay>) -> Vec<Self> {
         times.sort_unstable();
@@ -138,8 +141,8 @@ impl fmt::Display for Period {
     }
 }
 
-/// What holds at which time of day, every day again: parts of a day, each with a value. No two hold at once; between them there may be
-/// times at which nothing does.
+/// What holds at which time of day, every day again: parts of a day, each with a value. No two hold at once;
+/// between them there may be times at which nothing does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daily<T>(Vec<(Period, T)>);
 
@@ -198,8 +201,8 @@ impl<T> Daily<T> {
         Self(vec![(Period::DAY, value)])
     }
 
-    /// Parts, each from a time on until another, or until the next one begins. In any order; over midnight where the end is before the
-    /// beginning.
+    /// Parts, each from a time on until another, or until the next one begins. In any order; over midnight
+    /// where the end is before the beginning.
     ///
     /// # Errors
     /// When there are none, two hold at once, or one holds never, or all day without saying so.
@@ -239,7 +242,8 @@ impl<T> Daily<T> {
         self.0.iter().find(|(period, _)| period.contains(time)).map(|(_, value)| value)
     }
 
-    /// The times at which it changes what holds, in no order, and some of them twice. None where it is the same all day.
+    /// The times at which it changes what holds, in no order, and some of them twice. None where it is the
+    /// same all day.
     pub fn changes(&self) -> impl Iterator<Item = TimeOfDay> {
         self.0
             .iter()

@@ -109,7 +109,8 @@ name! {
 }
 
 name! {
-    /// A host that loads a resource together with others, and tells them what it measures: a hypervisor, a gateway.
+    /// A host that loads a resource together with others, and tells them what it measures: a hypervisor, a
+    /// gateway.
     HostName
 }
 

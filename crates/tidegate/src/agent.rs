@@ -12,19 +12,21 @@ use crate::logging;
 
 /// Regulate this machine's storage for those who use it over the network
 ///
-/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the packets to them or by
-/// limiting what they write, while reads take longer than was promised. Needs root, or CAP_NET_ADMIN and read access to configfs. Nothing is in the
-/// data path while all is well, and nothing stays when the agent ends, however it ends.
+/// Runs on a storage target (LIO). Watches how long reads take, and holds back who writes, by delaying the
+/// packets to them or by limiting what they write, while reads take longer than was promised. Needs root, or
+/// CAP_NET_ADMIN and read access to configfs. Nothing is in the data path while all is well, and nothing
+/// stays when the agent ends, however it ends.
 ///
-/// Signals: SIGHUP reads the configuration again, and keeps the old one when the new one is wrong. SIGTERM and SIGINT let
-/// go of everybody, and end.
+/// Signals: SIGHUP reads the configuration again, and keeps the old one when the new one is wrong. SIGTERM
+/// and SIGINT let go of everybody, and end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/agent.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Decide, say so in the log, and hold nobody, as if every resource had `dry_run`; the kernel is not touched
+    /// Decide, say so in the log, and hold nobody, as if every resource had `dry_run`; the kernel is not
+    /// touched
     #[arg(long)]
     dry_run: bool,
 
@@ -46,8 +48,8 @@ pub(crate) fn guardian() -> GuardianCommand {
 
 /// Let go of everybody whom an agent holds on this machine
 ///
-/// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an agent and its
-/// guardian are both gone. A running agent puts it back; stop that first.
+/// Removes everything that `tidegate agent` puts into the kernel, and nothing else: for the case that an
+/// agent and its guardian are both gone. A running agent puts it back; stop that first.
 #[derive(clap::Args)]
 pub(crate) struct ReleaseArgs {
     /// Release only what no living agent has, and say nothing when there is nothing: for services and timers

@@ -17,11 +17,12 @@ use crate::failure::Failure;
 
 /// Check a configuration, and what this machine can sense and throttle
 ///
-/// With the configuration of `serve`: says what would be served, where, and under which law. With that of `agent`, or
-/// without one: which sensors and throttles this kernel has, and what would give those that it lacks; throttles are tried, as
-/// root, in a network namespace of their own. A configuration that is wrong: everything that is, as FILE:line:column, with
-/// what to write instead, and exit status 2. One that is right and by which nobody could be held on this machine: what is lacking, and exit
-/// status 1. The same with that of `broker`. Opens the files that the configuration names, and changes nothing.
+/// With the configuration of `serve`: says what would be served, where, and under which law. With that of
+/// `agent`, or without one: which sensors and throttles this kernel has, and what would give those that it
+/// lacks; throttles are tried, as root, in a network namespace of their own. A configuration that is wrong:
+/// everything that is, as FILE:line:column, with what to write instead, and exit status 2. One that is right
+/// and by which nobody could be held on this machine: what is lacking, and exit status 1. The same with that
+/// of `broker`. Opens the files that the configuration names, and changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/configuration.md, docs/agent.md and docs/transfers.md

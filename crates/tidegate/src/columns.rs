@@ -10,7 +10,8 @@ pub(crate) fn heading(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// The heading and what is under it, the first column to the left, the others to the right; then an empty line.
+/// The heading and what is under it, the first column to the left, the others to the right; then an empty
+/// line.
 pub(crate) fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
     let shown = &rows[..rows.len().min(MOST_ROWS + 1)];
     let columns = shown.iter().map(Vec::len).max().unwrap_or(0);

@@ -14,7 +14,8 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// GET, as of 1996: the answer ends with the connection. Of more than `largest` bytes the rest is not read. `address`: a host and a port.
+/// GET, as of 1996: the answer ends with the connection. Of more than `largest` bytes the rest is not read.
+/// `address`: a host and a port.
 pub(crate) fn get(address: &str, page: &str, patience: Duration, largest: u64) -> io::Result<Answer> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let deadline = Instant::now() + patience;

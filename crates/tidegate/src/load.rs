@@ -14,8 +14,8 @@ use tidegate_units::{Bytes, Iops, Latency};
 
 use crate::failure::Failure;
 
-/// How many requests an open loop may have outstanding per connection where nothing is said: more than a healthy
-/// server ever has, so that the loop stays open.
+/// How many requests an open loop may have outstanding per connection where nothing is said: more than a
+/// healthy server ever has, so that the loop stays open.
 const OPEN_DEPTH: u32 = 1024;
 
 /// How often the end of the load and a wish to stop are looked for.
@@ -28,9 +28,9 @@ Examples:
 
 /// Load an NBD export and measure its response times
 ///
-/// Reads only, unless told otherwise: writes overwrite what the export holds. Without --rate each connection keeps
-/// --depth requests outstanding (closed loop); with --rate requests come whatever the answers (open loop), and a
-/// response time counts from when its request was due. Ctrl-C ends the load early and reports.
+/// Reads only, unless told otherwise: writes overwrite what the export holds. Without --rate each connection
+/// keeps --depth requests outstanding (closed loop); with --rate requests come whatever the answers (open
+/// loop), and a response time counts from when its request was due. Ctrl-C ends the load early and reports.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

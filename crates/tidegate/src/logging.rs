@@ -1,6 +1,7 @@
 //! The log: lines on stderr, as a terminal or journald wants them.
 //!
-//! No thread waits for stderr, and no cause can fill a disk: what comes too often is left out, and the log says how much.
+//! No thread waits for stderr, and no cause can fill a disk: what comes too often is left out, and the log
+//! says how much.
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
@@ -27,13 +28,15 @@ const DEFAULT: &str = "info";
 /// How long the end of the process waits for a log that nobody takes.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// How many messages of one cause may come at once. Chosen: all clients of a busy gateway may connect at the same time.
+/// How many messages of one cause may come at once. Chosen: all clients of a busy gateway may connect at the
+/// same time.
 const AT_ONCE: f64 = 500.0;
 
 /// How many may come per second in the long run. Chosen: some 25 MB a day for each cause.
 const PER_SECOND: f64 = 2.0;
 
-/// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG` decides.
+/// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG`
+/// decides.
 pub(crate) fn start(level: Option<&str>) -> Result<(), Failure> {
     let from_environment = env::var("TIDEGATE_LOG").ok();
     let level = level.or(from_environment.as_deref()).unwrap_or(DEFAULT);
@@ -83,7 +86,8 @@ fn warning(has_time: bool, text: &str) -> String {
     line + " WARN " + text + "\n"
 }
 
-/// Leaves out what comes too often. A cause is a place in the code. Who asks for more than `info` gets all of that.
+/// Leaves out what comes too often. A cause is a place in the code. Who asks for more than `info` gets all of
+/// that.
 struct Limited {
     has_time: bool,
     log: LogWriter,

@@ -1,4 +1,5 @@
-//! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere else.
+//! `tidegate`, the command line: parses, runs, and maps what went wrong to an exit status, here and nowhere
+//! else.
 
 mod admit;
 mod agent;
@@ -28,8 +29,8 @@ use failure::Failure;
 
 /// Quality of service for shared storage, by feedback
 ///
-/// Tidegate watches response times and holds back the consumers that matter less, just enough and just as long as
-/// needed, so that the ones that matter keep what they were promised.
+/// Tidegate watches response times and holds back the consumers that matter less, just enough and just as
+/// long as needed, so that the ones that matter keep what they were promised.
 ///
 /// Exit status: 0 done, 1 failed, 2 wrong usage or configuration.
 #[derive(Parser)]

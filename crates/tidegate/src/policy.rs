@@ -15,11 +15,12 @@ use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::failure::Failure;
 
-/// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all hosts
+/// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all
+/// hosts
 ///
-/// Policies are kept by the NATS server of `[cluster]`, and signed: hosts follow those whose key is among `writers` in their
-/// `[cluster] policy`. A change is a compare-and-set: when another writer has changed the policy meanwhile, it is refused and
-/// nothing happens.
+/// Policies are kept by the NATS server of `[cluster]`, and signed: hosts follow those whose key is among
+/// `writers` in their `[cluster] policy`. A change is a compare-and-set: when another writer has changed the
+/// policy meanwhile, it is refused and nothing happens.
 #[derive(Parser)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,7 +33,8 @@ enum Command {
     Get(Get),
     /// Change what is named of the policy of a pool; the rest stays
     Set(Set),
-    /// Make a key that signs policies, and show its public half, for `writers` in `[cluster] policy` of the hosts
+    /// Make a key that signs policies, and show its public half, for `writers` in `[cluster] policy` of the
+    /// hosts
     Key(NewKey),
 }
 

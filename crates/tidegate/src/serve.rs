@@ -8,8 +8,9 @@ use crate::logging;
 
 /// Serve volumes over NBD, and regulate who gets how much of the storage
 ///
-/// Signals: SIGHUP reads the configuration again without dropping a connection, and keeps the old one when the new one
-/// is wrong. SIGTERM and SIGINT stop accepting, answer what is in flight, and end; a second one ends at once.
+/// Signals: SIGHUP reads the configuration again without dropping a connection, and keeps the old one when
+/// the new one is wrong. SIGTERM and SIGINT stop accepting, answer what is in flight, and end; a second one
+/// ends at once.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/configuration.md

@@ -209,7 +209,8 @@ fn every_set_of_requirements_that_holds_together_is_judged() {
     assert_eq!(admit(&day.replace("44", "20"), &[]).status.code(), Some(0));
 }
 
-/// By night the disk is asked for more than twice of what it does. What was found of the day is printed all the same.
+/// By night the disk is asked for more than twice of what it does. What was found of the day is printed all
+/// the same.
 #[test]
 fn a_set_that_cannot_be_takes_nothing_from_the_others() {
     let (pair, second) = LEE.split_once("iops = 20").unwrap();

@@ -135,7 +135,8 @@ fn an_agent_that_panics() {
 /// In a network namespace of its own, as root.
 #[test]
 fn after_a_panic_nothing_is_left() {
-    // What is left of the agent is what undoes it: a table stands for what is held. The guardian has two seconds; here a busy machine's.
+    // What is left of the agent is what undoes it: a table stands for what is held. The guardian has two
+    // seconds; here a busy machine's.
     let script = r#"
         nft add table netdev tidegate || exit 77
         "$0" --exact an_agent_that_panics && exit 2

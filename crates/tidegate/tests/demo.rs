@@ -1,5 +1,5 @@
-//! The demonstration as a person or a script runs it: the real binary, short. What it measures here says nothing: the
-//! machine that runs tests is busy. The figures come from `make demo` and from the laboratory.
+//! The demonstration as a person or a script runs it: the real binary, short. What it measures here says
+//! nothing: the machine that runs tests is busy. The figures come from `make demo` and from the laboratory.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

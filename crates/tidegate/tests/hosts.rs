@@ -1,5 +1,5 @@
-//! Several `tidegate serve` as hosts that share storage: real binaries that hear each other. What the regulation is worth
-//! is measured in the lab; here: that they find each other, and notice when one is gone.
+//! Several `tidegate serve` as hosts that share storage: real binaries that hear each other. What the
+//! regulation is worth is measured in the lab; here: that they find each other, and notice when one is gone.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 

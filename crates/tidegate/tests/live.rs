@@ -1,4 +1,5 @@
-//! `tidegate admit --live` and `identify --live`: the real binary against a gateway over an emulated disk in real time.
+//! `tidegate admit --live` and `identify --live`: the real binary against a gateway over an emulated disk in
+//! real time.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
@@ -90,7 +91,8 @@ fn a_pool_that_nobody_uses_is_measured_and_judged() {
     assert_eq!(found["capacity_iops"], Value::Null, "it is not overloaded to find out");
     for tenant in found["tenants"].as_array().unwrap() {
         let expected = tenant["expected_s"].as_f64().unwrap();
-        // A request's service takes 5 ms on average, distributed exponentially: 95 % of a queue's take no less than 5 ms.
+        // A request's service takes 5 ms on average, distributed exponentially: 95 % of a queue's take no
+        // less than 5 ms.
         assert!(expected > 0.005 && expected < 4.0, "{expected}");
     }
     assert_eq!(
@@ -98,8 +100,8 @@ fn a_pool_that_nobody_uses_is_measured_and_judged() {
         Some(0.0)
     );
 
-    // Alone 95 % take up to 15 ms, and 1.2 times that could be promised at best. On a machine so busy that requests take 15 ms on average
-    // it is refused before it is measured.
+    // Alone 95 % take up to 15 ms, and 1.2 times that could be promised at best. On a machine so busy that
+    // requests take 15 ms on average it is refused before it is measured.
     let output = admit(&service, &contracts("15ms"), &arguments).output().unwrap();
     match output.status.code() {
         Some(1) => {
@@ -286,7 +288,8 @@ fn a_live_profile_goes_no_further_than_the_storage_keeps_up() {
     let output = command(&service, &arguments).output().unwrap();
     let found = document(&output);
     let points = found["points"].as_array().unwrap();
-    // 40, 80 and 120 IO/s are up to 0.6 of what the disk does. 240 and 280 are more than it can; at one of them at the latest it ends.
+    // 40, 80 and 120 IO/s are up to 0.6 of what the disk does. 240 and 280 are more than it can; at one of
+    // them at the latest it ends.
     let sustained: Vec<_> = points.iter().map(|point| point["sustained"].as_bool().unwrap()).collect();
     assert!(sustained[..3] == [true; 3] && !sustained[points.len() - 1], "{points:?}");
     assert!(

@@ -149,8 +149,8 @@ impl Drop for Client {
     }
 }
 
-/// The disk does 85 requests per second: what is promised is little more than half of that, so that a busy machine does not
-/// matter. What exactly a law decides is tested where it is decided.
+/// The disk does 85 requests per second: what is promised is little more than half of that, so that a busy
+/// machine does not matter. What exactly a law decides is tested where it is decided.
 #[test]
 fn contracts_are_kept_counted_and_changed_by_a_reload() {
     let service = Service::start("serve", CONTRACTS);
@@ -184,7 +184,8 @@ fn contracts_are_kept_counted_and_changed_by_a_reload() {
         let requests = metric("contract_requests_total", export).unwrap();
         let counted = metric("release_time_seconds_count", export).unwrap();
         assert!(late <= requests && requests <= counted, "{late} of {requests}, {counted} measured");
-        // Sixteen are outstanding, and the disk takes one at a time: most wait for their release, which is not counted.
+        // Sixteen are outstanding, and the disk takes one at a time: most wait for their release, which is
+        // not counted.
         until("a request that waits for its release", || metric("held", export).filter(|held| *held > 0.0));
     }
 
@@ -227,8 +228,9 @@ fn in_seconds(seconds: u64) -> String {
     format!("{:02}:{:02}:{:02}", of_day / 3_600, of_day / 60 % 60, of_day % 60)
 }
 
-/// Two disks. What the one is promised half a minute from now on it can keep, and what the other is it cannot: it does 85 requests
-/// per second. The margins are wide: on a busy machine the service takes long to start, and a change whose verdict comes late comes late, too.
+/// Two disks. What the one is promised half a minute from now on it can keep, and what the other is it
+/// cannot: it does 85 requests per second. The margins are wide: on a busy machine the service takes long to
+/// start, and a change whose verdict comes late comes late, too.
 #[test]
 fn requirements_change_with_the_time_of_day_once_they_are_admitted() {
     let (before, then) = (in_seconds(86_400 - 3_600), in_seconds(30));
@@ -296,7 +298,8 @@ fn requirements_change_with_the_time_of_day_once_they_are_admitted() {
     assert!(status.success(), "{log}");
 }
 
-/// Of files nothing can be measured while they are served. What `tidegate admit` found beforehand is what contracts are held against.
+/// Of files nothing can be measured while they are served. What `tidegate admit` found beforehand is what
+/// contracts are held against.
 #[test]
 fn contracts_of_real_storage_are_held_against_what_was_measured_beforehand() {
     let folder = tempfile::tempdir().unwrap();
@@ -389,7 +392,8 @@ fn bands_divide_what_goals_leave_and_are_changed_by_a_reload() {
     assert!(status.success(), "{log}");
 }
 
-/// One server of 200 requests per second, which are one after the other: a window for the goal is a few of the 32 that clients have.
+/// One server of 200 requests per second, which are one after the other: a window for the goal is a few of
+/// the 32 that clients have.
 const BY_A_WINDOW: &str = "
 listen = ['unix:nbd.sock']
 metrics = '127.0.0.1:0'

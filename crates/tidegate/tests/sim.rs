@@ -89,8 +89,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// The rows of a table's part that begins with this heading, as words; those of a column run together no further than
-/// two blanks.
+/// The rows of a table's part that begins with this heading, as words; those of a column run together no
+/// further than two blanks.
 fn rows<'a>(table: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let mut lines = table.lines().skip_while(|line| !line.starts_with(heading));
     let cells = |line: &'a str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use service::{Service, until};
 
-/// One disk, of which the first 20 requests per second are shared and the rest is the business's; and one without a law.
+/// One disk, of which the first 20 requests per second are shared and the rest is the business's; and one
+/// without a law.
 const BANDS: &str = "
 listen = ['unix:nbd.sock']
 metrics = '127.0.0.1:0'

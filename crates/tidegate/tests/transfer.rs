@@ -1,5 +1,5 @@
-//! `tidegate broker`, `place` and `transfer`: the real binary, folders, nginx as a WebDAV server (Debian: nginx-light), `s3s-fs` as one
-//! of S3.
+//! `tidegate broker`, `place` and `transfer`: the real binary, folders, nginx as a WebDAV server (Debian:
+//! nginx-light), `s3s-fs` as one of S3.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
@@ -26,8 +26,8 @@ struct Site {
     port: u16,
 }
 
-/// A port that nobody uses now. It is none of those that the kernel gives to connections by itself: a broker that is started again could not
-/// have it back then.
+/// A port that nobody uses now. It is none of those that the kernel gives to connections by itself: a broker
+/// that is started again could not have it back then.
 fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     // Programs of tests that run at the same time begin elsewhere.
@@ -159,7 +159,8 @@ peak = "20MB/s"
 capacity = "1GB"
 "#;
 
-/// nginx as a storage node that takes so many bytes per second: of a download by itself, of an upload as fast as it comes.
+/// nginx as a storage node that takes so many bytes per second: of a download by itself, of an upload as fast
+/// as it comes.
 struct Nginx {
     process: Child,
 }
@@ -402,7 +403,8 @@ fn a_restart_of_the_broker_loses_nothing_that_it_acknowledged() {
         [Nginx::start(site.folder.path(), "a", one, "1m"), Nginx::start(site.folder.path(), "b", two, "1m")];
     let file = site.file("data.bin", 12_000_000);
     site.ask(&["transfer", "put", "data.bin", "--rate", "10MB/s", "--json"]);
-    // Twelve seconds, as fast as nginx gives it: time for a busy machine. The broker is killed in the middle, and comes back.
+    // Twelve seconds, as fast as nginx gives it: time for a busy machine. The broker is killed in the middle,
+    // and comes back.
     let words = ["transfer", "get", "data.bin", "--rate", "10MB/s", "--to", "back.bin", "--json"];
     let getting = site.command(&words).stdout(Stdio::piped()).spawn().unwrap();
     until("the transfer", || (site.active().0 == 1).then_some(()));

@@ -1,7 +1,7 @@
 //! `POST /v1/admit`: whether a pool of the gateway can keep contracts, asked over HTTP.
 //!
-//! The service says what the pool's model is; measuring it takes longer than the service may be held up, and is done in a thread of
-//! its own, one question at a time.
+//! The service says what the pool's model is; measuring it takes longer than the service may be held up, and
+//! is done in a thread of its own, one question at a time.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -39,7 +39,8 @@ use crate::metrics::PATIENCE;
 /// The most contracts: measuring takes the longer the more there are.
 pub(crate) const MOST_TENANTS: usize = 256;
 
-/// The most requests in each simulation of a question, where it takes more than usual to have enough of every tenant.
+/// The most requests in each simulation of a question, where it takes more than usual to have enough of every
+/// tenant.
 const MOST_REQUESTS: u32 = 20_000;
 
 /// The time that a measurement has. Most take less than a second.
@@ -105,8 +106,9 @@ impl Model {
     }
 }
 
-/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one with few beside others with many,
-/// so many are sent from then on that there are enough, up to a limit in each simulation.
+/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one
+/// with few beside others with many, so many are sent from then on that there are enough, up to a limit in
+/// each simulation.
 ///
 /// # Errors
 /// As [`Offer::measured`], also when more than the limit would be needed.
@@ -229,7 +231,8 @@ impl Refused {
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::NoModel(NoModel::NoPool(_)) => StatusCode::NOT_FOUND,
             Self::NoModel(NoModel::Real(_)) => StatusCode::CONFLICT,
-            // What the tenants send does not go with this storage; all else about a scenario is the service's.
+            // What the tenants send does not go with this storage; all else about a scenario is the
+            // service's.
             Self::Impossible(_) | Self::TooFew(_) | Self::Scenario(ScenarioError::Workload { .. }) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }

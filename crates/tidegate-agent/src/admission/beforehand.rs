@@ -5,7 +5,8 @@ use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
 use super::standing::{Set, Verdict};
 
-/// The answers of `tidegate admit --json`, as far as they were measured. At most some hundred: what the file is bounded to.
+/// The answers of `tidegate admit --json`, as far as they were measured. At most some hundred: what the file
+/// is bounded to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beforehand(Vec<Answer>);
 
@@ -58,10 +59,11 @@ impl Beforehand {
         Ok(Self(answers))
     }
 
-    /// A set is admitted when there is a measurement in which each of its exports was measured, at no lower rate and with no smaller
-    /// requests than it is promised, and RT^T was no longer than the promise: who asks for less does not make response times longer.
-    /// Weights, where they are known, are in the same proportions. What came more kindly than buckets in step let it come, which is how
-    /// contracts are held, says nothing.
+    /// A set is admitted when there is a measurement in which each of its exports was measured, at no lower
+    /// rate and with no smaller requests than it is promised, and RT^T was no longer than the promise: who
+    /// asks for less does not make response times longer. Weights, where they are known, are in the same
+    /// proportions. What came more kindly than buckets in step let it come, which is how contracts are held,
+    /// says nothing.
     pub(super) fn judge(&self, set: &Set) -> Verdict {
         if set.is_empty() {
             return Verdict::Admitted(Vec::new());

@@ -12,11 +12,12 @@ use tidegate_units::ResourceName;
 use super::api::{Model, measured};
 use super::standing::{Set, Verdict};
 
-/// The most requests in each simulation, where it takes more than usual to have enough of every export: of one whose rate is a twenty-thousandth
-/// of all. Nobody waits in front of a screen for it.
+/// The most requests in each simulation, where it takes more than usual to have enough of every export: of
+/// one whose rate is a twenty-thousandth of all. Nobody waits in front of a screen for it.
 const MOST_REQUESTS: u32 = 200_000;
 
-/// What is to be measured. It says all that the answer depends on, so that the answer is of use to whoever asks for the same.
+/// What is to be measured. It says all that the answer depends on, so that the answer is of use to whoever
+/// asks for the same.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Question {
     pub(crate) pool: ResourceName,
@@ -31,8 +32,8 @@ pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
 }
 
-/// Measures in a thread of its own, which ends with the answer. Whoever asks has one question answered at a time: a measurement is all a
-/// core can do, beside those who serve.
+/// Measures in a thread of its own, which ends with the answer. Whoever asks has one question answered at a
+/// time: a measurement is all a core can do, beside those who serve.
 ///
 /// # Errors
 /// When there is no thread for it.

@@ -31,7 +31,8 @@ pub struct Answer<'a> {
     pub decided: &'a Decided,
     /// How requests arrived.
     pub arrivals: &'a str,
-    /// The weights that the contracts had in the scheduler, in their order; none where that was no part of what was measured.
+    /// The weights that the contracts had in the scheduler, in their order; none where that was no part of
+    /// what was measured.
     pub weights: &'a [Shares],
     /// The seeds of what was measured.
     pub seeds: &'a [u64],
@@ -89,7 +90,8 @@ fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl<'a> Day<'a> {
-    /// Of the answers to what is asked for in each part of a day; and of the parts in which that cannot be, with the reason.
+    /// Of the answers to what is asked for in each part of a day; and of the parts in which that cannot be,
+    /// with the reason.
     #[must_use]
     pub fn of(answers: &[(Period, Answer<'a>)], impossible: Vec<(Period, String)>) -> Self {
         let parts = answers.iter().map(|(period, answer)| Part {
@@ -131,8 +133,8 @@ struct Tenant<'a> {
 struct Instead<'a> {
     /// At the same rates; nothing where the storage does not keep up with them.
     response_times: Option<Vec<ResponseTime<'a>>>,
-    /// With the same response times; nothing where they cannot be kept at any rate, and where no lower rate was measured: live
-    /// there may be no time for it, or too few requests.
+    /// With the same response times; nothing where they cannot be kept at any rate, and where no lower rate
+    /// was measured: live there may be no time for it, or too few requests.
     rates: Option<Rates<'a>>,
 }
 
@@ -160,7 +162,8 @@ impl<'a> Answer<'a> {
         self.contracts.as_slice().iter().zip(self.decided.verdict.tenants())
     }
 
-    /// The response times that could be promised at these rates; `None` where the storage does not keep up with them.
+    /// The response times that could be promised at these rates; `None` where the storage does not keep up
+    /// with them.
     #[must_use]
     pub fn response_times(&self) -> Option<Vec<(&'a ConsumerName, Latency)>> {
         let tenants = self.decided.verdict.tenants().iter();

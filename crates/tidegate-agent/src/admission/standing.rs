@@ -1,8 +1,9 @@
 //! Which of a day's sets of requirements is in force in a pool.
 //!
-//! What is promised changes at times of day. Everything that holds together at some time is a set, and is judged before it holds: measured
-//! on the pool's model, or found in what was measured beforehand. A set that was refused is not put into force: the one before it stays
-//! as a whole. No clock is read here, and nothing is measured.
+//! What is promised changes at times of day. Everything that holds together at some time is a set, and is
+//! judged before it holds: measured on the pool's model, or found in what was measured beforehand. A set that
+//! was refused is not put into force: the one before it stays as a whole. No clock is read here, and nothing
+//! is measured.
 
 use std::fmt;
 
@@ -140,7 +141,8 @@ pub(crate) enum Change {
 }
 
 impl Standing {
-    /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back to.
+    /// With what is due at this time in force, whatever is known of it: there is nothing before it to go back
+    /// to.
     pub(super) fn new(contracts: PoolContracts, now: TimeOfDay) -> Self {
         let mut sets: Vec<(Set, Option<Verdict>)> = Vec::new();
         let mut periods = Vec::new();
@@ -232,7 +234,8 @@ impl Standing {
         }
     }
 
-    /// What is to be said of every set that is known to be refused: of the one in force, and of those of later times.
+    /// What is to be said of every set that is known to be refused: of the one in force, and of those of
+    /// later times.
     pub(super) fn refused_sets(&self) -> impl Iterator<Item = String> {
         self.sets.iter().enumerate().filter_map(|(at, (_, verdict))| match verdict {
             Some(Verdict::Refused(why)) => Some(self.refused_words(at, why)),
@@ -260,8 +263,9 @@ impl Standing {
         })
     }
 
-    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once; one that is refused is so once,
-    /// until another one was due. A clock that leaps asks for what is due where it arrives.
+    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once;
+    /// one that is refused is so once, until another one was due. A clock that leaps asks for what is due
+    /// where it arrives.
     pub(super) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
         let due = self.due(now);
         if due == self.in_force {

@@ -20,8 +20,8 @@ impl Standings {
         self.0.iter().find(|standing| standing.contracts() == contracts)
     }
 
-    /// What a configuration brings that these do not promise already. `known` are those of one that was read before it: what was found
-    /// out about them is not asked again.
+    /// What a configuration brings that these do not promise already. `known` are those of one that was read
+    /// before it: what was found out about them is not asked again.
     pub(crate) fn brought_by(
         &self,
         contracts: &[PoolContracts],
@@ -36,8 +36,8 @@ impl Standings {
         Self(new.map(standing).collect())
     }
 
-    /// What is promised by a configuration that brings these, which begin now. What stays of those before is as it is at this moment: it may
-    /// have changed since the configuration was read.
+    /// What is promised by a configuration that brings these, which begin now. What stays of those before is
+    /// as it is at this moment: it may have changed since the configuration was read.
     pub(crate) fn in_place_of(self, before: &Self, contracts: &[PoolContracts], now: TimeOfDay) -> Self {
         let standing = |of: &PoolContracts| {
             if let Some(stays) = before.find(of) {
@@ -69,7 +69,8 @@ impl Standings {
         self.0.iter().any(|standing| standing.unknown().is_some())
     }
 
-    /// What is to be measured next: what is in force in every pool first, then what comes next in every pool, and so on.
+    /// What is to be measured next: what is in force in every pool first, then what comes next in every pool,
+    /// and so on.
     pub(crate) fn question(&self) -> Option<Question> {
         let unknown = self.0.iter().filter_map(|standing| {
             let (before, set) = standing.unknown()?;

@@ -69,15 +69,16 @@ const GREATEST_DELAY: Latency = Latency::from_millis(100);
 /// Beyond this a delay of packets, and the path's own time, may be those 200 ms.
 const LONG_DELAY: Latency = Latency::from_millis(150);
 
-/// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own: writers who keep so many
-/// outstanding that these take 50 ms are left a twentieth by it, and those whose take half a second a third. More would be let go too
-/// slowly, since the PID's integral time is never shorter than the delay in force: from 1 s, with reads 10 ms below the set point,
-/// in some 100 s.
+/// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own:
+/// writers who keep so many outstanding that these take 50 ms are left a twentieth by it, and those whose
+/// take half a second a third. More would be let go too slowly, since the PID's integral time is never
+/// shorter than the delay in force: from 1 s, with reads 10 ms below the set point, in some 100 s.
 const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
 
-/// Four times the PID's default. That lets the integral time grow with the delay, because what is held shows a change only when it has gone
-/// round; a limit shows it in a tenth of a second, whatever delay it comes from. In the lab, with writers who read as much, 0.5 was
-/// still on its way to the set point after 15 s, and 1 in one of two runs late; 2 and 4 kept the target, and `identify` found 5.
+/// Four times the PID's default. That lets the integral time grow with the delay, because what is held shows
+/// a change only when it has gone round; a limit shows it in a tenth of a second, whatever delay it comes
+/// from. In the lab, with writers who read as much, 0.5 was still on its way to the set point after 15 s, and
+/// 1 in one of two runs late; 2 and 4 kept the target, and `identify` found 5.
 const GAIN_OF_RATE: f64 = 2.0;
 
 /// Everything that `tidegate agent` is told.
@@ -144,8 +145,8 @@ impl AgentConfig {
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what findings
-    /// call it.
+    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what
+    /// findings call it.
     ///
     /// # Errors
     /// When anything in the text, or in that file, is wrong.
@@ -227,7 +228,8 @@ impl AgentConfig {
     }
 }
 
-/// Whether a text is of an agent rather than of a gateway. What is neither is for the gateway's reader to complain about.
+/// Whether a text is of an agent rather than of a gateway. What is neither is for the gateway's reader to
+/// complain about.
 #[must_use]
 pub fn is_agents(text: &str) -> bool {
     let mut report = Report::new("", text);
@@ -304,7 +306,8 @@ fn resources(
     resources
 }
 
-/// Two laws for one device would each see what the other does, and the longer of their delays would be in force.
+/// Two laws for one device would each see what the other does, and the longer of their delays would be in
+/// force.
 fn once(
     name: &Given<&str>,
     section: &Section<'_>,

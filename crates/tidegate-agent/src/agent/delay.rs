@@ -1,15 +1,17 @@
 //! What a law's output comes to as a delay, which is what throttles are told.
 //!
-//! The PID's output is one. The window law's is how many requests w of all members may be at the storage. Of the q that they keep
-//! outstanding the others, q − w, are then to wait, and who waits for d while X go on per second is X·d, by Little's law:
+//! The PID's output is one. The window law's is how many requests w of all members may be at the storage. Of
+//! the q that they keep outstanding the others, q − w, are then to wait, and who waits for d while X go on
+//! per second is X·d, by Little's law:
 //!
 //! d = (q − w)/X
 //!
-//! q is what is at the storage and what the throttle holds, X what the throttle may hold of what completes: everything where packets
-//! are delayed, writes where they are limited. Where d is too short the storage is saturated, X is what it can do, and all but w
-//! wait; where it is too long X is q/(R + d), R being the time at the storage, and the next d is shorter, by the part w/q of what it is
-//! too long by. Either way w is what it settles at. With R·(q − w)/w, which is the same in the end, a response time that is a little
-//! too long would make a delay that is (q − w)/w times as much too long, and with deep queues it would swing.
+//! q is what is at the storage and what the throttle holds, X what the throttle may hold of what completes:
+//! everything where packets are delayed, writes where they are limited. Where d is too short the storage is
+//! saturated, X is what it can do, and all but w wait; where it is too long X is q/(R + d), R being the time
+//! at the storage, and the next d is shorter, by the part w/q of what it is too long by. Either way w is what
+//! it settles at. With R·(q − w)/w, which is the same in the end, a response time that is a little too long
+//! would make a delay that is (q − w)/w times as much too long, and with deep queues it would swing.
 //!
 //! q and X are averages of a second: what is held by a delay that has just grown is not all of it there yet.
 
@@ -29,15 +31,16 @@ const STEP: Latency = Latency::from_micros(500);
 /// What all members of a resource together keep outstanding, and get done.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand {
-    /// Weighted by age: seconds, requests times the seconds that they were outstanding, and requests that completed.
+    /// Weighted by age: seconds, requests times the seconds that they were outstanding, and requests that
+    /// completed.
     seconds: f64,
     outstanding: f64,
     completed: f64,
 }
 
 impl Demand {
-    /// Takes what was outstanding on average in some time, held or at the storage, and how many of the requests that the throttle can
-    /// hold completed.
+    /// Takes what was outstanding on average in some time, held or at the storage, and how many of the
+    /// requests that the throttle can hold completed.
     pub(super) fn observe(&mut self, elapsed: Duration, outstanding: Outstanding, completed: u64) {
         let (keep, seconds) = (remembered(elapsed, MEMORY), elapsed.as_secs_f64());
         self.seconds = keep * self.seconds + seconds;
@@ -45,7 +48,8 @@ impl Demand {
         self.completed = keep * self.completed + completed as f64;
     }
 
-    /// How long each member is to be held, at most `longest`, as the law says. `None` while it cannot be known: nothing was done.
+    /// How long each member is to be held, at most `longest`, as the law says. `None` while it cannot be
+    /// known: nothing was done.
     pub(super) fn delay(&self, commands: &Commands, longest: Latency) -> Option<Latency> {
         match commands.window {
             Some(window) => self.delay_of_window(window, longest),
@@ -112,8 +116,9 @@ mod tests {
         assert_eq!(demand.delay(&window(0.1), Latency::from_millis(30)), Some(Latency::from_millis(30)));
     }
 
-    /// Those who keep `outstanding` at a storage that does `capacity` per second, each of which takes `service` at least, beside a
-    /// window: how many are at the storage in the end. What is held shows a change when it has gone round.
+    /// Those who keep `outstanding` at a storage that does `capacity` per second, each of which takes
+    /// `service` at least, beside a window: how many are at the storage in the end. What is held shows a
+    /// change when it has gone round.
     fn at_the_storage(outstanding: f64, capacity: f64, service: f64, allowed: f64) -> f64 {
         let (mut demand, mut delay, mut there) = (Demand::default(), 0.0, outstanding);
         for _ in 0..120 {

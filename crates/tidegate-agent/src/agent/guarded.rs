@@ -1,8 +1,10 @@
-//! The throttle with its guardian: nothing is throttled without one, and what the agent can no longer release the guardian does.
+//! The throttle with its guardian: nothing is throttled without one, and what the agent can no longer release
+//! the guardian does.
 //!
-//! The guardian has signs of life only while the throttle does what it is told. When consumers may be throttled more than is wanted,
-//! because what is in force cannot be changed, they cease; the guardian, which has a process and descriptors of its own, then
-//! releases every consumer. The agent gives that throttle up, and begins with a fresh one as soon as it can.
+//! The guardian has signs of life only while the throttle does what it is told. When consumers may be
+//! throttled more than is wanted, because what is in force cannot be changed, they cease; the guardian, which
+//! has a process and descriptors of its own, then releases every consumer. The agent gives that throttle up,
+//! and begins with a fresh one as soon as it can.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -22,8 +24,8 @@ const GUARDIANS_WORK: Duration = Duration::from_secs(5);
 /// The pause between two signs of life for the guardian.
 const BETWEEN_BEATS: Duration = Duration::from_secs(1);
 
-/// After so long a silence the guardian releases every consumer. An agent that has become blind notices that within four seconds,
-/// and a release takes one or two: together less than ten.
+/// After so long a silence the guardian releases every consumer. An agent that has become blind notices that
+/// within four seconds, and a release takes one or two: together less than ten.
 const ALARM: Duration = Duration::from_secs(4);
 
 /// The pause between two attempts to start a guardian, or a fresh throttle.
@@ -73,7 +75,8 @@ impl Guarded {
         let found = undo().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
-        // What is lacking would be noticed when somebody is to be held for the first time: in the night of the first backup.
+        // What is lacking would be noticed when somebody is to be held for the first time: in the night of
+        // the first backup.
         let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
         if !lacks.is_empty() {
             let what = lacks.iter().filter_map(|one| Some(format!("{}: {}", one.what, one.lacks()?)));
@@ -100,7 +103,8 @@ impl Guarded {
     /// Has the throttle do what is wanted, and tells the guardian that it did.
     ///
     /// # Errors
-    /// When not all of it is done. What is in force then is never more than was wanted, or the guardian releases it.
+    /// When not all of it is done. What is in force then is never more than was wanted, or the guardian
+    /// releases it.
     pub(super) fn act(&mut self, now: Instant, wanted: &[Hold]) -> Result<(), ActError> {
         let guarded = self.keep_guarded();
         // Nothing would release consumers if this process died now.
@@ -238,8 +242,8 @@ fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
     Throttle::new(config.throttle, config.packets, &config.ports)
 }
 
-/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open: the agent, and its
-/// guardian, which may have work to do after the agent's death.
+/// An abstract socket is of one network namespace, as what is held is, and it is gone with who has it open:
+/// the agent, and its guardian, which may have work to do after the agent's death.
 fn presence() -> io::Result<UnixDatagram> {
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?)
 }
@@ -260,8 +264,9 @@ fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
     }
 }
 
-/// Releases every consumer that an agent left throttled which died together with its guardian. `None`: an agent, or its guardian,
-/// lives in this network namespace, and everything stays as it is. No agent starts meanwhile.
+/// Releases every consumer that an agent left throttled which died together with its guardian. `None`: an
+/// agent, or its guardian, lives in this network namespace, and everything stays as it is. No agent starts
+/// meanwhile.
 ///
 /// # Errors
 /// When something cannot be undone.

@@ -1,4 +1,5 @@
-//! Response times of every request to the resources' devices, for `histograms = true` and for a percentile as `statistic`.
+//! Response times of every request to the resources' devices, for `histograms = true` and for a percentile as
+//! `statistic`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -101,7 +102,8 @@ impl Histograms {
         self.sensor.watch(&wanted)
     }
 
-    /// What was counted for each resource since the agent started. It only grows, whatever devices come and go.
+    /// What was counted for each resource since the agent started. It only grows, whatever devices come and
+    /// go.
     pub(super) fn totals(&mut self) -> io::Result<BTreeMap<ResourceName, ReadsAndWrites>> {
         self.collect()?;
         Ok(self.totals.clone())

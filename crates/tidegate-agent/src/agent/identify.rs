@@ -1,5 +1,5 @@
-//! Finding the gains of a resource's PID by an experiment on the resource itself ([`Relay`]), with the agent's own sensors and
-//! throttle.
+//! Finding the gains of a resource's PID by an experiment on the resource itself ([`Relay`]), with the
+//! agent's own sensors and throttle.
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -66,8 +66,9 @@ pub enum IdentifyError {
     Stopped,
 }
 
-/// Holds and lets go of those who may be held for one resource, by turns, and finds gains in how its reads take it. For at
-/// most `limit`; then, and when it fails or is told to end, everybody is let go. `resource` may be left out where there is one.
+/// Holds and lets go of those who may be held for one resource, by turns, and finds gains in how its reads
+/// take it. For at most `limit`; then, and when it fails or is told to end, everybody is let go. `resource`
+/// may be left out where there is one.
 ///
 /// # Errors
 /// When it cannot start, or finds nothing.

@@ -1,7 +1,8 @@
 //! `tidegate agent`: regulates this machine's storage for those who use it over the network (Bjørgeengen).
 //!
-//! Nothing of it is in the data path. It reads counters, decides, and has the kernel hold packets to those who may be held, or what
-//! they write; while all is well there is nothing in the kernel but the sets of who would be.
+//! Nothing of it is in the data path. It reads counters, decides, and has the kernel hold packets to those
+//! who may be held, or what they write; while all is well there is nothing in the kernel but the sets of who
+//! would be.
 
 mod addresses;
 mod cgroups;
@@ -147,8 +148,8 @@ pub struct GuardianCommand {
     pub arguments: Vec<&'static str>,
 }
 
-/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With `dry_run` nobody is ever
-/// held, whatever that says.
+/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With
+/// `dry_run` nobody is ever held, whatever that says.
 ///
 /// # Errors
 /// When it cannot start; nothing is held then.

@@ -1,15 +1,17 @@
 //! What a delay comes to as a rate, for the throttles `rate` and `cgroup`.
 //!
-//! The law's output is a delay, and these hold by a limit: `rate` of what is written to a device, `cgroup` of all that a cgroup does to it.
-//! By Little's law writers that keep n requests outstanding, each of which
-//! takes s at the device and waits for d before, get n/(s + d) of them done per second: limited to that, they wait for d. What can
-//! be seen of the three is s, always, and n while nobody is held: then s is all there is to wait for. What waits in front of the
-//! device is in no counter, so that n stays what it was when the hold began.
+//! The law's output is a delay, and these hold by a limit: `rate` of what is written to a device, `cgroup` of
+//! all that a cgroup does to it. By Little's law writers that keep n requests outstanding, each of which
+//! takes s at the device and waits for d before, get n/(s + d) of them done per second: limited to that, they
+//! wait for d. What can be seen of the three is s, always, and n while nobody is held: then s is all there is
+//! to wait for. What waits in front of the device is in no counter, so that n stays what it was when the hold
+//! began.
 //!
-//! That s is the present one matters: when less is written the device answers sooner, and the same delay comes to a higher rate. With
-//! the s of before the hold a millisecond more would decide between a full queue and an empty one, since a rate that the device
-//! cannot quite sustain fills its queue in the end as surely as no limit. So the law finds the process that its gains are made for,
-//! a response time that falls by as much as the delay grows.
+//! That s is the present one matters: when less is written the device answers sooner, and the same delay
+//! comes to a higher rate. With the s of before the hold a millisecond more would decide between a full queue
+//! and an empty one, since a rate that the device cannot quite sustain fills its queue in the end as surely
+//! as no limit. So the law finds the process that its gains are made for, a response time that falls by as
+//! much as the delay grows.
 
 use std::time::Duration;
 
@@ -20,8 +22,9 @@ use tidegate_units::{ByteRate, Iops, Latency};
 /// How soon what writes take and how large they are is forgotten: as the law's own signal.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// How soon it is forgotten how many were outstanding. More is believed at once: of the two mistakes, to take too many for outstanding
-/// costs some delay more, which the law adds, and to take too few costs throughput that only letting go gives back.
+/// How soon it is forgotten how many were outstanding. More is believed at once: of the two mistakes, to take
+/// too many for outstanding costs some delay more, which the law adds, and to take too few costs throughput
+/// that only letting go gives back.
 const FREE: Duration = Duration::from_secs(1);
 
 /// For so long there must have been writes: a queue that is still filling is taken for a short one.
@@ -30,14 +33,16 @@ const LEARNS: Duration = Duration::from_millis(300);
 /// After so long without a write what was learnt is of somebody else.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Who turns to larger requests waits for a limit in bytes that was made for smaller ones, and nothing completes from which that could be
-/// learnt. So when nothing has for twice as long as the limit lets one wait, the limit doubles with each such stretch, up to 1024 times.
+/// Who turns to larger requests waits for a limit in bytes that was made for smaller ones, and nothing
+/// completes from which that could be learnt. So when nothing has for twice as long as the limit lets one
+/// wait, the limit doubles with each such stretch, up to 1024 times.
 const DOUBLES: Duration = Duration::from_millis(100);
 
 /// The writes of one device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pace {
-    /// Of the recent ones, that have completed, weighted by age: how many, their seconds at the device, their bytes.
+    /// Of the recent ones, that have completed, weighted by age: how many, their seconds at the device, their
+    /// bytes.
     count: f64,
     seconds: f64,
     bytes: f64,
@@ -50,8 +55,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Takes what was written in some time. For how many seconds, all together, writes waited in front of the device meanwhile: none
-    /// while nobody is held.
+    /// Takes what was written in some time. For how many seconds, all together, writes waited in front of the
+    /// device meanwhile: none while nobody is held.
     pub(super) fn observe(&mut self, elapsed: Duration, writes: &Operations) -> f64 {
         let time = elapsed.as_secs_f64();
         if elapsed.is_zero() {
@@ -103,8 +108,8 @@ impl Pace {
     }
 }
 
-/// What those who keep so many outstanding, which take that long, get done per second when each waits for `delay` before; never less
-/// than `floor`.
+/// What those who keep so many outstanding, which take that long, get done per second when each waits for
+/// `delay` before; never less than `floor`.
 fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
     let each = takes.saturating_add(delay).as_secs_f64();
     Iops::new((outstanding.get() / each).max(floor.per_second()))
@@ -178,7 +183,8 @@ mod tests {
         assert!((writes(limit) - 300.0).abs() <= 1.0, "{limit:?}");
     }
 
-    /// The writes of a device that gets 469 of them done per second, whoever asks, beside a law that wants a delay.
+    /// The writes of a device that gets 469 of them done per second, whoever asks, beside a law that wants a
+    /// delay.
     #[test]
     fn a_delay_empties_the_queue_by_as_much_as_it_is_long() {
         let mut pace = learnt(24.0, ms(51));
@@ -227,7 +233,8 @@ mod tests {
         assert!((limit - 20.0).abs() <= 1.0, "{limit}");
     }
 
-    /// Of a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s, and of one of 2 for 8.
+    /// Of a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s, and of one
+    /// of 2 for 8.
     #[test]
     fn who_turns_to_larger_writes_does_not_wait_for_the_limit_of_small_ones() {
         let mut pace = learnt(24.0, ms(50));

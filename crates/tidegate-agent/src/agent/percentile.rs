@@ -11,9 +11,9 @@ const MEMORY: Duration = Duration::from_secs(2);
 
 /// What is counted of each read, and which part of them takes how long at most.
 ///
-/// An interval may have fewer reads than it takes to tell a percentile: of six nobody knows what 95 % of them take, and their slowest one
-/// alone is not that. So those of earlier intervals count as well, of as many as it takes to have 100 / (100 − p) reads, for two seconds
-/// at most.
+/// An interval may have fewer reads than it takes to tell a percentile: of six nobody knows what 95 % of them
+/// take, and their slowest one alone is not that. So those of earlier intervals count as well, of as many as
+/// it takes to have 100 / (100 − p) reads, for two seconds at most.
 #[derive(Debug)]
 pub(super) struct Percentile {
     statistic: SignalStatistic,

@@ -112,8 +112,8 @@ impl Regulator {
         Ok(())
     }
 
-    /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals, or a whole part of it where it is
-    /// so long that an agent that became blind would notice too late.
+    /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals, or a whole
+    /// part of it where it is so long that an agent that became blind would notice too late.
     #[must_use]
     pub fn interval(&self) -> Duration {
         let of_cgroups = self.cgroups.iter().map(|resource| resource.config().law.interval);
@@ -129,7 +129,8 @@ impl Regulator {
         self.resources.iter().any(|resource| resource.config().law.statistic != SignalStatistic::Mean)
     }
 
-    /// Takes how long each of a resource's reads took that completed lately, before the step that decides on them.
+    /// Takes how long each of a resource's reads took that completed lately, before the step that decides on
+    /// them.
     pub fn count(&mut self, resource: &ResourceName, reads: &Latencies) {
         if let Some(known) = self.resources.iter_mut().find(|known| known.name() == resource) {
             known.count(reads);
@@ -175,8 +176,9 @@ impl Regulator {
         self.cgroups.iter_mut().filter(unseen).for_each(CgroupResource::let_go);
     }
 
-    /// Releases the consumers of resources whose law steers by a percentile, when response times are not counted any more: to the
-    /// law that looks like storage without requests, or with requests that are still young.
+    /// Releases the consumers of resources whose law steers by a percentile, when response times are not
+    /// counted any more: to the law that looks like storage without requests, or with requests that are still
+    /// young.
     fn release_uncounted(&mut self) {
         let by_percentile =
             |resource: &&mut Resource| resource.config().law.statistic != SignalStatistic::Mean;
@@ -222,7 +224,8 @@ impl Regulator {
         &self.beyond
     }
 
-    /// What the throttle is to have in force when all members of every resource are held for `delay`, whatever the law decided.
+    /// What the throttle is to have in force when all members of every resource are held for `delay`,
+    /// whatever the law decided.
     pub(super) fn impose(&mut self, delay: Latency) -> Vec<Hold> {
         let addresses = self.watch.addresses();
         let held = |resource: &mut Resource| {

@@ -33,7 +33,8 @@ pub(super) struct Resource {
     devices: Vec<Part>,
     /// In the order of their names.
     members: Vec<Member>,
-    /// Whether devices and members have to be found anew: they are of another configuration, or not found yet.
+    /// Whether devices and members have to be found anew: they are of another configuration, or not found
+    /// yet.
     stale: bool,
     /// Whether members came or went at the last step.
     members_changed: bool,
@@ -198,8 +199,8 @@ impl Resource {
         self.stale = false;
     }
 
-    /// Finds the devices that may be limited: a limit is one for all sessions that use the device, so that nobody exempt may be
-    /// among them.
+    /// Finds the devices that may be limited: a limit is one for all sessions that use the device, so that
+    /// nobody exempt may be among them.
     fn follow_paces(&mut self, watch: &Watch) {
         let addresses = watch.addresses();
         let is_member = |name| self.members.binary_search_by_key(&name, |member| &member.name).is_ok();
@@ -241,7 +242,8 @@ impl Resource {
         }
     }
 
-    /// What was done since the last decision: by each member, since that bounds how long it may be held, and by all others together.
+    /// What was done since the last decision: by each member, since that bounds how long it may be held, and
+    /// by all others together.
     fn observation(&mut self, now: Instant, since: Duration, watch: &Watch) -> Observation {
         let mut consumers = Vec::with_capacity(self.members.len() + 1);
         let (limits, in_force) = (self.limits, self.delay);
@@ -362,7 +364,8 @@ impl Resource {
     }
 }
 
-/// How many of the requests that completed were of those that a throttle can hold: where writes are limited, these.
+/// How many of the requests that completed were of those that a throttle can hold: where writes are limited,
+/// these.
 const fn can_be_held(limits: bool, reads: &Operations, writes: &Operations) -> u64 {
     if limits { writes.count } else { reads.count + writes.count }
 }

@@ -55,7 +55,8 @@ pub struct ResourceFinding {
     pub unaccounted: BTreeSet<String>,
     /// Why its cgroups cannot be seen.
     pub blind: Option<String>,
-    /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that could not be tried.
+    /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that
+    /// could not be tried.
     pub cannot_be_held: Vec<String>,
     /// What everybody who is named in its bands is entitled to where each of them ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,8 +1,8 @@
 //! Who loads which resource, and how: counters of devices, brought together with sessions and volumes.
 //!
-//! What devices do is known at each sample. Who does it is asked once a second, at a *look*, since that takes a file for each session:
-//! what a device did from one look to the next is divided by what its sessions did meanwhile, and what it does until the next look by
-//! the same measure.
+//! What devices do is known at each sample. Who does it is asked once a second, at a *look*, since that takes
+//! a file for each session: what a device did from one look to the next is divided by what its sessions did
+//! meanwhile, and what it does until the next look by the same measure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,8 @@ use super::config::Storage;
 /// Initiators log in and out: this often is looked, if nobody wants it more often.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or grow.
+/// Volumes are looked at when devices came or went, and this often anyway, since a volume can be renamed or
+/// grow.
 const LOOK_AT_VOLUMES: Duration = Duration::from_secs(30);
 
 /// The machine as the agent sees it.
@@ -56,7 +57,8 @@ pub(super) struct Sample {
     pub(super) elapsed: Duration,
     /// The time since the look before, if this was one.
     pub(super) looked: Option<Duration>,
-    /// Whether that found other sessions or volumes: then devices, their places and their users are others, and so may be addresses.
+    /// Whether that found other sessions or volumes: then devices, their places and their users are others,
+    /// and so may be addresses.
     pub(super) changed: bool,
 }
 
@@ -78,7 +80,8 @@ pub(super) struct Device {
 #[derive(Debug)]
 struct User {
     consumer: ConsumerName,
-    /// What it did to the device lately, in the target's units; one for each where nobody was seen to do anything.
+    /// What it did to the device lately, in the target's units; one for each where nobody was seen to do
+    /// anything.
     weights: Weights,
     /// What the target counted since the look before.
     counted: Weights,
@@ -107,7 +110,8 @@ struct Place {
 pub(super) struct Load {
     pub(super) reads: Operations,
     pub(super) writes: Operations,
-    /// How long its requests were outstanding at the storage, all together, in seconds: without what waits in the network.
+    /// How long its requests were outstanding at the storage, all together, in seconds: without what waits in
+    /// the network.
     pub(super) outstanding_seconds: f64,
 }
 
@@ -143,7 +147,8 @@ impl Watch {
         self.look_every = interval.min(LOOK);
     }
 
-    /// Reads the counters, and now and then who is there. `None` at the first time: nothing is known of the time before.
+    /// Reads the counters, and now and then who is there. `None` at the first time: nothing is known of the
+    /// time before.
     pub(super) fn sample(&mut self, now: Instant) -> Result<Option<Sample>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
         if let Err(error) = self.stats.read_again(&self.root) {
@@ -163,8 +168,8 @@ impl Watch {
         Ok(Some(Sample { elapsed, looked: Some(std::mem::take(&mut self.since_look)), changed }))
     }
 
-    /// Takes what each device did, and follows since when its reads have waited: counters say how many are in flight, and not how old
-    /// they are.
+    /// Takes what each device did, and follows since when its reads have waited: counters say how many are in
+    /// flight, and not how old they are.
     fn follow_devices(&mut self, now: Instant) {
         let mut changes = self.stats.since(&self.previous).peekable();
         for device in &mut self.devices {
@@ -269,7 +274,8 @@ impl Watch {
         self.devices.iter_mut().for_each(Device::divide);
     }
 
-    /// The places of the devices of a resource that sessions load. A device by itself may be a volume of a group, or have partitions.
+    /// The places of the devices of a resource that sessions load. A device by itself may be a volume of a
+    /// group, or have partitions.
     pub(super) fn devices_of(&self, storage: &Storage) -> Vec<usize> {
         let group = self.groups.get(storage).map_or(&[][..], Vec::as_slice);
         let itself = match storage {
@@ -448,8 +454,8 @@ impl Device {
         let all = self.weights();
         let mut of_reads = Division::new(numbers(&delta.reads), all.reads);
         let mut of_writes = Division::new(numbers(&delta.writes), all.writes);
-        // Since 5.0 what was outstanding is what response times add up to. Before, requests that have not completed count, too, of
-        // which it is not known what they are.
+        // Since 5.0 what was outstanding is what response times add up to. Before, requests that have not
+        // completed count, too, of which it is not known what they are.
         let [reading, writing] = [&delta.reads, &delta.writes].map(|done| done.response_time.as_secs_f64());
         let reading = if reading + writing > 0.0 { reading / (reading + writing) } else { 0.5 };
         let reading_seconds = delta.weighted.as_secs_f64() * reading;
@@ -478,7 +484,8 @@ impl Device {
     }
 }
 
-/// Divides what a device did into parts, one after the other. All of them add up to the whole, whatever is divided.
+/// Divides what a device did into parts, one after the other. All of them add up to the whole, whatever is
+/// divided.
 #[derive(Debug)]
 struct Division<const N: usize> {
     whole: [u64; N],
@@ -535,8 +542,8 @@ impl Load {
         self.outstanding_seconds += more.outstanding_seconds;
     }
 
-    /// What the throttle takes for the consumer's requests under way, by Little's law: those at the storage, and those that
-    /// its delay holds.
+    /// What the throttle takes for the consumer's requests under way, by Little's law: those at the storage,
+    /// and those that its delay holds.
     pub(super) fn outstanding_with(&self, delay: Latency, elapsed: Duration) -> Outstanding {
         let held_seconds = (self.reads.count + self.writes.count) as f64 * delay.as_secs_f64();
         Outstanding::new((self.outstanding_seconds + held_seconds) / elapsed.as_secs_f64())

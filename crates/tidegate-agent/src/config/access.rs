@@ -1,5 +1,5 @@
-//! Whether the files that a configuration names can be used. The only part of reading a configuration that looks
-//! at anything but its text.
+//! Whether the files that a configuration names can be used. The only part of reading a configuration that
+//! looks at anything but its text.
 
 use std::fs::{self, File};
 use std::io;

@@ -119,7 +119,8 @@ fn exponential(
     Some((device, changes))
 }
 
-/// What becomes of an exponential server, in the order of time: who says nothing of `servers` leaves as many as there are.
+/// What becomes of an exponential server, in the order of time: who says nothing of `servers` leaves as many
+/// as there are.
 fn changes(server: &Section<'_>, mut servers: u32, report: &mut Report<'_>) -> Vec<ExponentialChange> {
     let mut changes: Vec<ExponentialChange> = Vec::new();
     for table in server.tables("changes", CHANGE_KEYS, report) {

@@ -69,7 +69,8 @@ const DEFAULT_SLOTS: u16 = 64;
 /// Stays on the local network.
 const DEFAULT_HOPS: u8 = 1;
 
-/// How this host takes part in a cluster: what the configuration says of it, its secrets still in their files.
+/// How this host takes part in a cluster: what the configuration says of it, its secrets still in their
+/// files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterPlan {
     name: ClusterName,
@@ -243,7 +244,8 @@ pub(super) fn read(
     let host = host(&section, &mut context.report);
     let carrier = carrier(&section, context);
     let policy = policy(&section, carrier.as_ref(), &mut context.report);
-    // Whose intervals differ hear each other less often than they decide; the longest is what makes nobody stale.
+    // Whose intervals differ hear each other less often than they decide; the longest is what makes nobody
+    // stale.
     let interval = members.iter().filter_map(|member| member.interval).max();
     let plan = ClusterPlan {
         name: name?.value,
@@ -256,8 +258,8 @@ pub(super) fn read(
     Some(Given { value: plan, span: section.key_span("carrier").unwrap_or_else(|| section.span().clone()) })
 }
 
-/// Reports what keeps a host from joining, as far as that can be known without doing it. A file that cannot be used by
-/// itself is said where files are looked at.
+/// Reports what keeps a host from joining, as far as that can be known without doing it. A file that cannot
+/// be used by itself is said where files are looked at.
 pub(super) fn check(plan: &Given<ClusterPlan>, report: &mut Report<'_>) {
     if let Ok(config) = plan.value.config()
         && let Err(error) = config.check()
@@ -417,7 +419,8 @@ fn nats(section: &Section<'_>, context: &mut Context<'_>) -> Option<CarrierPlan>
     Some(CarrierPlan::Nats { servers, credentials, tls, replicas })
 }
 
-/// Warns of a server that any client can use: reports are not signed, so that what the server lets in is believed.
+/// Warns of a server that any client can use: reports are not signed, so that what the server lets in is
+/// believed.
 fn warn_of_open_server(
     section: &Section<'_>,
     credentials: &CredentialsPlan,

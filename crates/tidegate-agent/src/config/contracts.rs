@@ -56,10 +56,12 @@ pub(super) fn check(
     }
 }
 
-/// More sets of requirements in a day than one in a quarter of an hour would be measured for longer than they last.
+/// More sets of requirements in a day than one in a quarter of an hour would be measured for longer than they
+/// last.
 const MOST_PERIODS: usize = 96;
 
-/// What a pool promises at which time of day, and by what that is judged; `None` where its law keeps no contracts, or there are none.
+/// What a pool promises at which time of day, and by what that is judged; `None` where its law keeps no
+/// contracts, or there are none.
 pub(super) fn promised(
     section: &Section<'_>,
     pool: &PoolConfig,
@@ -152,7 +154,8 @@ pub(super) fn beforehand(section: &Section<'_>, context: &mut Context<'_>) -> Op
     Beforehand::parse(&text).map_err(wrong).ok()
 }
 
-/// Whether a pool without a law was to have one: what is wrong with it is reported, and nobody knows what it would be.
+/// Whether a pool without a law was to have one: what is wrong with it is reported, and nobody knows what it
+/// would be.
 fn is_unclear(pool: &Section<'_>) -> bool {
     match pool.value("law").and_then(|law| law.get_ref().as_str()) {
         Some(law) => law != "none",

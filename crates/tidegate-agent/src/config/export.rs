@@ -29,8 +29,8 @@ pub(super) const KEYS: &[&str] = &[
 
 pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
 
-/// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by more
-/// than a tenth.
+/// A tenth of a second's worth after idleness: short enough that no one-second mean is above the limit by
+/// more than a tenth.
 const DEFAULT_BURST: Duration = Duration::from_millis(100);
 
 /// The longest string of the NBD protocol.
@@ -39,8 +39,8 @@ const LONGEST_DESCRIPTION: usize = 4096;
 /// An emulated device's pages: what an export's size must be a multiple of.
 const PAGE: u64 = 4096;
 
-/// Reads one export of a pool, and what it is promised at which time of day. `backend` decides whether it needs a path or a size; `None` when the backend itself
-/// is wrong, and nothing can be said about that.
+/// Reads one export of a pool, and what it is promised at which time of day. `backend` decides whether it
+/// needs a path or a size; `None` when the backend itself is wrong, and nothing can be said about that.
 pub(super) fn read(
     name: &Given<&str>,
     section: &Section<'_>,

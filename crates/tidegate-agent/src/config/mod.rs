@@ -1,7 +1,7 @@
 //! Configuration: TOML text becomes typed values once, here.
 //!
-//! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing stops
-//! at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
+//! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing
+//! stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
 //! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
 
 mod access;
@@ -89,8 +89,8 @@ fn joined(findings: &[Finding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Where a service with this configuration, a gateway or an agent, serves its metrics and its status. Looks at nothing else of it: whoever
-/// asks how a service stands may be in the middle of changing it.
+/// Where a service with this configuration, a gateway or an agent, serves its metrics and its status. Looks
+/// at nothing else of it: whoever asks how a service stands may be in the middle of changing it.
 ///
 /// # Errors
 /// When the file cannot be read, or its `metrics` are no address.
@@ -117,8 +117,8 @@ impl Config {
         read(&path.display().to_string(), &text, folder(path), Touch::Files)
     }
 
-    /// Reads a configuration text without looking at the files it names. `name` is what findings call it; relative
-    /// paths in it start at `folder`.
+    /// Reads a configuration text without looking at the files it names. `name` is what findings call it;
+    /// relative paths in it start at `folder`.
     ///
     /// # Errors
     /// When anything in the text is wrong.
@@ -379,7 +379,8 @@ fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
     pools
 }
 
-/// Reports exports that no client gets, because an earlier one of the same name is for every client that comes.
+/// Reports exports that no client gets, because an earlier one of the same name is for every client that
+/// comes.
 fn report_never_chosen(exports: &[PlacedExport], report: &mut Report<'_>) {
     for (at, PlacedExport { export, .. }) in exports.iter().enumerate() {
         let name = export.config.served_name();

@@ -71,8 +71,9 @@ pub(super) struct NamedExport {
     pub(super) contracts: Option<Daily<Requirement>>,
 }
 
-/// One pool. Its exports are beside it, because their names must differ across pools; its membership in the cluster, because the cluster is
-/// read once all its members are known; and what it promises, which changes while it is served.
+/// One pool. Its exports are beside it, because their names must differ across pools; its membership in the
+/// cluster, because the cluster is read once all its members are known; and what it promises, which changes
+/// while it is served.
 pub(super) struct ReadPool {
     pub(super) config: PoolConfig,
     pub(super) exports: Vec<NamedExport>,

@@ -17,8 +17,8 @@ use super::{Context, PathUse};
 
 pub(super) const TLS_KEYS: &[&str] = &["ca_file", "name", "certificate_file", "private_key_file"];
 
-/// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the service
-/// starts, on the host where it starts.
+/// Reads the parameters of a server. Nothing is asked of the server here: whether it is there shows when the
+/// service starts, on the host where it starts.
 pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Option<BackendConfig> {
     let address = address(section, context);
     let report = &mut context.report;
@@ -48,8 +48,8 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
     Some(BackendConfig::Nbd(config))
 }
 
-/// Whom to trust and what to show, where the server is to be reached by TLS. The files are looked at now, and read for every
-/// connection.
+/// Whom to trust and what to show, where the server is to be reached by TLS. The files are looked at now, and
+/// read for every connection.
 fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<'_>) -> Option<ClientFiles> {
     let section = section.table("tls", TLS_KEYS, &mut context.report)?;
     if !section.has("ca_file") {

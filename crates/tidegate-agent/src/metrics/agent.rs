@@ -311,7 +311,8 @@ pub struct ResourceStatus {
     pub dry_run: bool,
     /// For how long packets to members are held; zero on a dry run.
     pub delay: Latency,
-    /// What may be written to devices that members use, by their names in the kernel: those that the throttle `rate` limits now.
+    /// What may be written to devices that members use, by their names in the kernel: those that the throttle
+    /// `rate` limits now.
     pub limits: BTreeMap<String, WriteLimit>,
     /// The last decision.
     pub decision: Option<Decision>,

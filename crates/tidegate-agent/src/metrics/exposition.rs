@@ -299,8 +299,8 @@ fn upstream_samples<'a>(
     samples.add(&labels, Value::Count(count));
 }
 
-/// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has kept waiting since
-/// the decision before.
+/// A delay holds whoever has one; a window holds those whose requests wait for it; a rate those that it has
+/// kept waiting since the decision before.
 pub(crate) fn is_held(pool: &PoolSnapshot, consumer: &ConsumerSnapshot) -> bool {
     let windowed = pool
         .decision

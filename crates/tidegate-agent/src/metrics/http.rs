@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 
 use super::paced::Paced;
 
-/// Who asks waits for the service at most this long: less than Prometheus' own 10 s, so that a scrape gets an answer.
+/// Who asks waits for the service at most this long: less than Prometheus' own 10 s, so that a scrape gets an
+/// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,7 +44,8 @@ pub(crate) struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Binds the address and begins to serve; each scrape becomes an event of the service. `more` are its other pages.
+    /// Binds the address and begins to serve; each scrape becomes an event of the service. `more` are its
+    /// other pages.
     pub(crate) fn start<E>(
         address: SocketAddr,
         events: SyncSender<E>,

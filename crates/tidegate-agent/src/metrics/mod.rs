@@ -1,5 +1,5 @@
-//! What `/metrics` shows: the gateway's names ([`Metric`]) and samples ([`Exposition`]), the agent's ([`AgentMetric`],
-//! [`AgentExposition`]), and the HTTP server.
+//! What `/metrics` shows: the gateway's names ([`Metric`]) and samples ([`Exposition`]), the agent's
+//! ([`AgentMetric`], [`AgentExposition`]), and the HTTP server.
 
 mod agent;
 mod counts;

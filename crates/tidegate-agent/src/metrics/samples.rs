@@ -120,8 +120,8 @@ const FIRST_BOUND: u64 = 1 << 15;
 /// …and end at 2^34 ns (17 s): longer is counted in the last bucket.
 const LAST_BOUND: u64 = 1 << 34;
 
-/// Two buckets per octave of eight: 39 series per histogram instead of 210, and a percentile is still known to within a third.
-/// And how many samples there are.
+/// Two buckets per octave of eight: 39 series per histogram instead of 210, and a percentile is still known
+/// to within a third. And how many samples there are.
 fn buckets(cumulative: impl Iterator<Item = (Latency, u64)>) -> (Vec<(f64, u64)>, u64) {
     let (mut below, mut all) = (0, 0);
     let mut buckets = Vec::new();

@@ -1,7 +1,7 @@
 //! `GET /v1/status`: how a service's resources stand, for people who are woken at night, and for programs.
 //!
-//! Nothing is measured for it. What was decided is the last [`Decision`](tidegate_control::Decision), as in the log; what consumers do are the
-//! counters of the metrics, at two moments ([`recent`]).
+//! Nothing is measured for it. What was decided is the last [`Decision`](tidegate_control::Decision), as in
+//! the log; what consumers do are the counters of the metrics, at two moments ([`recent`]).
 
 mod api;
 mod gather;
@@ -16,7 +16,8 @@ pub(crate) use gather::{OfAgent, Pools, note, of_agent, of_gateway, totals};
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
 pub const MOST_CONSUMERS: usize = 1_000;
 
-/// What a service says of itself: plain numbers in the units that keys name. `null` is what is not known, or does not apply; never good.
+/// What a service says of itself: plain numbers in the units that keys name. `null` is what is not known, or
+/// does not apply; never good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of this document: [`Status::VERSION`].
@@ -100,7 +101,8 @@ pub struct DecisionStatus {
     pub said: String,
     /// What the signal said.
     pub input: InputStatus,
-    /// The mean response time of the interval, or its percentile. `null`: nothing completed, nothing is known.
+    /// The mean response time of the interval, or its percentile. `null`: nothing completed, nothing is
+    /// known.
     pub measured_seconds: Option<f64>,
     /// What the law compared with the set point.
     pub estimate_seconds: Option<f64>,
@@ -156,7 +158,8 @@ pub struct Did {
     pub seconds: f64,
     /// Reads and writes that completed, per second.
     pub iops: f64,
-    /// How long one took at the storage on average, and where a law releases requests, since its release. `null`: none completed.
+    /// How long one took at the storage on average, and where a law releases requests, since its release.
+    /// `null`: none completed.
     pub response_time_seconds: Option<f64>,
 }
 
@@ -179,7 +182,8 @@ pub struct ConsumerStatus {
     pub recent: Option<Did>,
     /// Its requests that wait or are at the storage. `null`: not known.
     pub outstanding: Option<u64>,
-    /// What it is entitled to by the bands, beyond them by shares. `null`: the operating point limits nothing, or there is none.
+    /// What it is entitled to by the bands, beyond them by shares. `null`: the operating point limits
+    /// nothing, or there is none.
     pub entitled_iops: Option<f64>,
     /// Its rate: with what others leave it. `null`: no rate holds it.
     pub rate_iops: Option<f64>,
@@ -187,7 +191,8 @@ pub struct ConsumerStatus {
     pub delay_seconds: Option<f64>,
     /// Whether it is held now; never on a dry run. `null`: not known of each by itself.
     pub held: Option<bool>,
-    /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older one did not.
+    /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older
+    /// one did not.
     #[serde(default)]
     pub poisoned: bool,
 }

@@ -7,7 +7,8 @@ use tidegate_units::{Instant, Latency};
 
 use super::Did;
 
-/// Counters are kept this often, and compared with those of once to twice as long ago: long enough for a disk to do something.
+/// Counters are kept this often, and compared with those of once to twice as long ago: long enough for a disk
+/// to do something.
 const BETWEEN: Duration = Duration::from_secs(2);
 
 /// In less time chance decides.
@@ -57,7 +58,8 @@ impl<K: Ord> Recent<K> {
         self.last = Some(Mark { at, totals });
     }
 
-    /// What was done since. `None`: not known, since nobody has looked for long enough, or it has begun to count meanwhile.
+    /// What was done since. `None`: not known, since nobody has looked for long enough, or it has begun to
+    /// count meanwhile.
     pub(crate) fn since(&self, now: Instant, who: &K, total: Total) -> Option<Did> {
         let mark = self.before.as_ref().or(self.last.as_ref())?;
         let elapsed = now.saturating_since(mark.at);

@@ -68,7 +68,8 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    /// Opens the file; makes one for `slots` hosts when there is none; takes a device or file that is all zeros.
+    /// Opens the file; makes one for `slots` hosts when there is none; takes a device or file that is all
+    /// zeros.
     ///
     /// # Errors
     /// When it cannot be opened or made, or holds anything else than this cluster's blocks.
@@ -105,7 +106,8 @@ impl Medium {
     pub(crate) fn read(&self, blocks: &mut Blocks) -> Result<(), MediumError> {
         let failed = |source| MediumError::Read { path: self.path.clone(), source };
         if !self.direct {
-            // What another host has written is not in our cache. Advice may be ignored: then it is as good as it gets.
+            // What another host has written is not in our cache. Advice may be ignored: then it is as good as
+            // it gets.
             let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         }
         let bytes = blocks.bytes_mut();
@@ -197,9 +199,9 @@ fn open_direct(path: &Path) -> Result<(File, bool), MediumError> {
     }
 }
 
-/// Makes the file under another name and gives it its own when it is complete: nobody ever sees half of one, and of two
-/// hosts that make it at the same time one finds that it is there. Zeros are written rather than allocated, so that later
-/// writes change nothing but data.
+/// Makes the file under another name and gives it its own when it is complete: nobody ever sees half of one,
+/// and of two hosts that make it at the same time one finds that it is there. Zeros are written rather than
+/// allocated, so that later writes change nothing but data.
 fn make(path: &Path, cluster: &ClusterName, slots: u16) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -242,7 +242,8 @@ impl SharedFile {
         matches!(slot.content, Content::Used { incarnation, .. } if incarnation == self.shared.incarnation)
     }
 
-    /// Somebody else's block in our slot: who has the greater incarnation gives way, so that exactly one does.
+    /// Somebody else's block in our slot: who has the greater incarnation gives way, so that exactly one
+    /// does.
     fn defend(&mut self, now: Instant, index: usize) {
         let path = self.config.path.display();
         let slot = self.seen.as_ref().map(|seen| &seen.slots[index].content);

@@ -1,9 +1,10 @@
 //! Who has which slot. Pure: what was read goes in, what to do comes out.
 //!
-//! A slot belongs to whoever's block stands in it and changes. There is no lock on the medium; a host that finds a free
-//! slot writes its block, waits, and looks whether it is still there. Of two that wrote one remains, and the other looks for
-//! another slot. Should a write be delayed for longer than that, two hosts have one slot: each then finds the
-//! other's block in its place, and the one with the greater incarnation gives way.
+//! A slot belongs to whoever's block stands in it and changes. There is no lock on the medium; a host that
+//! finds a free slot writes its block, waits, and looks whether it is still there. Of two that wrote one
+//! remains, and the other looks for another slot. Should a write be delayed for longer than that, two hosts
+//! have one slot: each then finds the other's block in its place, and the one with the greater incarnation
+//! gives way.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use tidegate_units::{HostName, Instant};
 use crate::name::Incarnation;
 use crate::wire::Message;
 
-/// A slot whose block has not changed for so many intervals is free for a host that was told to use it, or was there before.
+/// A slot whose block has not changed for so many intervals is free for a host that was told to use it, or
+/// was there before.
 const SILENT_INTERVALS: u32 = 3;
 
 /// For others it is free only after so many, and only when there is no slot that was never used.

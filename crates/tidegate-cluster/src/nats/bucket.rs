@@ -79,7 +79,8 @@ pub enum PolicyError {
 
 /// The bucket of a cluster's policies, which is made when it is not there.
 ///
-/// It is made as a stream, because `create_key_value` expects fields of the account that servers before 2.10 do not send.
+/// It is made as a stream, because `create_key_value` expects fields of the account that servers before 2.10
+/// do not send.
 pub(crate) async fn open(client: &Client, cluster: &ClusterName, replicas: u8) -> Result<Store, PolicyError> {
     let bucket = subject::bucket(cluster);
     let failed =
@@ -105,8 +106,8 @@ pub(crate) async fn open(client: &Client, cluster: &ClusterName, replicas: u8) -
 
 /// Brings every signed change of a policy to the board, beginning with what is there, until something fails.
 ///
-/// All revisions are read that the bucket keeps, and the highest serial number wins: what is written over a policy without
-/// a signature does not hide it from a host that starts.
+/// All revisions are read that the bucket keeps, and the highest serial number wins: what is written over a
+/// policy without a signature does not hide it from a host that starts.
 pub(crate) async fn follow(
     store: &Store,
     config: &NatsConfig,
@@ -215,8 +216,8 @@ pub(crate) enum Complaint {
 /// The policy of a resource; `None` when it has none. Waits for the server, some seconds at most.
 ///
 /// # Errors
-/// When the server cannot be reached, has no JetStream, or what stands there is not a policy that one of the configured
-/// writers has signed.
+/// When the server cannot be reached, has no JetStream, or what stands there is not a policy that one of the
+/// configured writers has signed.
 pub fn policy_get(
     nats: &NatsConfig,
     cluster: &ClusterName,
@@ -231,13 +232,13 @@ pub fn policy_get(
     })
 }
 
-/// Signs the policy of a resource and sets it, if it is still at the expected revision; 0 means that there must be none. Returns the new
-/// revision. The serial number must be above that of every policy of this resource before, or hosts refuse it. Waits for the
-/// server, some seconds at most.
+/// Signs the policy of a resource and sets it, if it is still at the expected revision; 0 means that there
+/// must be none. Returns the new revision. The serial number must be above that of every policy of this
+/// resource before, or hosts refuse it. Waits for the server, some seconds at most.
 ///
 /// # Errors
-/// When the policy does not hold together, somebody else has changed it, or the server cannot be reached or has no
-/// JetStream.
+/// When the policy does not hold together, somebody else has changed it, or the server cannot be reached or
+/// has no JetStream.
 pub fn policy_put(
     nats: &NatsConfig,
     cluster: &ClusterName,

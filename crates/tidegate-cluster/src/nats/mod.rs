@@ -1,8 +1,9 @@
-//! The NATS carrier: statistics on core subjects, policies in a key-value bucket. The only part with a runtime in it.
+//! The NATS carrier: statistics on core subjects, policies in a key-value bucket. The only part with a
+//! runtime in it.
 //!
-//! The client library would reconnect by itself, keep what was published meanwhile, and revive subscriptions, but not watches.
-//! A session here ends when its connection does, and the next one begins anew: there is then one state to be in, nothing stale
-//! is sent, and what was watched is watched again.
+//! The client library would reconnect by itself, keep what was published meanwhile, and revive subscriptions,
+//! but not watches. A session here ends when its connection does, and the next one begins anew: there is then
+//! one state to be in, nothing stale is sent, and what was watched is watched again.
 
 mod bucket;
 mod subject;
@@ -323,7 +324,8 @@ impl Nats {
             if !rest.is_empty() {
                 return Err(Rejection::Malformed("something follows its end"));
             }
-            // Where the server lets each host speak on its own subject only, nobody can speak for another one.
+            // Where the server lets each host speak on its own subject only, nobody can speak for another
+            // one.
             let host = subject::of_host(&self.shared.cluster, &message.sender.host);
             if host != delivered.subject.as_str() {
                 return Err(Rejection::Malformed("its subject is another host's"));

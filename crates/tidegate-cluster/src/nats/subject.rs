@@ -19,8 +19,8 @@ pub(crate) fn bucket(cluster: &ClusterName) -> String {
     format!("tidegate-{cluster}")
 }
 
-/// Letters, digits, `-` and `_` stand for themselves, every other byte for `=` and two hexadecimal digits: host names have
-/// dots, which divide subjects, and names of resources may have anything.
+/// Letters, digits, `-` and `_` stand for themselves, every other byte for `=` and two hexadecimal digits:
+/// host names have dots, which divide subjects, and names of resources may have anything.
 pub(crate) fn token(name: &str) -> String {
     let mut token = String::with_capacity(name.len());
     for byte in name.bytes() {

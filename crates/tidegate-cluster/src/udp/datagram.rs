@@ -63,8 +63,8 @@ impl Seal {
     }
 
     /// # Errors
-    /// When it is not an authentic datagram of this cluster and version, or says what cannot be. Only the start, the
-    /// same in all versions, is looked at before the tag is verified (in constant time).
+    /// When it is not an authentic datagram of this cluster and version, or says what cannot be. Only the
+    /// start, the same in all versions, is looked at before the tag is verified (in constant time).
     pub(crate) fn open(&self, bytes: &[u8]) -> Result<Datagram, Rejection> {
         check_start(&self.cluster, bytes)?;
         if bytes.len() > LONGEST {

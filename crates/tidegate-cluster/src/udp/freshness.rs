@@ -1,21 +1,24 @@
-//! That a datagram was made now, and not recorded earlier: without any clock but our own, and without a handshake.
+//! That a datagram was made now, and not recorded earlier: without any clock but our own, and without a
+//! handshake.
 //!
-//! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest nonces that its
-//! sender heard from others. A datagram that echoes a nonce of ours was made after we drew it: nobody can echo what was
-//! not yet drawn, and nobody without the key can make a datagram. So
+//! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest
+//! nonces that its sender heard from others. A datagram that echoes a nonce of ours was made after we drew
+//! it: nobody can echo what was not yet drawn, and nobody without the key can make a datagram. So
 //!
 //! - a sender counts while it has echoed a nonce that we drew at most [`LEASE_INTERVALS`] intervals ago, and
-//! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce that its
-//!   datagrams may echo is still good.
+//! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce
+//!   that its datagrams may echo is still good.
 //!
-//! Hence a datagram is taken at most once, and no datagram is taken that is older than the lease. An attacker who records
-//! and sends again gains nothing: the same incarnation's datagrams fail the sequence, those of an earlier incarnation echo
-//! nonces that are no longer good, or fail the sequence that we still remember. An attacker who can also hold datagrams
-//! back may deliver each of them once, up to a lease late. One who floods can delay that a *new* host is heard, because its
-//! nonce must find a place among those to echo; half of the places are kept for hosts that count already.
+//! Hence a datagram is taken at most once, and no datagram is taken that is older than the lease. An attacker
+//! who records and sends again gains nothing: the same incarnation's datagrams fail the sequence, those of an
+//! earlier incarnation echo nonces that are no longer good, or fail the sequence that we still remember. An
+//! attacker who can also hold datagrams back may deliver each of them once, up to a lease late. One who
+//! floods can delay that a *new* host is heard, because its nonce must find a place among those to echo; half
+//! of the places are kept for hosts that count already.
 //!
-//! Timestamps were the alternative. They need clocks that agree, and fail just when a clock does not; a boot counter in
-//! a file fails when the file is lost. The price paid here is eight bytes per host in each datagram.
+//! Timestamps were the alternative. They need clocks that agree, and fail just when a clock does not; a boot
+//! counter in a file fails when the file is lost. The price paid here is eight bytes per host in each
+//! datagram.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,8 +30,8 @@ use tidegate_units::{HostName, Instant};
 use crate::name::Incarnation;
 use crate::rejection::Rejection;
 
-/// A nonce is good for so many of our intervals. Every host echoes us once in an interval as long as it hears at most
-/// [`MOST_ECHOES`] others; so several datagrams in a row may be lost.
+/// A nonce is good for so many of our intervals. Every host echoes us once in an interval as long as it hears
+/// at most [`MOST_ECHOES`] others; so several datagrams in a row may be lost.
 const LEASE_INTERVALS: u32 = 10;
 
 /// A datagram echoes at most so many nonces.
@@ -164,8 +167,8 @@ impl Freshness {
             .map(|(key, source)| (!source.counts(now, lease), source.echoed, key.clone()))
             .collect();
         due.sort();
-        // Those that count come first, the longest waiting before the others; half of the places are theirs alone,
-        // the other half is never.
+        // Those that count come first, the longest waiting before the others; half of the places are theirs
+        // alone, the other half is never.
         let known = due.partition_point(|(new, ..)| !new);
         let new = (due.len() - known).min(most / 2);
         let chosen = due[..known.min(most - new)].iter().chain(&due[known..known + new]);
@@ -179,7 +182,8 @@ impl Freshness {
         nonces
     }
 
-    /// Forgets sources whose datagrams could not count any more, so that one more fits: of its address, and of all.
+    /// Forgets sources whose datagrams could not count any more, so that one more fits: of its address, and
+    /// of all.
     fn make_room(&mut self, now: Instant, from: SocketAddr) -> Result<(), Rejection> {
         let lease = self.lease();
         self.sources
@@ -193,8 +197,8 @@ impl Freshness {
         Ok(())
     }
 
-    /// Forgets the oldest source that has shown nothing yet: it has nothing to lose. The others' sequence numbers must not
-    /// be forgotten. `None`: there is no such source.
+    /// Forgets the oldest source that has shown nothing yet: it has nothing to lose. The others' sequence
+    /// numbers must not be forgotten. `None`: there is no such source.
     fn forget_unproved(&mut self, now: Instant, among: impl Fn(&Source) -> bool) -> Option<()> {
         let lease = self.lease();
         let oldest = self

@@ -120,7 +120,8 @@ impl Udp {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Also a pending error of the socket, which is taken by reporting it. Sending finds out what it means.
+                // Also a pending error of the socket, which is taken by reporting it. Sending finds out what
+                // it means.
                 Err(_) => return,
             }
         }

@@ -14,7 +14,8 @@ use tidegate_cluster::{Carrier, Cluster, ClusterConfig, ClusterName, Key, Reach,
 use tidegate_control::{HostReport, Signal};
 use tidegate_units::{HostName, Iops, Latency, ResourceName};
 
-/// Long enough for a machine that is busy with other things; a condition is usually true after some intervals.
+/// Long enough for a machine that is busy with other things; a condition is usually true after some
+/// intervals.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const INTERVAL: Duration = Duration::from_millis(100);
@@ -89,8 +90,8 @@ pub fn wait_for_more_than_an_interval() {
     std::thread::sleep(SLOW + SLOW / 20);
 }
 
-/// So many different addresses at which nobody listens. They are below the range from which the kernel gives ports to whoever
-/// connects: one of those a connection of another test could keep for as long as that runs.
+/// So many different addresses at which nobody listens. They are below the range from which the kernel gives
+/// ports to whoever connects: one of those a connection of another test could keep for as long as that runs.
 pub fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test binaries run one after the other, and begin at different places.
@@ -110,7 +111,8 @@ pub fn free_addresses<const N: usize>(ip: &str) -> [SocketAddr; N] {
 const FIRST_PORT: u32 = 12_000;
 const PORTS: u32 = 20_000;
 
-/// What `cluster` has of `peer` about `resource`: the count of completed requests, which the tests use as a mark.
+/// What `cluster` has of `peer` about `resource`: the count of completed requests, which the tests use as a
+/// mark.
 pub fn mark_of(cluster: &Cluster, peer: &str, resource: &ResourceName) -> Option<u64> {
     cluster
         .heard(resource)

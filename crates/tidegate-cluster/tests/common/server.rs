@@ -127,7 +127,8 @@ fn start(command: &mut Command) -> Child {
     started.unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Whether a server is there, and not something else: a socket that connects to a free port may even find itself.
+/// Whether a server is there, and not something else: a socket that connects to a free port may even find
+/// itself.
 fn greets(address: SocketAddr) -> bool {
     let mut greeting = [0; 4];
     let heard = TcpStream::connect(address).and_then(|mut stream| {

@@ -4,8 +4,9 @@ use super::Arx;
 use super::roots::{Complex, roots};
 use crate::gain::ControllerGain;
 
-/// The loop of eqs. 2 to 4: `u(k) = u(k−1) + K_I·(y_ref − w(k))`, where `w(k) = y(k−1)`. In the worst case all that is measured
-/// in an interval was sent in the one before, hence `H(z) = z⁻¹`. With q for z⁻¹, A(q) = 1 − Σα_i·q^i and B(q) = Σβ_i·q^i:
+/// The loop of eqs. 2 to 4: `u(k) = u(k−1) + K_I·(y_ref − w(k))`, where `w(k) = y(k−1)`. In the worst case
+/// all that is measured in an interval was sent in the one before, hence `H(z) = z⁻¹`. With q for z⁻¹, A(q) =
+/// 1 − Σα_i·q^i and B(q) = Σβ_i·q^i:
 ///
 /// ```text
 /// T(q) = K·B / ((1 − q)·A + K·q·B)
@@ -14,7 +15,8 @@ use crate::gain::ControllerGain;
 /// Time is counted in control intervals. The model's constant is of no importance to a loop that integrates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IntegralLoop {
-    /// The denominator by powers of q, from 1 = q⁰ on: with z for q⁻¹ the coefficients from the highest power on.
+    /// The denominator by powers of q, from 1 = q⁰ on: with z for q⁻¹ the coefficients from the highest power
+    /// on.
     denominator: Vec<f64>,
     /// K·β_0 to K·β_N.
     numerator: Vec<f64>,
@@ -37,12 +39,13 @@ impl LoopPole {
     }
 }
 
-/// A loop has settled when it stays within this part of the step. With it the gains that settle soonest are those that the
-/// paper calls good (see [`Arx::recommended_gain`]); with the 5 % that are usual elsewhere they would be greater.
+/// A loop has settled when it stays within this part of the step. With it the gains that settle soonest are
+/// those that the paper calls good (see [`Arx::recommended_gain`]); with the 5 % that are usual elsewhere
+/// they would be greater.
 const SETTLED: f64 = 0.02;
 
-/// More overshoot is not low. Of the paper's two gains it is below 1 %; where models have more memory the gain that settles
-/// soonest may go beyond by a third.
+/// More overshoot is not low. Of the paper's two gains it is below 1 %; where models have more memory the
+/// gain that settles soonest may go beyond by a third.
 const GREATEST_OVERSHOOT: f64 = 0.05;
 
 /// A loop that takes longer does not settle.
@@ -98,8 +101,8 @@ impl IntegralLoop {
         })
     }
 
-    /// After how many intervals the response time stays within 2 % of a new reference; that in which the reference changes is
-    /// the first. `None`: not within a thousand.
+    /// After how many intervals the response time stays within 2 % of a new reference; that in which the
+    /// reference changes is the first. `None`: not within a thousand.
     #[must_use]
     pub fn settling_intervals(&self) -> Option<u32> {
         // As long again, so that what comes after is known to be settled, too.
@@ -127,8 +130,8 @@ fn open(model: &Arx) -> Vec<f64> {
 }
 
 impl Arx {
-    /// The gain up to which, from zero on, the loop is stable. `None` where no gain, however small, makes it so: the response time
-    /// falls with the rate, or the model itself has no end.
+    /// The gain up to which, from zero on, the loop is stable. `None` where no gain, however small, makes it
+    /// so: the response time falls with the rate, or the model itself has no end.
     ///
     /// Where a pole crosses the unit circle, −(1 − q)·A/(q·B) is real, and is the gain.
     #[must_use]
@@ -165,10 +168,11 @@ impl Arx {
         IntegralLoop::new(self, below).is_stable().then_some(first)
     }
 
-    /// Of the gains with which the loop settles soonest while it goes beyond a step by no more than 5 %, the one in the middle: the
-    /// farthest from being slower on either side. `None` where there is none.
+    /// Of the gains with which the loop settles soonest while it goes beyond a step by no more than 5 %, the
+    /// one in the middle: the farthest from being slower on either side. `None` where there is none.
     ///
-    /// The paper has "good values", 213 and 7.2 IO/s per ms for its models (§3.2), and no criterion; this one gives 212.6 and 7.26.
+    /// The paper has "good values", 213 and 7.2 IO/s per ms for its models (§3.2), and no criterion; this one
+    /// gives 212.6 and 7.26.
     #[must_use]
     pub fn recommended_gain(&self) -> Option<ControllerGain> {
         let tried: Vec<(ControllerGain, u32)> = self
@@ -188,7 +192,8 @@ impl Arx {
         ControllerGain::new(f64::midpoint(ends[0], ends[1])).ok()
     }
 
-    /// So many gains, evenly, from above zero to below the greatest stable one. None where there is no stable one.
+    /// So many gains, evenly, from above zero to below the greatest stable one. None where there is no stable
+    /// one.
     pub fn gains(&self, count: u32) -> impl Iterator<Item = ControllerGain> {
         let bound = self.stable_below();
         (1..=count).filter_map(move |at| {

@@ -1,14 +1,14 @@
 //! Least squares for a handful of unknowns.
 
-/// A column counts as one of the others' making when less than this part of its length is its own. What is left of a number's
-/// sixteen digits then still gives a few of a parameter's.
+/// A column counts as one of the others' making when less than this part of its length is its own. What is
+/// left of a number's sixteen digits then still gives a few of a parameter's.
 const DEPENDENT: f64 = 1e-9;
 
-/// The x with the least ‖A·x − b‖, A given by its columns, all as long as b. `None` when they do not determine it: fewer rows
-/// than columns, or columns that depend on each other.
+/// The x with the least ‖A·x − b‖, A given by its columns, all as long as b. `None` when they do not
+/// determine it: fewer rows than columns, or columns that depend on each other.
 ///
-/// By Householder's reflections, not by the normal equations, which would square the condition: rates in the hundreds stand
-/// beside a column of ones and response times that hardly vary.
+/// By Householder's reflections, not by the normal equations, which would square the condition: rates in the
+/// hundreds stand beside a column of ones and response times that hardly vary.
 pub(super) fn solve(mut columns: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {
     if columns.iter().any(|column| column.len() != b.len()) || b.len() < columns.len() {
         return None;
@@ -81,7 +81,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is left stands at right angles to every column: nothing of it can be explained. Whatever the units.
+        /// What is left stands at right angles to every column: nothing of it can be explained. Whatever the
+        /// units.
         #[test]
         fn what_is_left_cannot_be_explained(
             rows in prop::collection::vec([-1.0..1.0f64, -1.0..1.0, -1.0..1.0, -1.0..1.0], 5..40),

@@ -1,15 +1,16 @@
-//! A storage as a linear model, found by exciting it (Triage §3.1), and the fixed integral controller for it (§3.2).
+//! A storage as a linear model, found by exciting it (Triage §3.1), and the fixed integral controller for it
+//! (§3.2).
 //!
-//! The operating point, how many requests all consumers together may send per second, is set to white noise, a new value in
-//! every sampling interval; the mean response time of each interval is the answer. [`Arx::fit`] lays the model of eq. 1
-//! through both:
+//! The operating point, how many requests all consumers together may send per second, is set to white noise,
+//! a new value in every sampling interval; the mean response time of each interval is the answer.
+//! [`Arx::fit`] lays the model of eq. 1 through both:
 //!
 //! ```text
 //! y(k) = Σ_{i=1..N} α_i·y(k−i) + Σ_{i=0..N} β_i·u(k−i)
 //! ```
 //!
-//! y in milliseconds, u in requests per second. [`Sampling`] chooses interval and order from several fits, [`IntegralLoop`]
-//! is the model under the controller.
+//! y in milliseconds, u in requests per second. [`Sampling`] chooses interval and order from several fits,
+//! [`IntegralLoop`] is the model under the controller.
 
 mod integral_loop;
 mod least_squares;
@@ -27,8 +28,8 @@ pub use sampling::{Recommended, SampledFit, Sampling};
 pub struct ArxSample {
     /// u(k): the operating point that was set for the interval.
     pub operating_point: Iops,
-    /// y(k): the mean response time of the requests that completed in it; `None` when none did. Neighbouring intervals then
-    /// have nothing to be explained by, and are left out.
+    /// y(k): the mean response time of the requests that completed in it; `None` when none did. Neighbouring
+    /// intervals then have nothing to be explained by, and are left out.
     pub response: Option<Latency>,
 }
 
@@ -37,8 +38,8 @@ pub struct ArxSample {
 pub enum Offset {
     /// As eq. 1 is printed: without load, no response time.
     None,
-    /// A constant is fitted besides. A storage's response time at no load is its service time, and a model without a constant
-    /// has to lend it from the other parameters.
+    /// A constant is fitted besides. A storage's response time at no load is its service time, and a model
+    /// without a constant has to lend it from the other parameters.
     #[default]
     Fitted,
 }
@@ -59,15 +60,16 @@ pub struct Arx {
 pub struct ArxFit {
     /// The model.
     pub model: Arx,
-    /// R²: the part of the variance of y that the model explains, predicting each interval from the measured ones before it. At
-    /// most 1; below 0 when a model without a constant is worse than the mean.
+    /// R²: the part of the variance of y that the model explains, predicting each interval from the measured
+    /// ones before it. At most 1; below 0 when a model without a constant is worse than the mean.
     pub r_squared: f64,
-    /// By how much what is left over says what will be left over next: the magnitude of the correlation coefficient between
-    /// residuals of consecutive intervals, 0 to 1.
+    /// By how much what is left over says what will be left over next: the magnitude of the correlation
+    /// coefficient between residuals of consecutive intervals, 0 to 1.
     ///
-    /// The paper (table 2) calls its figure "correlation coefficient of the residual error", between 0 and 1, the lower the
-    /// better, and gives no formula. Least squares leave nothing that correlates with what the model was given, so that only the
-    /// residuals' own past can say more; this is the shortest such past. Noise alone gives about 1/√n.
+    /// The paper (table 2) calls its figure "correlation coefficient of the residual error", between 0 and 1,
+    /// the lower the better, and gives no formula. Least squares leave nothing that correlates with what the
+    /// model was given, so that only the residuals' own past can say more; this is the shortest such past.
+    /// Noise alone gives about 1/√n.
     pub residual_correlation: f64,
     /// n: how many intervals could be predicted.
     pub samples: usize,
@@ -100,7 +102,8 @@ pub enum ArxError {
         /// How many intervals there must be.
         needed: usize,
     },
-    /// Nothing can be learned from an input that does not vary, or does so in a pattern as short as the model.
+    /// Nothing can be learned from an input that does not vary, or does so in a pattern as short as the
+    /// model.
     #[error(
         "what was measured does not determine the model: the operating point or the response time hardly varied, or repeated itself"
     )]
@@ -114,7 +117,8 @@ impl Arx {
     /// More is fitting noise.
     pub const GREATEST_ORDER: usize = 8;
 
-    /// A model by its parameters: α_1 to α_N, and β_0 to β_N in milliseconds per request per second; without a constant.
+    /// A model by its parameters: α_1 to α_N, and β_0 to β_N in milliseconds per request per second; without
+    /// a constant.
     ///
     /// # Errors
     /// [`ArxError::Order`], [`ArxError::Inputs`], [`ArxError::NotFinite`].
@@ -129,10 +133,12 @@ impl Arx {
         Ok(Self { outputs, inputs, offset: 0.0 })
     }
 
-    /// The model of this order that predicts each interval from those before it with the least sum of squared errors.
+    /// The model of this order that predicts each interval from those before it with the least sum of squared
+    /// errors.
     ///
     /// # Errors
-    /// [`ArxError::Order`]; [`ArxError::TooFew`]: there must be five for each parameter; [`ArxError::NotExcited`].
+    /// [`ArxError::Order`]; [`ArxError::TooFew`]: there must be five for each parameter;
+    /// [`ArxError::NotExcited`].
     pub fn fit(samples: &[ArxSample], order: usize, offset: Offset) -> Result<ArxFit, ArxError> {
         let order = checked_order(order)?;
         let rows = Rows::new(samples, order, offset);
@@ -180,8 +186,8 @@ impl Arx {
         self.offset
     }
 
-    /// y(k) in milliseconds as the model has it. `past` is y(k−1) to y(k−N) in milliseconds, `set` is u(k) to u(k−N) in requests
-    /// per second; what is missing at their ends counts as nothing.
+    /// y(k) in milliseconds as the model has it. `past` is y(k−1) to y(k−N) in milliseconds, `set` is u(k) to
+    /// u(k−N) in requests per second; what is missing at their ends counts as nothing.
     #[must_use]
     pub fn predict(&self, past: &[f64], set: &[f64]) -> f64 {
         let sum = |parameters: &[f64], values: &[f64]| -> f64 {
@@ -190,8 +196,8 @@ impl Arx {
         self.offset + sum(&self.outputs, past) + sum(&self.inputs, set)
     }
 
-    /// By how many milliseconds the response time grows in the end when the operating point grows by one request per second and
-    /// stays. `None` when it never comes to an end, or nothing is left of it.
+    /// By how many milliseconds the response time grows in the end when the operating point grows by one
+    /// request per second and stays. `None` when it never comes to an end, or nothing is left of it.
     #[must_use]
     pub fn gain_ms_per_iops(&self) -> Option<f64> {
         let gain = self.inputs.iter().sum::<f64>() / (1.0 - self.outputs.iter().sum::<f64>());
@@ -205,7 +211,8 @@ fn checked_order(order: usize) -> Result<usize, ArxError> {
 
 /// What is to be explained, and by what.
 struct Rows {
-    /// For each parameter what it is multiplied by: y(k−1) to y(k−N), u(k) to u(k−N), and 1 where there is a constant.
+    /// For each parameter what it is multiplied by: y(k−1) to y(k−N), u(k) to u(k−N), and 1 where there is a
+    /// constant.
     columns: Vec<Vec<f64>>,
     /// y(k), in milliseconds.
     responses: Vec<f64>,

@@ -69,16 +69,18 @@ pub(super) fn value(coefficients: &[f64], at: Complex) -> Complex {
     coefficients.iter().fold(Complex::real(0.0), |sum, coefficient| sum * at + Complex::real(*coefficient))
 }
 
-/// More rounds change nothing: simple roots are exact after a dozen or two, double ones to half of the digits.
+/// More rounds change nothing: simple roots are exact after a dozen or two, double ones to half of the
+/// digits.
 const ROUNDS: u32 = 500;
 /// A round that moves every root by less than this part of the greatest is the last.
 const STILL: f64 = 1e-15;
 
-/// All roots of a polynomial whose first coefficient, that of the highest power, is 1; by the method of Weierstrass (Durand
-/// and Kerner), which improves all of them at once.
+/// All roots of a polynomial whose first coefficient, that of the highest power, is 1; by the method of
+/// Weierstrass (Durand and Kerner), which improves all of them at once.
 pub(super) fn roots(coefficients: &[f64]) -> Vec<Complex> {
     let degree = coefficients.len().saturating_sub(1);
-    // Cauchy's bound: all are within. Not symmetric about the real axis, on which they would otherwise have to stay.
+    // Cauchy's bound: all are within. Not symmetric about the real axis, on which they would otherwise have
+    // to stay.
     let within = 1.0 + coefficients.iter().skip(1).fold(0.0, |most: f64, c| most.max(c.abs()));
     let start = |at: usize| {
         let Complex { re, im } = Complex::unit(0.4 + std::f64::consts::TAU * at as f64 / degree as f64);

@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use super::ArxFit;
 
-/// A part of the best R²: a model that explains less has become worse by sampling too often. The paper calls intervals from
-/// 500 ms on the best, where its R² are 0.90 and 0.91 of those at 1 s; at 300 ms, which it rules out, they are 0.63 and 0.38.
+/// A part of the best R²: a model that explains less has become worse by sampling too often. The paper calls
+/// intervals from 500 ms on the best, where its R² are 0.90 and 0.91 of those at 1 s; at 300 ms, which it
+/// rules out, they are 0.63 and 0.38.
 const OF_THE_BEST: f64 = 0.8;
 
-/// What residuals may say of the next ones: above it the past has more to tell. The paper's exceptions have 0.14, its others at
-/// most 0.05.
+/// What residuals may say of the next ones: above it the past has more to tell. The paper's exceptions have
+/// 0.14, its others at most 0.05.
 const CORRELATED: f64 = 0.1;
 
 /// A higher order has to raise R² by this, as in the paper: "less than 0.05 improvement".
 const BY_ORDER: f64 = 0.05;
 
-/// "As 500 ms is close to the sample period where the model degrades, we pick a sample period of 1 s": so many times the
-/// shortest interval that is good enough.
+/// "As 500 ms is close to the sample period where the model degrades, we pick a sample period of 1 s": so
+/// many times the shortest interval that is good enough.
 const AWAY: u32 = 2;
 
 /// A fit of the same storage at one sampling interval and of one order.
@@ -68,9 +69,10 @@ impl Sampling {
         found.map(|one| &one.fit)
     }
 
-    /// The interval, as the paper chooses it: twice the shortest one that is good enough, or the next longer that was measured;
-    /// the longest where none is that long. Good enough is a fit of the lowest order with at least 0.8 of the best R² and a
-    /// residual correlation of at most 0.1, when all longer intervals have one, too.
+    /// The interval, as the paper chooses it: twice the shortest one that is good enough, or the next longer
+    /// that was measured; the longest where none is that long. Good enough is a fit of the lowest order with
+    /// at least 0.8 of the best R² and a residual correlation of at most 0.1, when all longer intervals have
+    /// one, too.
     ///
     /// The order is the lowest at which the next one adds less than 0.05 to R². `None` without fits.
     #[must_use]

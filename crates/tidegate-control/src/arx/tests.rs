@@ -28,7 +28,8 @@ fn sample(u: f64, y: f64) -> ArxSample {
     ArxSample { operating_point: Iops::new(u), response: Some(Latency::from_millis_f64(y)) }
 }
 
-/// White noise in [10, 200) through a model that was at rest without load, with normal noise of this deviation in milliseconds.
+/// White noise in [10, 200) through a model that was at rest without load, with normal noise of this
+/// deviation in milliseconds.
 fn excited(model: &Arx, noise: f64, count: usize, seed: u64) -> Vec<ArxSample> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -214,8 +215,9 @@ fn stable() -> impl Strategy<Value = Arx> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What comes of the found model is what came of the true one. (Parameters themselves need not agree: where a zero cancels a
-    /// pole, others give the same.) A constant keeps response times above zero, where all measured ones are.
+    /// What comes of the found model is what came of the true one. (Parameters themselves need not agree:
+    /// where a zero cancels a pole, others give the same.) A constant keeps response times above zero, where
+    /// all measured ones are.
     #[test]
     fn without_noise_nothing_is_left(model in stable(), seed in any::<u64>()) {
         let model = Arx { offset: 1e5, ..model };
@@ -242,7 +244,8 @@ proptest! {
         }
     }
 
-    /// Six standard deviations: that of β_0 is σ/(√n·σ_u), that of α at most √((1 − α²)/n) and far less with an input.
+    /// Six standard deviations: that of β_0 is σ/(√n·σ_u), that of α at most √((1 − α²)/n) and far less with
+    /// an input.
     #[test]
     fn with_noise_it_is_found_within_the_noise(a in 0.0..0.8f64, b in 0.05..0.5f64, noise in 0.1..5.0f64, seed in any::<u64>()) {
         let fit = Arx::fit(&excited(&printed(b, a), noise, 1_000, seed), 1, Offset::None).unwrap();

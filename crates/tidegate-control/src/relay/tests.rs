@@ -49,7 +49,8 @@ fn identify(plant: &mut Plant) -> Result<Identified, RelayError> {
 }
 
 proptest! {
-    /// Over processes from nearly pure lag to nearly pure dead time, gains of a resource from its knee to saturation.
+    /// Over processes from nearly pure lag to nearly pure dead time, gains of a resource from its knee to
+    /// saturation.
     #[test]
     fn what_is_found_regulates_what_it_was_found_on(
         gain in 0.25..1.0_f64,
@@ -86,8 +87,8 @@ proptest! {
 
 #[test]
 fn lag_and_dead_time_are_told_apart() {
-    // The sampling adds its interval to the dead time. A describing function knows sines only, and delays that are far
-    // longer than needed oscillate unevenly: a factor of two is what to expect of it.
+    // The sampling adds its interval to the dead time. A describing function knows sines only, and delays
+    // that are far longer than needed oscillate unevenly: a factor of two is what to expect of it.
     let within_two = |found: Latency, is: f64| (0.5..2.0).contains(&(found.as_secs_f64() / is));
     let slow = identify(&mut Plant::new(0.8, 1.0, 0.2)).unwrap();
     assert!(within_two(slow.time_constant, 1.0) && within_two(slow.dead_time, 0.3), "{slow:?}");

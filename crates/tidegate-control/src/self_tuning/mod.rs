@@ -1,6 +1,7 @@
-//! The direct self-tuning regulator of Karlsson, Karamanolis and Zhu, *Triage: Performance Isolation and Differentiation for
-//! Storage Systems*, equations 5 to 7 and the algorithm of figure 6: the operating point that one consumer's response time asks for. And the
-//! fixed integral controller of equation 2, which it is compared with.
+//! The direct self-tuning regulator of Karlsson, Karamanolis and Zhu, *Triage: Performance Isolation and
+//! Differentiation for Storage Systems*, equations 5 to 7 and the algorithm of figure 6: the operating point
+//! that one consumer's response time asks for. And the fixed integral controller of equation 2, which it is
+//! compared with.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -21,13 +22,15 @@ const STEP_DOWN: f64 = 0.5;
 /// What is less than this part of a goal is no reason to be held further.
 const FAR_BELOW: f64 = 0.8;
 
-/// When response times were far below the goal for so many intervals, whatever the models say is too little: then the operating point rises by this
-/// much, to no more than a part of the capacity that the curve knows, beyond which requests would pile up.
+/// When response times were far below the goal for so many intervals, whatever the models say is too little:
+/// then the operating point rises by this much, to no more than a part of the capacity that the curve knows,
+/// beyond which requests would pile up.
 const STUCK: u32 = 3;
 const RISE: f64 = 1.5;
 const SAFE: f64 = 0.9;
 
-/// The least response time that a measurement says, one nanosecond: a storage that takes no time has no model.
+/// The least response time that a measurement says, one nanosecond: a storage that takes no time has no
+/// model.
 const LEAST_MS: f64 = 1e-6;
 
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
@@ -37,15 +40,15 @@ pub struct SelfTuningConfig {
     pub regulation: Regulation,
     /// Without so many requests in an interval nothing is concluded from them. Default: the paper's 6 (§4.2).
     pub least_requests: u32,
-    /// u_min. Default 6 IO/s: at nothing there are no requests, hence no measurements, and nobody is ever let go again; with this
-    /// somebody has the six requests that a decision takes in an interval of a second. The loop raises it to what that takes by
-    /// the bands.
+    /// u_min. Default 6 IO/s: at nothing there are no requests, hence no measurements, and nobody is ever let
+    /// go again; with this somebody has the six requests that a decision takes in an interval of a second.
+    /// The loop raises it to what that takes by the bands.
     pub least: Iops,
-    /// u_max. Default [`UNBOUNDED`](Self::UNBOUNDED), since no number is right for every storage, and the default variant never
-    /// steers by an operating point that was not reached.
+    /// u_max. Default [`UNBOUNDED`](Self::UNBOUNDED), since no number is right for every storage, and the
+    /// default variant never steers by an operating point that was not reached.
     pub greatest: Iops,
-    /// The least rate of every consumer, whatever its allotment. Default 2 IO/s, as of the other laws: enough that a client's
-    /// own timeouts stay out of sight.
+    /// The least rate of every consumer, whatever its allotment. Default 2 IO/s, as of the other laws: enough
+    /// that a client's own timeouts stay out of sight.
     pub floor: Iops,
 }
 
@@ -63,11 +66,12 @@ pub enum Regulation {
 /// How the model is learnt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adaptive {
-    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default 0.7, of which the
-    /// paper has no value: a memory of about three intervals, within which its system settles (§5). At rest at least 1 − λ of
-    /// an error is corrected in an interval.
+    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
+    /// 0.7, of which the paper has no value: a memory of about three intervals, within which its system
+    /// settles (§5). At rest at least 1 − λ of an error is corrected in an interval.
     pub forgetting: f64,
-    /// The reset law: when the model has changed by more than this part in an interval, it is forgotten. Default: the paper's 0.3.
+    /// The reset law: when the model has changed by more than this part in an interval, it is forgotten.
+    /// Default: the paper's 0.3.
     pub reset_change: f64,
     /// The paper's algorithm, or which improvements of it.
     pub variant: SelfTuningVariant,
@@ -76,27 +80,35 @@ pub struct Adaptive {
 /// What the regulator does beyond the paper. Each by itself can be left out, to see what it is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelfTuningVariant {
-    /// The model is fed what was done, not what was allowed. Otherwise, with little demand, an operating point that nobody uses is
-    /// said to be the reason for short response times, and one beyond the capacity for long ones.
+    /// The model is fed what was done, not what was allowed. Otherwise, with little demand, an operating
+    /// point that nobody uses is said to be the reason for short response times, and one beyond the capacity
+    /// for long ones.
     pub applied_input: bool,
-    /// What a consumer does not use goes to the others. Otherwise it is left unused, and they are held back for it.
+    /// What a consumer does not use goes to the others. Otherwise it is left unused, and they are held back
+    /// for it.
     pub lend_unused: bool,
-    /// Requests of several intervals are put together until there are enough. Otherwise somebody with five in each never has a say again.
+    /// Requests of several intervals are put together until there are enough. Otherwise somebody with five in
+    /// each never has a say again.
     pub gather: bool,
-    /// The model is forgotten when its prediction was wrong by more than the part, and by more than three times what a mean of so many
-    /// requests is wrong by chance; not in its first three intervals. Otherwise when a parameter has changed by more than that part of
-    /// itself: one near nothing then resets the model in nearly every interval.
+    /// The model is forgotten when its prediction was wrong by more than the part, and by more than three
+    /// times what a mean of so many requests is wrong by chance; not in its first three intervals. Otherwise
+    /// when a parameter has changed by more than that part of itself: one near nothing then resets the model
+    /// in nearly every interval.
     pub compare_predictions: bool,
-    /// After a reset everybody is let go for an interval (u = u_max), so that the change excites the system. Otherwise
-    /// the new model, which takes the response time for proportional to the throughput, decides at once.
+    /// After a reset everybody is let go for an interval (u = u_max), so that the change excites the system.
+    /// Otherwise the new model, which takes the response time for proportional to the throughput, decides at
+    /// once.
     pub burst: bool,
-    /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts better decides. Otherwise
-    /// the line does, also near the capacity, where none fits: each step up or down then is a new model.
+    /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts
+    /// better decides. Otherwise the line does, also near the capacity, where none fits: each step up or down
+    /// then is a new model.
     pub two_shapes: bool,
-    /// The operating point falls to no less than half of what was done in the interval, but to drain within an interval what has piled up, or because the
-    /// line, which has just predicted well, says so; and while response times are far below the goal, not at all, but after some intervals it rises.
-    /// Otherwise a goal that a storage cannot keep, at the moment when it becomes another one, leads to u_min at once, where so few requests say next to
-    /// nothing of the storage that is there now, and a model that still fits is believed for long.
+    /// The operating point falls to no less than half of what was done in the interval, but to drain within
+    /// an interval what has piled up, or because the line, which has just predicted well, says so; and while
+    /// response times are far below the goal, not at all, but after some intervals it rises. Otherwise a goal
+    /// that a storage cannot keep, at the moment when it becomes another one, leads to u_min at once, where
+    /// so few requests say next to nothing of the storage that is there now, and a model that still fits is
+    /// believed for long.
     pub in_steps: bool,
 }
 
@@ -236,7 +248,8 @@ pub enum Learnt {
     First,
     /// The model was improved.
     Updated,
-    /// The new model was impossible (r₁ ≤ 0, or |r₂| ≥ r₁, against the proof's A3) and was discarded (figure 6, line 9).
+    /// The new model was impossible (r₁ ≤ 0, or |r₂| ≥ r₁, against the proof's A3) and was discarded (figure
+    /// 6, line 9).
     Rejected,
     /// The model changed too much and was forgotten (figure 6, line 5), or was contradicted too often.
     Reset,
@@ -264,7 +277,8 @@ pub struct SelfTuningStep {
     pub learnt: Learnt,
     /// The mean response time that was compared with the goal. `None` with too few requests.
     pub measured: Option<Latency>,
-    /// The operating point that this consumer's response time asks for; the previous one with too few requests. `None` before the first.
+    /// The operating point that this consumer's response time asks for; the previous one with too few
+    /// requests. `None` before the first.
     pub wish: Option<Iops>,
     /// The bound that made the difference.
     pub bound: Option<Bound>,
@@ -274,12 +288,13 @@ pub struct SelfTuningStep {
 
 /// The regulator of one consumer.
 ///
-/// What it says is as good as its models are. On a storage whose response time is in proportion to the throughput, as the paper's (figure 3), it is right
-/// as soon as the line has predicted once. Where a goal lies on the steep part of a queue's curve, two measurements know the curve, but for what
-/// they are wrong by.
+/// What it says is as good as its models are. On a storage whose response time is in proportion to the
+/// throughput, as the paper's (figure 3), it is right as soon as the line has predicted once. Where a goal
+/// lies on the steep part of a queue's curve, two measurements know the curve, but for what they are wrong
+/// by.
 ///
-/// Call [`step`](Self::step) once per control interval. It takes u(k−1), the operating point that was in force in the interval, as
-/// an argument: of several regulators all use the lowest.
+/// Call [`step`](Self::step) once per control interval. It takes u(k−1), the operating point that was in
+/// force in the interval, as an argument: of several regulators all use the lowest.
 #[derive(Debug, Clone, Default)]
 pub struct SelfTuning {
     fitted: Option<Fitted>,
@@ -292,7 +307,8 @@ pub struct SelfTuning {
     station: Option<Station>,
     /// Requests that were too few to conclude anything.
     gathered: Gathered,
-    /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken for what they are now.
+    /// w(k−1) in ms and u(k−2), if the interval before was measured by itself. Otherwise the two are taken
+    /// for what they are now.
     before: Option<(f64, f64)>,
     wish: Option<Iops>,
 }
@@ -304,8 +320,8 @@ struct Gathered {
 }
 
 impl SelfTuning {
-    /// One step. `goal` is y_ref, `in_force` u(k−1). `least` and `greatest` are bounds of now. `exempt`: conclude something from however
-    /// few requests there are, because nobody has enough (figure 6, line 1).
+    /// One step. `goal` is y_ref, `in_force` u(k−1). `least` and `greatest` are bounds of now. `exempt`:
+    /// conclude something from however few requests there are, because nobody has enough (figure 6, line 1).
     pub fn step(
         &mut self,
         config: &SelfTuningConfig,
@@ -329,7 +345,8 @@ impl SelfTuning {
                 let line = fitted.control(goal_ms, w, u);
                 let (learnt, wanted) = match self.curve(adaptive, (w, u, requests), goal_ms) {
                     Some((learnt, _, wanted)) if self.rivals.is_curve() => (learnt, wanted),
-                    // A line through the origin takes a storage with many servers for nearly full as soon as one of them is busy.
+                    // A line through the origin takes a storage with many servers for nearly full as soon as
+                    // one of them is busy.
                     Some((_, curve, wanted)) if w < goal_ms => {
                         (learnt, line.max(wanted.min(u * curve.growth(goal_ms, w))))
                     }
@@ -375,8 +392,8 @@ impl SelfTuning {
         self.gathered.requests
     }
 
-    /// Nobody asks for anything: the regulator has no wish until there are requests again. What the model is stays, since the storage is
-    /// the same.
+    /// Nobody asks for anything: the regulator has no wish until there are requests again. What the model is
+    /// stays, since the storage is the same.
     pub fn idle(&mut self) {
         (self.gathered, self.before, self.wish, self.below) = (Gathered::default(), None, None, 0);
     }
@@ -415,7 +432,8 @@ impl SelfTuning {
         self.station.map(|station| station.model()).or_else(curve)
     }
 
-    /// The mean of the requests at hand if they are enough, how many they are, and whether all are of this interval.
+    /// The mean of the requests at hand if they are enough, how many they are, and whether all are of this
+    /// interval.
     fn gather(
         &mut self,
         config: &SelfTuningConfig,
@@ -458,7 +476,8 @@ impl SelfTuning {
         (Learnt::Updated, new)
     }
 
-    /// The curve after an interval, where there is to be one, and what it asks for. Both models are judged by what they said of it beforehand.
+    /// The curve after an interval, where there is to be one, and what it asks for. Both models are judged by
+    /// what they said of it beforehand.
     fn curve(
         &mut self,
         adaptive: &Adaptive,
@@ -481,7 +500,8 @@ impl SelfTuning {
         Some((learnt, curve, curve.control(goal_ms, point)))
     }
 
-    /// What is left of the operating point at least, after so much was done in an interval of this length with such a response time.
+    /// What is left of the operating point at least, after so much was done in an interval of this length
+    /// with such a response time.
     fn at_least(&self, u: f64, (w, goal_ms, over_ms): (f64, f64, f64)) -> f64 {
         if self.below > 0 {
             let safe = self.hyperbola.map_or(u, |curve| SAFE * curve.model().capacity);
@@ -491,7 +511,8 @@ impl SelfTuning {
         if self.rivals.line_was_right() {
             return 0.0;
         }
-        // By Little's law u·(w − goal) requests are too many. That they go within an interval may take more than half.
+        // By Little's law u·(w − goal) requests are too many. That they go within an interval may take more
+        // than half.
         let drained = 1.0 - (w - goal_ms) / over_ms;
         u * STEP_DOWN.min(drained).max(0.0)
     }
@@ -501,7 +522,8 @@ impl SelfTuning {
     }
 }
 
-/// The anti-windup law (figure 6, line 12), with u_min for the paper's 0. What is no number holds: it is the least.
+/// The anti-windup law (figure 6, line 12), with u_min for the paper's 0. What is no number holds: it is the
+/// least.
 fn confine(wanted: f64, least: Iops, greatest: Iops) -> (Iops, Option<Bound>) {
     if wanted >= greatest.per_second() {
         (greatest.max(least), Some(Bound::Greatest))

@@ -115,7 +115,8 @@ fn it_follows_from_disk_to_cache_and_back_within_three_intervals() {
     }
 }
 
-/// Figures 4 and 5: what is right for the disk is thirty times too slow for the cache, the other way round it swings.
+/// Figures 4 and 5: what is right for the disk is thirty times too slow for the cache, the other way round it
+/// swings.
 #[test]
 fn a_fixed_gain_is_right_for_one_of_them_only() {
     let settles = |gain: f64, mut storage: Storage| {
@@ -226,7 +227,8 @@ fn an_impossible_model_is_discarded_and_when_nothing_else_comes_the_old_one_is()
     let variant = SelfTuningVariant { two_shapes: false, ..SelfTuningVariant::IMPROVED };
     let regulation = Regulation::Adaptive(Adaptive { reset_change: 1e9, variant, ..Adaptive::default() });
     let config = SelfTuningConfig { regulation, ..SelfTuningConfig::default() };
-    // It predicts half as much again as there is, and r₁ and r₂ are uncertain alike: less of both is |r₂| ≥ r₁.
+    // It predicts half as much again as there is, and r₁ and r₂ are uncertain alike: less of both is |r₂| ≥
+    // r₁.
     let rls = Rls::new([1.5, 0.1, -0.09], [1.0; 3]);
     let fitted = Fitted { rls, ms: 5.0, iops: 100.0, age: 10, rejected: 0 };
     let mut regulator =
@@ -292,7 +294,8 @@ fn no_samples_one_sample_equal_samples_no_time_and_minutes() {
     assert!(response[8..].iter().all(|y| (y / 5.0 - 1.0).abs() < 0.05), "{response:?}");
 }
 
-/// By a variant, what it asks for after a disk of which it knows the curve has been measured at 160 IO/s for a while, and then this.
+/// By a variant, what it asks for after a disk of which it knows the curve has been measured at 160 IO/s for
+/// a while, and then this.
 fn asks_after(variant: SelfTuningVariant, goal: Latency, ms: f64, done: f64) -> f64 {
     let config = with(variant);
     let mut regulator = SelfTuning::default();
@@ -314,7 +317,8 @@ fn a_goal_that_cannot_be_kept_halves_what_is_done_and_what_has_piled_up_is_drain
     // 20 ms at 160 IO/s of a server that takes 5 ms by itself: no rate leads to 2.
     assert!((asks_after(direct, short, 20.0, 160.0) - 6.0).abs() < 1e-9);
     assert!((asks_after(SelfTuningVariant::IMPROVED, short, 20.0, 160.0) - 80.0).abs() < 1e-9);
-    // 750 ms too long, of an interval of a second: what has piled up drains in it with a quarter of what is done.
+    // 750 ms too long, of an interval of a second: what has piled up drains in it with a quarter of what is
+    // done.
     let drains = asks_after(SelfTuningVariant::IMPROVED, short, 752.0, 200.0);
     assert!((drains - 50.0).abs() < 1e-9, "{drains}");
 }
@@ -435,7 +439,8 @@ proptest! {
         }
     }
 
-    /// Any storage of figure 3's kind: within five intervals, one more for each time that the overload is to be halved, and for good.
+    /// Any storage of figure 3's kind: within five intervals, one more for each time that the overload is to
+    /// be halved, and for good.
     #[test]
     fn any_first_order_storage_is_settled(a in 0.0..0.3, b in 0.001..1.0, goal_ms in 1.0..50.0) {
         let config = SelfTuningConfig::default();

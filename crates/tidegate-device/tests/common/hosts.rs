@@ -10,7 +10,8 @@ use tidegate_units::Instant;
 pub(crate) struct Host {
     pub(crate) outstanding: usize,
     pub(crate) bytes: u32,
-    /// The parts of its requests that are reads, and that go to a place at random; the others follow the last.
+    /// The parts of its requests that are reads, and that go to a place at random; the others follow the
+    /// last.
     pub(crate) reads: f64,
     pub(crate) random: f64,
     /// Its virtual disk.

@@ -24,12 +24,14 @@ const CONSERVATIVE_ALIGNMENT: u32 = 4096;
 /// The magic number of tmpfs (statfs(2)), which moves data without waiting for anything.
 const TMPFS: u64 = 0x0102_1994;
 
-/// The magic numbers of file systems that begin I/O without waiting, as long as their device answers: ext2 to ext4, XFS,
-/// Btrfs, F2FS, bcachefs, tmpfs. Others may ask a server at any point (NFS, CIFS, Ceph, FUSE, 9p), or are not known.
+/// The magic numbers of file systems that begin I/O without waiting, as long as their device answers: ext2 to
+/// ext4, XFS, Btrfs, F2FS, bcachefs, tmpfs. Others may ask a server at any point (NFS, CIFS, Ceph, FUSE, 9p),
+/// or are not known.
 const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, TMPFS];
 
-/// The most bytes of one operation through the page cache. The kernel copies them while the worker submits: 1 MiB takes
-/// 0.06 to 0.13 ms (measured), and a turn may have one for each of eight requests of the largest size.
+/// The most bytes of one operation through the page cache. The kernel copies them while the worker submits: 1
+/// MiB takes 0.06 to 0.13 ms (measured), and a turn may have one for each of eight requests of the largest
+/// size.
 const LARGEST_COPY: usize = 1 << 20;
 
 /// An open file or block device, and what it asks of requests.
@@ -49,8 +51,8 @@ impl FileVolume {
     /// Opens a file for an export, and claims it unless the export shares its volume.
     ///
     /// # Errors
-    /// The system's answer, or that the file is neither a regular file nor a block device, or that its size does
-    /// not fit the alignment that direct I/O needs, or that something else uses it.
+    /// The system's answer, or that the file is neither a regular file nor a block device, or that its size
+    /// does not fit the alignment that direct I/O needs, or that something else uses it.
     pub(crate) fn open(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<Self> {
         let file = VolumeFile::open(path, direct, export)?;
         let kind = file.metadata()?.file_type();
@@ -238,9 +240,10 @@ impl FileVolume {
 
     /// Whether a write with FUA is one operation that also syncs (RWF_DSYNC).
     ///
-    /// Through the page cache it is a write, and then a sync. The two in one have one error, which does not tell whether
-    /// the client's write failed or the sync did. And several of them at a time share the descriptor's one report of
-    /// failed write-back: the first takes it, and the others succeed without their data.
+    /// Through the page cache it is a write, and then a sync. The two in one have one error, which does not
+    /// tell whether the client's write failed or the sync did. And several of them at a time share the
+    /// descriptor's one report of failed write-back: the first takes it, and the others succeed without their
+    /// data.
     fn is_durable_by_itself(&self, fua: bool) -> bool {
         fua && self.direct
     }
@@ -264,9 +267,10 @@ fn cannot(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
 }
 
-/// Has io_uring try operations on the file only where its file system can refuse to wait, and leave the others to the
-/// kernel's worker threads. O_NONBLOCK, which keeps open(2) from waiting, would tell it that every file system can: FUSE
-/// and NFS cannot, and would hold the submitting thread for as long as their server is silent.
+/// Has io_uring try operations on the file only where its file system can refuse to wait, and leave the
+/// others to the kernel's worker threads. O_NONBLOCK, which keeps open(2) from waiting, would tell it that
+/// every file system can: FUSE and NFS cannot, and would hold the submitting thread for as long as their
+/// server is silent.
 fn submit_without_waiting(file: &File) -> io::Result<()> {
     let flags = fcntl_getfl(file)?;
     Ok(fcntl_setfl(file, flags - OFlags::NONBLOCK)?)

@@ -1,9 +1,10 @@
-//! The way of a volume's operations to the kernel: through the worker's own ring while the volume answers, and otherwise
-//! through a thread of its own.
+//! The way of a volume's operations to the kernel: through the worker's own ring while the volume answers,
+//! and otherwise through a thread of its own.
 //!
-//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread (measured, ext4).
-//! But a submission may wait: in a file system that asks a server, always; in a local one where it needs metadata from
-//! a device that is silent, or where the device's queue is full. Everything in the pool would wait with it.
+//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread
+//! (measured, ext4). But a submission may wait: in a file system that asks a server, always; in a local one
+//! where it needs metadata from a device that is silent, or where the device's queue is full. Everything in
+//! the pool would wait with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +19,24 @@ use crate::directory::Door;
 use crate::request::SyncRange;
 use crate::ring::{FileOperation, Part, Ring, Token};
 
-/// The worker submits to a volume for this long after its last completion: a sign that it answers. What comes after a
-/// pause or a silence goes by the thread, until something completes. Chosen above a healthy disk's response, and so that
-/// the thread's 10 µs are little beside it.
+/// The worker submits to a volume for this long after its last completion: a sign that it answers. What comes
+/// after a pause or a silence goes by the thread, until something completes. Chosen above a healthy disk's
+/// response, and so that the thread's 10 µs are little beside it.
 const TRUSTED: Duration = Duration::from_millis(20);
 
-/// The least silence that counts as a stall: half of the time in which other exports must be answered (50 ms).
+/// The least silence that counts as a stall: half of the time in which other exports must be answered (50
+/// ms).
 const LEAST_STALL: Duration = Duration::from_millis(25);
 
-/// A silence this many times as long as the longest lately is a stall: chosen so that a disk whose requests take
-/// twice as long as usual is none.
+/// A silence this many times as long as the longest lately is a stall: chosen so that a disk whose requests
+/// take twice as long as usual is none.
 const STALL_RATIO: u32 = 4;
 
 /// The longest silence that is remembered, so that a stall of minutes does not hide the next one.
 const LONGEST_REMEMBERED: Duration = Duration::from_secs(1);
 
-/// A volume that has completed nothing for this long hangs. Above what a disk's own error recovery usually takes.
+/// A volume that has completed nothing for this long hangs. Above what a disk's own error recovery usually
+/// takes.
 const HANG: Duration = Duration::from_secs(5);
 
 /// How long a volume has been silent, in relation to what is usual for it.
@@ -103,7 +106,8 @@ pub(crate) struct SubmissionPath {
     thread: Option<VolumeThread>,
     /// Of all operations: it decides about the way.
     pulse: Pulse,
-    /// Of all but syncs, which take seconds on a healthy disk that has much to write: it decides about the silence.
+    /// Of all but syncs, which take seconds on a healthy disk that has much to write: it decides about the
+    /// silence.
     requests: Pulse,
 }
 

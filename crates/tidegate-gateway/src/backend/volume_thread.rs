@@ -1,7 +1,7 @@
 //! A thread that submits a volume's operations, so that a submission that waits holds only this volume.
 //!
-//! It has a ring of its own, and with it kernel threads of its own: the kernel shares those of a ring among all volumes
-//! that the ring serves, and lets writes to files wait for each other by a hash of 64 values.
+//! It has a ring of its own, and with it kernel threads of its own: the kernel shares those of a ring among
+//! all volumes that the ring serves, and lets writes to files wait for each other by a hash of 64 values.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

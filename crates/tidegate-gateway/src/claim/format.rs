@@ -1,4 +1,5 @@
-//! Image formats by their first bytes. They are for warnings only: a guest can write such bytes into a raw disk.
+//! Image formats by their first bytes. They are for warnings only: a guest can write such bytes into a raw
+//! disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

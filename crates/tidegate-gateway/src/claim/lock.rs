@@ -1,8 +1,8 @@
 //! Byte-range locks of an open file description, fcntl(2), in the places that QEMU gives a meaning to.
 //!
-//! QEMU locks for reading byte 100 + n while it uses permission n of an image, and byte 200 + n while it denies
-//! permission n to others (QEMU, block/file-posix.c). A writer here locks all bytes for writing. A reader locks the
-//! bytes by which QEMU's readers come along with it, and QEMU's writers do not.
+//! QEMU locks for reading byte 100 + n while it uses permission n of an image, and byte 200 + n while it
+//! denies permission n to others (QEMU, block/file-posix.c). A writer here locks all bytes for writing. A
+//! reader locks the bytes by which QEMU's readers come along with it, and QEMU's writers do not.
 
 #![allow(unsafe_code)]
 
@@ -69,7 +69,8 @@ fn fcntl(
         // What the kernel asks for with locks of a description.
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open, both commands take a pointer to this structure, and it outlives the call.
+    // SAFETY: the descriptor is open, both commands take a pointer to this structure, and it outlives the
+    // call.
     let status = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if status == 0 {
         return Ok(lock);

@@ -1,7 +1,8 @@
 //! Exclusive use of a volume: two programs that write to one volume destroy each other's data.
 //!
-//! A writable export takes its volume for itself. A read-only one shares it with other readers. [`VolumeFile::open`] refuses a
-//! volume that something else uses, and keeps others away for as long as the claim lives:
+//! A writable export takes its volume for itself. A read-only one shares it with other readers.
+//! [`VolumeFile::open`] refuses a volume that something else uses, and keeps others away for as long as the
+//! claim lives:
 //!
 //! | volume | claim | refuses, and is refused by |
 //! |---|---|---|
@@ -74,7 +75,8 @@ pub struct VolumeFacts {
     pub empty: bool,
     /// The use that another part of the system makes of it, such as "it is mounted at /srv".
     pub occupied: Option<String>,
-    /// The image format that its first bytes are of, such as "qcow2". An export serves such bytes as they are.
+    /// The image format that its first bytes are of, such as "qcow2". An export serves such bytes as they
+    /// are.
     pub format: Option<&'static str>,
 }
 
@@ -100,7 +102,8 @@ impl VolumeFacts {
     }
 }
 
-/// An open volume. Its locks live as long as it does: while an operation may still reach the storage, nothing else takes it.
+/// An open volume. Its locks live as long as it does: while an operation may still reach the storage, nothing
+/// else takes it.
 #[derive(Debug)]
 pub(crate) struct VolumeFile {
     file: File,
@@ -109,7 +112,8 @@ pub(crate) struct VolumeFile {
 }
 
 impl VolumeFile {
-    /// Opens a volume for an export, and claims it unless the export shares it. With `direct` it goes past the page cache.
+    /// Opens a volume for an export, and claims it unless the export shares it. With `direct` it goes past
+    /// the page cache.
     ///
     /// A later export of the same name gets the volume that the earlier one's last sessions use.
     ///

@@ -73,8 +73,8 @@ fn partitions(directory: &Path) -> Vec<Part> {
     partitions.collect()
 }
 
-/// Returns the mount point of a device. The fields of a line are: two numbers, the device, the root in it, the mount
-/// point (proc(5)).
+/// Returns the mount point of a device. The fields of a line are: two numbers, the device, the root in it,
+/// the mount point (proc(5)).
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(number))?;
     // Blanks and the like are in octal.
@@ -98,7 +98,8 @@ fn holder(directory: &Path) -> Option<String> {
     })
 }
 
-/// Returns the loop device whose data a file is. Paths are compared and nothing else: a file of another device may hang.
+/// Returns the loop device whose data a file is. Paths are compared and nothing else: a file of another
+/// device may hang.
 fn of_file(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let devices = fs::read_dir("/sys/block").ok()?.flatten();

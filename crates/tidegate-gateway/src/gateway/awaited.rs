@@ -1,5 +1,5 @@
-//! Exports whose upstream could not be reached when the gateway started. Their pool is served without them; each is tried again, on a
-//! thread of its own, until its upstream answers.
+//! Exports whose upstream could not be reached when the gateway started. Their pool is served without them;
+//! each is tried again, on a thread of its own, until its upstream answers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -81,7 +81,8 @@ impl Awaited {
     }
 }
 
-/// Tries every upstream once, several at a time, so that one that does not answer holds nothing up but itself.
+/// Tries every upstream once, several at a time, so that one that does not answer holds nothing up but
+/// itself.
 pub(super) fn first_attempts(pools: &[PoolConfig]) -> FirstAttempts {
     let exports = pools.iter().flat_map(|pool| pool.exports.iter().map(move |export| (pool, export)));
     let targets: Vec<_> =

@@ -1,7 +1,8 @@
 //! Connections that have been greeted and have not asked for anything yet.
 //!
-//! Each costs a descriptor and some bytes, no thread, so that a flood of connections that say nothing does not keep out
-//! clients that are slow. When a client has asked for something, its handshake goes on in a thread of its own.
+//! Each costs a descriptor and some bytes, no thread, so that a flood of connections that say nothing does
+//! not keep out clients that are slow. When a client has asked for something, its handshake goes on in a
+//! thread of its own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -58,8 +58,8 @@ fn request(released: Instant, dispatched: Instant) -> Request {
     }
 }
 
-/// Dispatches what goes at once, and has it answered `took` later. When each was released, and when the stage wants to be
-/// asked again.
+/// Dispatches what goes at once, and has it answered `took` later. When each was released, and when the stage
+/// wants to be asked again.
 fn serve(
     stage: &mut Stage,
     consumer: &mut Consumer,

@@ -30,7 +30,8 @@ const CHUNK: usize = 4096;
 /// A relay keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;
 
-/// An idle connection to a host that has vanished is noticed after this long, and then so many unanswered probes.
+/// An idle connection to a host that has vanished is noticed after this long, and then so many unanswered
+/// probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -44,8 +45,8 @@ pub enum UpstreamError {
     /// Connected, or not even that, and no answer.
     #[error("no answer within {} s; is it an NBD server, and is it running?", PATIENCE.as_secs())]
     Silent,
-    /// The other side ended the connection. This is also how servers without fixed newstyle say that there is no
-    /// such export.
+    /// The other side ended the connection. This is also how servers without fixed newstyle say that there is
+    /// no such export.
     #[error(
         "it closed the connection during the handshake; has it such an export, and room for a connection?"
     )]
@@ -107,8 +108,9 @@ pub(crate) struct Connected {
     pub(crate) geometry: Geometry,
 }
 
-/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece, in place of chunks whose
-/// overlaps and gaps would have to be checked against memory that has held other clients' data before.
+/// Connects, and opens the export. Simple replies are wanted: data then comes in one piece, in place of
+/// chunks whose overlaps and gaps would have to be checked against memory that has held other clients' data
+/// before.
 ///
 /// # Errors
 /// When that fails, or takes longer than [`PATIENCE`].
@@ -226,8 +228,8 @@ impl Wire {
         }
     }
 
-    /// For the worker's ring, which has no use for the timeouts of the handshake. By TLS it is one end of a relay, which
-    /// ends with the connection or when the worker closes its end.
+    /// For the worker's ring, which has no use for the timeouts of the handshake. By TLS it is one end of a
+    /// relay, which ends with the connection or when the worker closes its end.
     fn into_socket(self) -> Result<OwnedFd, UpstreamError> {
         match self {
             Self::Plain(socket) => {

@@ -6,7 +6,8 @@ use tidegate_nbd::transmission::Pending;
 
 use super::plan::Part;
 
-/// How often a request that had left is sent again. What breaks the connection every time may be to blame for it.
+/// How often a request that had left is sent again. What breaks the connection every time may be to blame for
+/// it.
 const MOST_ATTEMPTS: u8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +21,14 @@ pub(super) struct Job {
     pub(super) work: Work,
     /// How often it was lost with a connection after it had left.
     attempts: u8,
-    /// Connections up to this ordinal do not count for that: they were there already when it was last lost, and many
-    /// break at once when a server dies.
+    /// Connections up to this ordinal do not count for that: they were there already when it was last lost,
+    /// and many break at once when a server dies.
     excused: u64,
 }
 
 impl Job {
-    /// Counts a loss with the connection of this ordinal, of so many opened; says whether it was not the last.
+    /// Counts a loss with the connection of this ordinal, of so many opened; says whether it was not the
+    /// last.
     pub(super) fn may_try_again(&mut self, ordinal: u64, opened: u64) -> bool {
         if ordinal > self.excused {
             self.attempts += 1;

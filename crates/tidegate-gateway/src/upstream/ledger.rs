@@ -1,10 +1,11 @@
 //! Which changes are known to be on stable storage, across connections that come and go.
 //!
-//! The upstream may have crashed whenever a connection is lost, and with it what it had answered and not flushed. A
-//! flush that succeeds on some connection proves that the upstream has lived at least since that connection was
-//! opened: it covers what was answered since then, and nothing before. So every connection gets a mark when it is opened,
-//! the number of changes that were answered by then. If changes before the mark of the flush's connection were never
-//! flushed, they count as lost, and every session hears of it once, as programs do of a failed fsync on Linux.
+//! The upstream may have crashed whenever a connection is lost, and with it what it had answered and not
+//! flushed. A flush that succeeds on some connection proves that the upstream has lived at least since that
+//! connection was opened: it covers what was answered since then, and nothing before. So every connection
+//! gets a mark when it is opened, the number of changes that were answered by then. If changes before the
+//! mark of the flush's connection were never flushed, they count as lost, and every session hears of it once,
+//! as programs do of a failed fsync on Linux.
 
 /// The account of one upstream export.
 #[derive(Debug, Default)]
@@ -142,8 +143,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: if a flush of a session succeeds, every write answered before it is on stable storage, or
-        /// the session was told of the loss by an earlier flush.
+        /// Whatever happens: if a flush of a session succeeds, every write answered before it is on stable
+        /// storage, or the session was told of the loss by an earlier flush.
         #[test]
         fn no_flush_claims_what_is_lost(
             steps in prop::collection::vec(

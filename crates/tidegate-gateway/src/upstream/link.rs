@@ -16,12 +16,12 @@ use crate::message::{Item, Message};
 /// What is received at once where it is not known whose data it is: replies to sixteen reads of 4 KiB.
 const RECEIVE: usize = 64 * 1024;
 
-/// Data of which at least this much is missing is received directly to where it belongs; less is cheaper to copy
-/// than to receive separately.
+/// Data of which at least this much is missing is received directly to where it belongs; less is cheaper to
+/// copy than to receive separately.
 pub(super) const DIRECT: usize = 16 * 1024;
 
-/// The most data that is received directly at once, so that data that comes slowly is seen to come; also what counts as
-/// progress of a reply that is not complete.
+/// The most data that is received directly at once, so that data that comes slowly is seen to come; also what
+/// counts as progress of a reply that is not complete.
 pub(super) const PORTION: usize = 1 << 20;
 
 /// A request on its way to the upstream.

@@ -1,14 +1,15 @@
 //! An export of another NBD server as a backend: the upstream.
 //!
-//! [`Upstream`] owns the connections to one upstream export and everything that is under way on them. Like all of a pool
-//! it lives on the pool's worker thread, and its sockets on the pool's ring; only connecting and the handshake
-//! ([`connect`]) happen elsewhere. What clients are told and how their requests are passed on is [`plan`]; which flush
-//! covers what, across connections that come and go, is [`ledger`]; when to try again is [`outage`].
+//! [`Upstream`] owns the connections to one upstream export and everything that is under way on them. Like
+//! all of a pool it lives on the pool's worker thread, and its sockets on the pool's ring; only connecting
+//! and the handshake ([`connect`]) happen elsewhere. What clients are told and how their requests are passed
+//! on is [`plan`]; which flush covers what, across connections that come and go, is [`ledger`]; when to try
+//! again is [`outage`].
 //!
-//! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no harm: if it
-//! had not left completely, or is a read or a flush. A change that had left may still be carried out by the old
-//! server, however late, and over a newer one if it were sent again; so it is answered with EIO, unless the
-//! configuration says that the upstream drops such requests ([`Replay::All`]).
+//! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no
+//! harm: if it had not left completely, or is a read or a flush. A change that had left may still be carried
+//! out by the old server, however late, and over a newer one if it were sent again; so it is answered with
+//! EIO, unless the configuration says that the upstream drops such requests ([`Replay::All`]).
 
 mod connect;
 mod flight;
@@ -170,8 +171,8 @@ impl Upstream {
         }
     }
 
-    /// An error of a flush, or of a change with FUA, that the upstream has answered since the last call. Its kernel or
-    /// its storage may have told of lost data by it, and takes the data for clean now.
+    /// An error of a flush, or of a change with FUA, that the upstream has answered since the last call. Its
+    /// kernel or its storage may have told of lost data by it, and takes the data for clean now.
     pub(crate) fn take_reported_loss(&mut self) -> Option<Errno> {
         self.reported_loss.take()
     }

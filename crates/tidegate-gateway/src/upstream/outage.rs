@@ -7,8 +7,8 @@ use tidegate_units::Instant;
 /// The pause after the second failure in a row; the first is tried again at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause: an upstream that is back is found within this time, and one that is gone for long costs next to
-/// nothing.
+/// The longest pause: an upstream that is back is found within this time, and one that is gone for long costs
+/// next to nothing.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The state of an upstream's reachability.
@@ -33,7 +33,8 @@ impl Reachability {
         Self { patience, attempting: false, next: now, pause: Duration::ZERO, outage: None, unfit: false }
     }
 
-    /// A connection was lost; with the last one an outage begins, unless one goes on that no answer has ended.
+    /// A connection was lost; with the last one an outage begins, unless one goes on that no answer has
+    /// ended.
     pub(super) fn lost(&mut self, none_left: bool, now: Instant) {
         // Several that are lost together are one failure.
         if !self.attempting && self.next < now {
@@ -61,8 +62,8 @@ impl Reachability {
         self.pause_from(now);
     }
 
-    /// The attempt has succeeded. While requests wait, only an answer to one of them ends the outage: an upstream
-    /// that breaks down at every request is not back.
+    /// The attempt has succeeded. While requests wait, only an answer to one of them ends the outage: an
+    /// upstream that breaks down at every request is not back.
     pub(super) fn connected(&mut self, requests_wait: bool, now: Instant) {
         self.attempting = false;
         self.unfit = false;

@@ -102,7 +102,8 @@ impl Plan {
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         let mut flags = (self.flags_within(PASSED_ON))
             .with(TransmissionFlags::SEND_DF)
-            // One flush goes to the upstream for all sessions, and covers what was answered on every connection.
+            // One flush goes to the upstream for all sessions, and covers what was answered on every
+            // connection.
             .with(TransmissionFlags::CAN_MULTI_CONN);
         if self.flags.contains(TransmissionFlags::SEND_FLUSH) {
             flags = flags.with(TransmissionFlags::SEND_FUA);
@@ -218,8 +219,9 @@ fn told(geometry: &Geometry) -> TransmissionFlags {
     }
 }
 
-/// Whether an error says for certain that the upstream has not begun to carry a request out. No other error does:
-/// servers answer EINVAL for every one that the protocol has no number for, and a file system that failed EPERM.
+/// Whether an error says for certain that the upstream has not begun to carry a request out. No other error
+/// does: servers answer EINVAL for every one that the protocol has no number for, and a file system that
+/// failed EPERM.
 pub(crate) fn is_refusal(part: &Part, errno: Errno) -> bool {
     errno == Errno::NotSup && part.flags.contains(CommandFlags::FAST_ZERO)
 }
@@ -229,8 +231,8 @@ pub(crate) fn errno_for_client(operation: &Operation, errno: Errno) -> Errno {
     match (errno, operation) {
         // "Not faster than writing" is an answer to this one question only.
         (Errno::NotSup, Operation::WriteZeroes { fast: true, .. }) => errno,
-        // Narrow meanings that do not hold for the gateway itself: it has not been asked for one chunk, and is not
-        // about to end.
+        // Narrow meanings that do not hold for the gateway itself: it has not been asked for one chunk, and
+        // is not about to end.
         (Errno::NotSup | Errno::Overflow | Errno::Shutdown, _) => Errno::Io,
         _ => errno,
     }
@@ -314,8 +316,8 @@ mod tests {
     }
 
     proptest! {
-        /// The parts of a request follow each other without gap, and each is one that the upstream itself would
-        /// accept.
+        /// The parts of a request follow each other without gap, and each is one that the upstream itself
+        /// would accept.
         #[test]
         fn parts_cover_the_request_and_keep_to_the_upstreams_blocks(
             shift in 0u32..17, preferred_shift in 9u32..22, maximum in 512u32..(64 << 20),

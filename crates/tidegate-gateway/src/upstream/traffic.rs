@@ -71,8 +71,8 @@ impl Upstream {
                 let request = &mut hands.requests[key];
                 let part = self.plan.part(&request.operation, request.slice, request.done);
                 let payload = (part.command == Command::Write).then(|| Payload {
-                    // Invariant: a write is queued together with its payload, and has it back whenever nothing of it
-                    // is being sent.
+                    // Invariant: a write is queued together with its payload, and has it back whenever
+                    // nothing of it is being sent.
                     buffer: request.buffer.take().expect("a write has its payload"),
                     start: request.done as usize,
                     length: part.length as usize,
@@ -238,7 +238,8 @@ impl Upstream {
                 return hands.ring.receive(token, link.fd(), buffer, part, true);
             }
         }
-        // Invariant: it is here whenever nothing is being received, with nothing in it that is not taken apart.
+        // Invariant: it is here whenever nothing is being received, with nothing in it that is not taken
+        // apart.
         let input = link.input.take().expect("a connection's buffer is here between receives");
         link.receiving = Receiving::Buffered;
         let part = Window { start: 0, length: input.len() };

@@ -1,7 +1,7 @@
 //! A pool's worker: one thread that owns the ring, the sessions, the stage and the backend.
 //!
-//! Each turn: wait, handle what completed, step the law, dispatch, send. Nothing in here blocks, and nothing else
-//! touches what it owns; other threads send it [`Command`]s.
+//! Each turn: wait, handle what completed, step the law, dispatch, send. Nothing in here blocks, and nothing
+//! else touches what it owns; other threads send it [`Command`]s.
 
 mod commands;
 mod requests;
@@ -49,8 +49,8 @@ const RECYCLED: usize = 32 << 20;
 /// How often deadlines of sessions are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
-/// The time that the kernel has, after a drain's deadline, to give back the memory of operations that it has been told to
-/// give up. Those of storage that hangs are then left behind.
+/// The time that the kernel has, after a drain's deadline, to give back the memory of operations that it has
+/// been told to give up. Those of storage that hangs are then left behind.
 pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
 
 /// What other threads ask of a worker.
@@ -58,8 +58,8 @@ pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
 pub(crate) enum Command {
     Session(Box<NewSession>),
     Snapshot(SyncSender<PoolSnapshot>),
-    /// A newcomer to an export is refused at this bound: end a session that has been idle for long enough, and say
-    /// whether there was one.
+    /// A newcomer to an export is refused at this bound: end a session that has been idle for long enough,
+    /// and say whether there was one.
     MakeRoom {
         bound: Refusal,
         export: u64,
@@ -120,7 +120,8 @@ struct Export {
 }
 
 impl Export {
-    /// Returns whether its upstream is away. Requests are then kept, within the time that its configuration gives.
+    /// Returns whether its upstream is away. Requests are then kept, within the time that its configuration
+    /// gives.
     fn is_cut_off(&self) -> bool {
         matches!(&self.volume, Volume::Upstream(upstream) if upstream.snapshot().connections == 0)
     }
@@ -252,7 +253,8 @@ impl Worker {
         }
     }
 
-    /// Disconnects every client and refuses every command, after a failure: nobody would answer them any more.
+    /// Disconnects every client and refuses every command, after a failure: nobody would answer them any
+    /// more.
     pub(crate) fn hang_up(&mut self) {
         self.commands = channel().1;
         for (_, session) in &self.sessions {
@@ -270,7 +272,8 @@ impl Worker {
         if self.memory.has_returned() && !self.stalled.is_empty() {
             return Some(Duration::ZERO);
         }
-        // What was removed may be waiting for a handshake or for whoever removed it, and they do not say when they are done.
+        // What was removed may be waiting for a handshake or for whoever removed it, and they do not say when
+        // they are done.
         let busy = !self.sessions.is_empty() || self.drain.is_some() || self.has_removed;
         let housekeeping = busy.then_some(self.next_housekeeping);
         let device = self.emulated.as_ref().and_then(|emulated| emulated.next_event());

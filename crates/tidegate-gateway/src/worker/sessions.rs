@@ -1,4 +1,5 @@
-//! Sessions from their arrival to their end: what is read from them, what is sent to them, and at which bound they wait.
+//! Sessions from their arrival to their end: what is read from them, what is sent to them, and at which bound
+//! they wait.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -26,8 +27,8 @@ use crate::zeroing::Slice;
 /// How long a drained session may take to hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a request may wait for memory while none of its export's memory comes back. Chosen: longer than storage
-/// that works takes for anything, and much shorter than the timeout of a guest's block layer (30 s).
+/// How long a request may wait for memory while none of its export's memory comes back. Chosen: longer than
+/// storage that works takes for anything, and much shorter than the timeout of a guest's block layer (30 s).
 const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -147,8 +148,8 @@ impl Worker {
                     if refused {
                         self.answer(request, Err(Errno::Shutdown), now);
                     } else if operation == Operation::Flush {
-                        // Past the scheduler: what it must cover is complete at the backend already, and holding
-                        // it would hold the client's commit without sparing the storage anything.
+                        // Past the scheduler: what it must cover is complete at the backend already, and
+                        // holding it would hold the client's commit without sparing the storage anything.
                         let export = session.export;
                         self.sync(export, request, now);
                     } else {
@@ -229,7 +230,8 @@ impl Worker {
         self.memory.wake_waiting(account);
     }
 
-    /// The sessions whose client is gone, among those from which nothing is received and that would not notice.
+    /// The sessions whose client is gone, among those from which nothing is received and that would not
+    /// notice.
     fn hung_up(&self) -> Vec<usize> {
         let unwatched = |session: &Session| match session.phase {
             Phase::Open => session.stalled && session.receiving.is_none(),
@@ -357,8 +359,9 @@ impl Worker {
         }
     }
 
-    /// Ends the session that has been idle for longest, of those that occupy what a newcomer lacks. An idle disk of a
-    /// virtual machine is idle for hours: without `idle_timeout` only sessions that were never used are ended.
+    /// Ends the session that has been idle for longest, of those that occupy what a newcomer lacks. An idle
+    /// disk of a virtual machine is idle for hours: without `idle_timeout` only sessions that were never used
+    /// are ended.
     pub(super) fn make_room(&mut self, bound: Refusal, export: u64, source: Source, now: Instant) -> bool {
         let idle_timeout = self.config.limits.idle_timeout;
         let occupies = |session: &Session| {

@@ -25,7 +25,8 @@ impl Worker {
         }
     }
 
-    /// Takes note of how a slice went. What becomes of the request; `None` when another slice of it waits for its turn.
+    /// Takes note of how a slice went. What becomes of the request; `None` when another slice of it waits for
+    /// its turn.
     pub(super) fn after_slice(
         &mut self,
         key: usize,

@@ -1,14 +1,15 @@
 //! Syncs, which requests share, and what follows when one reports that written data is lost.
 //!
-//! Linux tells each open file of a failed write-back once, with the next sync, and takes the lost pages for clean then:
-//! the sync after that succeeds without them. So an error that may have been this report *poisons* the export. No
-//! flush and no change with FUA succeeds any more, whichever session asks, until the export is removed and added
-//! again or the service restarts: then there is another open file, and whoever did it knows.
+//! Linux tells each open file of a failed write-back once, with the next sync, and takes the lost pages for
+//! clean then: the sync after that succeeds without them. So an error that may have been this report
+//! *poisons* the export. No flush and no change with FUA succeeds any more, whichever session asks, until the
+//! export is removed and added again or the service restarts: then there is another open file, and whoever
+//! did it knows.
 //!
-//! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported stay with
-//! the file, for the first sync of the next one to open it: a gateway that is started after a crash hears of the
-//! writes that its predecessor had answered. A sync at the end would take that report, and there is no client left
-//! to tell.
+//! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported
+//! stay with the file, for the first sync of the next one to open it: a gateway that is started after a crash
+//! hears of the writes that its predecessor had answered. A sync at the end would take that report, and there
+//! is no client left to tell.
 
 use tidegate_nbd::Errno;
 use tidegate_units::Instant;
@@ -21,9 +22,9 @@ use crate::request::SyncRange;
 use crate::ring::Token;
 use crate::upstream::Upstream;
 
-/// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers everything
-/// that was complete when it began; requests that come later share the next one. Two at a time could not tell which
-/// of them a report belongs to.
+/// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers
+/// everything that was complete when it began; requests that come later share the next one. Two at a time
+/// could not tell which of them a report belongs to.
 #[derive(Default)]
 pub(super) struct Syncs {
     pub(super) busy: bool,
@@ -93,8 +94,8 @@ impl Worker {
         }
     }
 
-    /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and status
-    /// show it from then on.
+    /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and
+    /// status show it from then on.
     pub(super) fn poison(&mut self, key: usize, errno: Errno) {
         let Export { syncs, consumer, .. } = &mut self.exports[key];
         if std::mem::replace(&mut syncs.poisoned, true) {

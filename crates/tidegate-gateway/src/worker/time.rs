@@ -76,8 +76,8 @@ impl Worker {
         if self.sessions.is_empty() && !self.close_upstreams(now) && !overdue {
             return None;
         }
-        // After the deadline only the kernel is waited for, and that not for ever: it may still write to memory that is
-        // lent to it, which the ring leaves to it.
+        // After the deadline only the kernel is waited for, and that not for ever: it may still write to
+        // memory that is lent to it, which the ring leaves to it.
         let only_wake = self.ring.outstanding() <= 1
             && self.exports.iter().all(|(_, export)| export.path.outstanding() == 0);
         let given_up = only_wake || overdue;

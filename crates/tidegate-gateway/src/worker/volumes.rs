@@ -12,7 +12,8 @@ use crate::backend::{Kind, Silence, Volume};
 use crate::config::BackendConfig;
 use crate::stage::Stage;
 
-/// How often to look for silent volumes while requests wait for the window: a fraction of the least silence that counts.
+/// How often to look for silent volumes while requests wait for the window: a fraction of the least silence
+/// that counts.
 const WATCH: Duration = Duration::from_millis(5);
 
 /// What a look at the volumes is for.
@@ -41,8 +42,9 @@ impl Worker {
                 continue;
             }
             if silence == Silence::Stalled {
-                // Each volume can lend no more than the depth. If all pause together, as on a disk that collects its
-                // garbage, all park what they have queued, and there are no others to take the slots.
+                // Each volume can lend no more than the depth. If all pause together, as on a disk that
+                // collects its garbage, all park what they have queued, and there are no others to take the
+                // slots.
                 let lends = !export.consumer.is_protected() && export.consumer.in_flight() > 0;
                 if watch == Watch::Idle || !lends {
                     continue;
@@ -77,8 +79,8 @@ impl Worker {
         self.probe(key, now);
     }
 
-    /// Lets one read and one other request through: what the volume is silent about may hold only requests of one kind,
-    /// as a slow sync holds writes.
+    /// Lets one read and one other request through: what the volume is silent about may hold only requests of
+    /// one kind, as a slow sync holds writes.
     fn probe(&mut self, key: usize, now: Instant) {
         loop {
             let (export, requests) = (&mut self.exports[key], &self.requests);

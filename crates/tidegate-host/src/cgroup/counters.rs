@@ -21,7 +21,8 @@ pub struct IoCounters {
 }
 
 impl IoCounters {
-    /// What was done since an older reading; `None` if a number went back: then the cgroup, or the device, was removed and made again.
+    /// What was done since an older reading; `None` if a number went back: then the cgroup, or the device,
+    /// was removed and made again.
     #[must_use]
     pub fn since(self, old: Self) -> Option<Self> {
         let bytes = |new: Bytes, old: Bytes| new.get().checked_sub(old.get()).map(Bytes::new);
@@ -39,8 +40,9 @@ type Found = BTreeMap<DeviceNumber, IoCounters>;
 /// What is wrong, and in which line, counted from 1.
 type Wrong = (usize, String);
 
-/// `io.stat`: `8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`. Kernels before 5.15 write devices that nothing is known of
-/// without a newline, so that a line may have several. Other words are of other controllers, and newer kernels.
+/// `io.stat`: `8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`. Kernels before 5.15 write devices that
+/// nothing is known of without a newline, so that a line may have several. Other words are of other
+/// controllers, and newer kernels.
 pub(super) fn of_v2(text: &str) -> Result<Found, Wrong> {
     let mut found = Found::new();
     for (index, line) in text.lines().enumerate() {

@@ -6,20 +6,22 @@ use tidegate_units::{ByteRate, Iops};
 
 use crate::device::DeviceNumber;
 
-/// A limit that is off by less than this part of itself is left as it is: a law that changes its mind ten times a second by
-/// little does not have the kernel write each time.
+/// A limit that is off by less than this part of itself is left as it is: a law that changes its mind ten
+/// times a second by little does not have the kernel write each time.
 const ABOUT: f64 = 1.0 / 32.0;
 
 /// Some kernels refuse one: `io.max` of 5.10 to 6.11, at least, takes only what is above it (EINVAL).
 const LEAST: u64 = 2;
 
-/// Requests are granted by slices of 100 ms, whole ones, and what is left of a slice is forgotten: of 19 per second 10 come through, and
-/// with less than 10 a limit that is written anew often lets hundreds pass (6.1, measured). So requests are limited to multiples of
-/// this, rounded up, and it takes a limit in bytes, of which nothing is forgotten, to be exact.
+/// Requests are granted by slices of 100 ms, whole ones, and what is left of a slice is forgotten: of 19 per
+/// second 10 come through, and with less than 10 a limit that is written anew often lets hundreds pass (6.1,
+/// measured). So requests are limited to multiples of this, rounded up, and it takes a limit in bytes, of
+/// which nothing is forgotten, to be exact.
 const GRAIN: u64 = 10;
 
-/// What a cgroup may do to a device per second; what is not said is not limited. Whole numbers: of bytes at least two, since some
-/// kernels refuse one, of requests multiples of ten, rounded up: the kernel would round down. Others' may be anything.
+/// What a cgroup may do to a device per second; what is not said is not limited. Whole numbers: of bytes at
+/// least two, since some kernels refuse one, of requests multiples of ten, rounded up: the kernel would round
+/// down. Others' may be anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoLimit {
     /// In the order of [`Key::ALL`].

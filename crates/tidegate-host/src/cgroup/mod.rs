@@ -1,5 +1,6 @@
 //! Control groups as Linux accounts for their I/O and limits it: cgroup v2's controller `io`, or v1's `blkio`
-//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"; cgroup-v1/blkio-controller.rst, "Throttling/Upper limit policy").
+//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"; cgroup-v1/blkio-controller.rst,
+//! "Throttling/Upper limit policy").
 //!
 //! | | v2 | v1 |
 //! |---|---|---|
@@ -30,7 +31,8 @@ pub use limit::IoLimit;
 pub(crate) use limit::Key;
 pub use pattern::{CgroupPattern, CgroupPatternError, looks_like};
 
-/// Cgroups that are looked for at most: a pattern such as `*/*` may mean more than anybody wants to read ten times a second.
+/// Cgroups that are looked for at most: a pattern such as `*/*` may mean more than anybody wants to read ten
+/// times a second.
 pub const MOST_CGROUPS: usize = 4_096;
 
 const CONTROLLER: &str = "io";
@@ -115,7 +117,8 @@ impl Tree {
         self.version
     }
 
-    /// Makes sure that no other agent limits here, in whichever network namespace that is: cgroups and devices are the whole machine's.
+    /// Makes sure that no other agent limits here, in whichever network namespace that is: cgroups and
+    /// devices are the whole machine's.
     ///
     /// # Errors
     /// When another one does.
@@ -140,8 +143,8 @@ impl Tree {
         }
     }
 
-    /// The cgroups that are meant by patterns, as paths below the root, and of those that are in each other the outermost: it
-    /// is limited with all that is in it. At most [`MOST_CGROUPS`].
+    /// The cgroups that are meant by patterns, as paths below the root, and of those that are in each other
+    /// the outermost: it is limited with all that is in it. At most [`MOST_CGROUPS`].
     ///
     /// # Errors
     /// When a directory cannot be read.
@@ -191,7 +194,8 @@ impl Tree {
         (all, failed)
     }
 
-    /// What a cgroup, by its path below the root, has done to each device; `None` if it is not there or not accounted for.
+    /// What a cgroup, by its path below the root, has done to each device; `None` if it is not there or not
+    /// accounted for.
     ///
     /// # Errors
     /// When a file cannot be read, or is not what the kernel's documentation says.
@@ -223,8 +227,8 @@ impl Tree {
         }
     }
 
-    /// The limits that a cgroup, by its directory, has; devices without one are left out. `None` if it is not there, or
-    /// cannot be limited.
+    /// The limits that a cgroup, by its directory, has; devices without one are left out. `None` if it is not
+    /// there, or cannot be limited.
     ///
     /// # Errors
     /// The kernel's answer, with the file.
@@ -252,7 +256,8 @@ impl Tree {
         }
     }
 
-    /// Gives a cgroup, by its directory, a limit of a device in place of what it had. Whether the device, and the cgroup, are there.
+    /// Gives a cgroup, by its directory, a limit of a device in place of what it had. Whether the device, and
+    /// the cgroup, are there.
     ///
     /// # Errors
     /// The kernel's answer, with the file.
@@ -284,8 +289,9 @@ impl Tree {
         }
     }
 
-    /// Has the kernel count what cgroups do to a device, where it begins to when the device is first limited (v1, seen on 6.18):
-    /// a limit that nobody can feel, taken back at once. Others' limits are not touched: it is done to a cgroup that has none.
+    /// Has the kernel count what cgroups do to a device, where it begins to when the device is first limited
+    /// (v1, seen on 6.18): a limit that nobody can feel, taken back at once. Others' limits are not touched:
+    /// it is done to a cgroup that has none.
     ///
     /// # Errors
     /// The kernel's answer.

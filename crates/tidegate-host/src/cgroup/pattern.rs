@@ -12,8 +12,9 @@ use thiserror::Error;
 use super::MOST_CGROUPS;
 use crate::root::ReadError;
 
-/// One cgroup or several, by the path below the root of the hierarchy, as an administrator writes it: `system.slice/db.service`,
-/// `machine.slice/*.scope`. `*` stands for any text within one name, and not for a slash.
+/// One cgroup or several, by the path below the root of the hierarchy, as an administrator writes it:
+/// `system.slice/db.service`, `machine.slice/*.scope`. `*` stands for any text within one name, and not for a
+/// slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupPattern {
     names: Vec<String>,
@@ -88,8 +89,8 @@ impl CgroupPattern {
                     }
                     entries => entries.map_err(|source| ReadError::Unreadable { path: directory, source })?,
                 };
-                // What goes while it is read is not there; nothing that is made by name is not UTF-8. A cgroup's files are among
-                // the cgroups in it.
+                // What goes while it is read is not there; nothing that is made by name is not UTF-8. A
+                // cgroup's files are among the cgroups in it.
                 let entries = entries.filter_map(Result::ok);
                 let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
                 let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -103,8 +104,8 @@ impl CgroupPattern {
     }
 }
 
-/// Whether a text is a pattern's fixed parts with anything for each `*`. Takes the first place where a part fits, which
-/// is as good as any later one.
+/// Whether a text is a pattern's fixed parts with anything for each `*`. Takes the first place where a part
+/// fits, which is as good as any later one.
 #[must_use]
 pub fn looks_like(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };

@@ -1,7 +1,7 @@
 //! Who does what to a device, by control group.
 //!
-//! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes: of that a device's own
-//! counters say what all together felt ([`DiskStats`](super::DiskStats)).
+//! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes: of
+//! that a device's own counters say what all together felt ([`DiskStats`](super::DiskStats)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,8 +47,8 @@ impl Reading {
 }
 
 impl Cgroup {
-    /// What it did between the last two readings. Nothing as long as it is not accounted for, and the first time, when nothing is known of
-    /// the time before.
+    /// What it did between the last two readings. Nothing as long as it is not accounted for, and the first
+    /// time, when nothing is known of the time before.
     #[must_use]
     pub const fn done(&self) -> IoCounters {
         self.done
@@ -111,7 +111,8 @@ impl CgroupReader {
     /// Reads what everybody did to a device since the last reading.
     ///
     /// # Errors
-    /// When a file cannot be read or understood. What was done since the last good reading is then in the next one.
+    /// When a file cannot be read or understood. What was done since the last good reading is then in the
+    /// next one.
     pub fn read(&mut self, device: DeviceNumber) -> Result<(), ReadError> {
         let mut readings = Vec::with_capacity(self.cgroups.len());
         for name in self.cgroups.keys() {

@@ -1,4 +1,5 @@
-//! `/proc/diskstats`: what every block device has done since it exists (Documentation/admin-guide/iostats.rst).
+//! `/proc/diskstats`: what every block device has done since it exists
+//! (Documentation/admin-guide/iostats.rst).
 //!
 //! The kernel's columns after major, minor and name:
 //!
@@ -10,16 +11,18 @@
 //! | 4.18 | discards: completed, merged, sectors, ms | three `unsigned long`, `unsigned int` |
 //! | 5.5 | flushes: completed, ms (of whole devices; zero for partitions) | `unsigned long`, `unsigned int` |
 //!
-//! **What wraps.** `unsigned int` has 32 bits everywhere: a column of milliseconds wraps after 49.7 days of *summed* response
-//! times, which at 100 requests outstanding is half a day. `unsigned long` has the 64 bits of a 64-bit kernel and never wraps;
-//! on a 32-bit kernel it has 32, and sectors wrap every 2 TiB.
+//! **What wraps.** `unsigned int` has 32 bits everywhere: a column of milliseconds wraps after 49.7 days of
+//! *summed* response times, which at 100 requests outstanding is half a day. `unsigned long` has the 64 bits
+//! of a 64-bit kernel and never wraps; on a 32-bit kernel it has 32, and sectors wrap every 2 TiB.
 //!
-//! **Weighted time.** Before 5.0 the kernel integrated the number of requests in flight over time. Since then it is the sum
-//! of the response times of what completed, so that a request counts when it ends: over a second the mean outstanding is the same
-//! by Little's law, over a tenth of one a burst of long requests shows late. [`DiskDelta::in_flight`] is of now.
+//! **Weighted time.** Before 5.0 the kernel integrated the number of requests in flight over time. Since then
+//! it is the sum of the response times of what completed, so that a request counts when it ends: over a
+//! second the mean outstanding is the same by Little's law, over a tenth of one a burst of long requests
+//! shows late. [`DiskDelta::in_flight`] is of now.
 //!
-//! **Resolution.** Times are whole milliseconds, cut off, of a sum that is kept in nanoseconds (since 4.19): what is cut off of one
-//! difference is in the next, so that means over many intervals are right, and of one interval with few requests rough.
+//! **Resolution.** Times are whole milliseconds, cut off, of a sum that is kept in nanoseconds (since 4.19):
+//! what is cut off of one difference is in the next, so that means over many intervals are right, and of one
+//! interval with few requests rough.
 
 mod parse;
 
@@ -52,17 +55,19 @@ impl DiskStats {
     /// Reads the kernel's file.
     ///
     /// # Errors
-    /// When it cannot be read, or a line is not what the kernel documents; the error names file, line and column.
+    /// When it cannot be read, or a line is not what the kernel documents; the error names file, line and
+    /// column.
     pub fn read(root: &Root) -> Result<Self, ReadError> {
         let mut stats = Self::default();
         stats.read_again(root)?;
         Ok(stats)
     }
 
-    /// Reads the kernel's file into the memory of an older reading, which is replaced. Two readings that are swapped each
-    /// interval serve for ever without an allocation.
+    /// Reads the kernel's file into the memory of an older reading, which is replaced. Two readings that are
+    /// swapped each interval serve for ever without an allocation.
     ///
-    /// A device that is removed while the kernel writes the list can hide its neighbour from this one reading.
+    /// A device that is removed while the kernel writes the list can hide its neighbour from this one
+    /// reading.
     ///
     /// # Errors
     /// As [`DiskStats::read`]; the reading is then empty.
@@ -85,8 +90,9 @@ impl DiskStats {
         &self.disks
     }
 
-    /// Whether the same devices are there by the same names, so that [`Volumes`](crate::sense::Volumes) probably have not changed
-    /// either: what a device is made of, its size and device-mapper's name for it can change without.
+    /// Whether the same devices are there by the same names, so that [`Volumes`](crate::sense::Volumes)
+    /// probably have not changed either: what a device is made of, its size and device-mapper's name for it
+    /// can change without.
     #[must_use]
     pub fn same_devices(&self, other: &Self) -> bool {
         let same = |(one, other): (&Disk, &Disk)| one.number == other.number && one.name == other.name;
@@ -100,8 +106,8 @@ impl DiskStats {
         self.disks.get(at)
     }
 
-    /// What every device of this reading has done since an older one, in the order of their numbers. Devices that have gone
-    /// since do not appear.
+    /// What every device of this reading has done since an older one, in the order of their numbers. Devices
+    /// that have gone since do not appear.
     pub fn since<'a>(&'a self, previous: &'a Self) -> impl Iterator<Item = (&'a Disk, Change)> {
         let mut older = previous.disks.iter().peekable();
         self.disks.iter().map(move |disk| {
@@ -136,8 +142,8 @@ impl Disk {
         self.since_with(old, usize::BITS)
     }
 
-    /// The same, where the kernel's `unsigned long` has so many bits. A program of 32 bits may run on a kernel of 64, where
-    /// numbers beyond 32 bits tell.
+    /// The same, where the kernel's `unsigned long` has so many bits. A program of 32 bits may run on a
+    /// kernel of 64, where numbers beyond 32 bits tell.
     fn since_with(&self, old: Option<&Self>, long: u32) -> Change {
         let Some(old) = old else { return Change::New(Reason::NotSeenBefore) };
         if old.name != self.name {
@@ -147,8 +153,8 @@ impl Disk {
     }
 }
 
-/// A kernel's name of a block device: at most 40 bytes (the kernel's own bound is 31, and the number of a partition). Copied
-/// without allocation.
+/// A kernel's name of a block device: at most 40 bytes (the kernel's own bound is 31, and the number of a
+/// partition). Copied without allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskName {
     bytes: [u8; Self::MAX],
@@ -188,7 +194,8 @@ impl fmt::Debug for DiskName {
     }
 }
 
-/// The kernel's counters of a device, as they are written. All but [`Counters::in_flight`] only grow, and wrap.
+/// The kernel's counters of a device, as they are written. All but [`Counters::in_flight`] only grow, and
+/// wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Reads.
@@ -259,8 +266,8 @@ pub enum Reason {
         /// The other name.
         was: DiskName,
     },
-    /// A counter went back further than a wrap explains: a device that was removed and made again. (One that has already
-    /// done more than its predecessor ever did cannot be told from it.)
+    /// A counter went back further than a wrap explains: a device that was removed and made again. (One that
+    /// has already done more than its predecessor ever did cannot be told from it.)
     WentBack {
         /// Which counter.
         counter: &'static str,
@@ -287,7 +294,8 @@ pub struct DiskDelta {
 }
 
 impl DiskDelta {
-    /// The mean number of requests outstanding, given the time between the readings; `None` without such time.
+    /// The mean number of requests outstanding, given the time between the readings; `None` without such
+    /// time.
     #[must_use]
     pub fn mean_outstanding(&self, elapsed: Duration) -> Option<f64> {
         (!elapsed.is_zero()).then(|| self.weighted.as_nanos() as f64 / elapsed.as_nanos() as f64)
@@ -334,8 +342,8 @@ impl Done {
 
 /// How far a counter of so many bits went; `None` if it went back further than a wrap explains.
 ///
-/// Half of the range is where a step forward across the wrap and a step back are told apart: in one interval no counter of
-/// 32 bits moves by 24 days or by 1 TiB.
+/// Half of the range is where a step forward across the wrap and a step back are told apart: in one interval
+/// no counter of 32 bits moves by 24 days or by 1 TiB.
 fn step(old: u64, new: u64, bits: u32) -> Option<u64> {
     const MODULUS: u64 = 1 << 32;
     if new >= old {
@@ -355,8 +363,8 @@ fn delta(old: &Counters, new: &Counters, long: u32) -> Result<DiskDelta, Reason>
             response_time: Latency::from_millis(went(names[3], old.ms, new.ms, 32)?),
         })
     };
-    // Old kernels compute these two from a number in flight that could be briefly wrong: they may fall back by a little, which
-    // says nothing about the device.
+    // Old kernels compute these two from a number in flight that could be briefly wrong: they may fall back
+    // by a little, which says nothing about the device.
     let time = |old, new| Latency::from_millis(step(old, new, 32).unwrap_or(0));
     Ok(DiskDelta {
         reads: done(&parse::READS, old.reads, new.reads)?,

@@ -9,8 +9,8 @@
 //! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | what the storage under a path does as a whole, and its room |
 //! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | who loads which device, from which address |
 //!
-//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but [`BlockLatency`] works on a
-//! captured tree, too.
+//! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but
+//! [`BlockLatency`] works on a captured tree, too.
 
 pub mod cgroups;
 pub mod diskstats;

@@ -16,7 +16,8 @@ pub(crate) struct Mounts(Vec<Mount>);
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// The file system's number: its device's, or for one that is not on one device (btrfs, tmpfs) a number with the major 0.
+    /// The file system's number: its device's, or for one that is not on one device (btrfs, tmpfs) a number
+    /// with the major 0.
     pub(crate) file_system: DeviceNumber,
     /// Where.
     pub(crate) point: PathBuf,

@@ -13,11 +13,12 @@ use crate::cgroup::{IoCounters, Tree};
 use crate::device::DeviceNumber;
 use crate::root::Root;
 
-/// The storage under a path of this machine: what its device did, whoever made it do so, or what one cgroup did to it, and the room in
-/// its file system.
+/// The storage under a path of this machine: what its device did, whoever made it do so, or what one cgroup
+/// did to it, and the room in its file system.
 ///
-/// The device is that of the path, and not the disks that an array is made of. A network file system has none: then nothing is known of
-/// its rates here. A question to a file system that hangs does not come back: ask on a thread of its own.
+/// The device is that of the path, and not the disks that an array is made of. A network file system has
+/// none: then nothing is known of its rates here. A question to a file system that hangs does not come back:
+/// ask on a thread of its own.
 #[derive(Debug)]
 pub struct StorageReader {
     path: PathBuf,
@@ -73,8 +74,8 @@ struct Lanes {
 }
 
 impl StorageReader {
-    /// Of a path, on a thread that may wait for its file system. With a `cgroup`, such as `system.slice/minio.service`, what that does
-    /// counts, instead of what everybody does to the device.
+    /// Of a path, on a thread that may wait for its file system. With a `cgroup`, such as
+    /// `system.slice/minio.service`, what that does counts, instead of what everybody does to the device.
     ///
     /// # Errors
     /// When nobody counts what cgroups do here.
@@ -107,7 +108,8 @@ impl StorageReader {
     pub fn sample(&mut self, elapsed: Duration) -> StorageSample {
         let on = self.is_on();
         let Lanes { read, write } = if on != self.on || matches!(self.source, Source::Unknown) {
-            // It was mounted meanwhile, or something else was. What the device did before is none of this interval.
+            // It was mounted meanwhile, or something else was. What the device did before is none of this
+            // interval.
             self.begin(on);
             Lanes::default()
         } else {
@@ -187,8 +189,8 @@ fn of_cgroup(done: IoCounters, elapsed: Duration) -> Lanes {
     Lanes { read: lane(done.read), write: lane(done.written) }
 }
 
-/// What a cgroup did to the device, or to all devices where there is none to tell it from: a bio that goes through several layers of
-/// devices counts at each of them then.
+/// What a cgroup did to the device, or to all devices where there is none to tell it from: a bio that goes
+/// through several layers of devices counts at each of them then.
 fn together(found: &BTreeMap<DeviceNumber, IoCounters>, device: Option<DeviceNumber>) -> IoCounters {
     if let Some(device) = device {
         // What was not touched yet has no line.

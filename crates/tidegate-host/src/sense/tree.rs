@@ -9,8 +9,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::root::{ReadError, Root};
 
-/// Whether an error means that the thing was removed, also between finding and reading it: configfs and sysfs answer
-/// ENODEV for an attribute whose object has gone.
+/// Whether an error means that the thing was removed, also between finding and reading it: configfs and sysfs
+/// answer ENODEV for an attribute whose object has gone.
 fn gone(error: &io::Error) -> bool {
     const ENXIO: i32 = 6;
     const ENODEV: i32 = 19;
@@ -28,8 +28,8 @@ fn present<T>(path: impl FnOnce() -> PathBuf, result: io::Result<T>) -> Result<O
 
 /// A file's text; `None` if it is not there.
 ///
-/// Clients choose some of it, such as an iSCSI alias: what is not UTF-8 is replaced rather than refused, so that no client
-/// can blind the sensor.
+/// Clients choose some of it, such as an iSCSI alias: what is not UTF-8 is replaced rather than refused, so
+/// that no client can blind the sensor.
 pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
     let path = root.path(usual);
     let bytes = fs::read(&path);
@@ -39,8 +39,8 @@ pub(crate) fn text(root: &Root, usual: impl AsRef<Path>) -> Result<Option<String
     }))
 }
 
-/// A directory from which many files are read: the way to it is gone once. It is not kept open from one reading to the next,
-/// since that would keep its file system mounted.
+/// A directory from which many files are read: the way to it is gone once. It is not kept open from one
+/// reading to the next, since that would keep its file system mounted.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
@@ -104,8 +104,8 @@ impl Listing {
     }
 }
 
-/// The directories and links in a directory; `None` if it is not there. Names that are not UTF-8 are left out: nothing that
-/// the kernel or its tools create has one.
+/// The directories and links in a directory; `None` if it is not there. Names that are not UTF-8 are left
+/// out: nothing that the kernel or its tools create has one.
 pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listing>, ReadError> {
     let path = root.path(usual);
     let entries = fs::read_dir(&path);

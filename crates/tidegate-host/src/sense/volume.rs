@@ -1,9 +1,9 @@
-//! Which block device is which volume, of which group, on which disks: device-mapper and LVM as sysfs shows them, without
-//! starting a process.
+//! Which block device is which volume, of which group, on which disks: device-mapper and LVM as sysfs shows
+//! them, without starting a process.
 //!
-//! `/sys/block/<name>/` has `dev` (the number), `size` (in sectors of 512 bytes), `slaves/` (what the device is made of),
-//! `diskseq` (since 5.15), and for device-mapper `dm/name` and `dm/uuid`. A volume group has no file: it is the volumes that say
-//! they belong to it.
+//! `/sys/block/<name>/` has `dev` (the number), `size` (in sectors of 512 bytes), `slaves/` (what the device
+//! is made of), `diskseq` (since 5.15), and for device-mapper `dm/name` and `dm/uuid`. A volume group has no
+//! file: it is the volumes that say they belong to it.
 
 mod lvm;
 
@@ -21,7 +21,8 @@ use crate::root::{ReadError, Root};
 const SYS_BLOCK: &str = "/sys/block";
 const SECTOR: u64 = 512;
 
-/// The block devices of a machine, and what they are made of. A reading: it knows nothing of what changes later.
+/// The block devices of a machine, and what they are made of. A reading: it knows nothing of what changes
+/// later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Volumes {
     /// In the order of their numbers.
@@ -45,7 +46,8 @@ pub struct Device {
     pub size: Bytes,
     /// What it is made of, one level down: physical volumes, legs of a RAID, a partition's disk.
     pub made_of: Vec<DeviceNumber>,
-    /// A number that no other device has had since boot (5.15): a device that was removed and made again has another one.
+    /// A number that no other device has had since boot (5.15): a device that was removed and made again has
+    /// another one.
     pub sequence: Option<u64>,
 }
 
@@ -78,7 +80,8 @@ pub enum Kind {
 pub enum Group<'a> {
     /// A volume group of LVM, by its name.
     VolumeGroup(&'a str),
-    /// A device that is a group of its own, by its name: that of device-mapper where it has one, otherwise the kernel's.
+    /// A device that is a group of its own, by its name: that of device-mapper where it has one, otherwise
+    /// the kernel's.
     Device(&'a str),
 }
 
@@ -102,8 +105,8 @@ impl Volumes {
     /// Reads sysfs.
     ///
     /// # Errors
-    /// When `/sys/block` is not there or cannot be read, or a file in it is not what the kernel documents; the error names
-    /// the file. Devices that come or go meanwhile are no errors.
+    /// When `/sys/block` is not there or cannot be read, or a file in it is not what the kernel documents;
+    /// the error names the file. Devices that come or go meanwhile are no errors.
     pub fn read(root: &Root) -> Result<Self, ReadError> {
         let Some(names) = tree::list(root, SYS_BLOCK)? else {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "no block devices in sysfs");
@@ -149,8 +152,8 @@ impl Volumes {
         self.devices.get(at)
     }
 
-    /// A device by what people call it: `sda`, `dm-0`, a name of device-mapper, `vg/lv`, or any of these after `/dev/` or
-    /// `/dev/mapper/`. Links of udev, such as those in `/dev/disk`, are not followed.
+    /// A device by what people call it: `sda`, `dm-0`, a name of device-mapper, `vg/lv`, or any of these
+    /// after `/dev/` or `/dev/mapper/`. Links of udev, such as those in `/dev/disk`, are not followed.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Device> {
         let at = if let Some(dm_name) = name.strip_prefix("/dev/mapper/") {
@@ -180,9 +183,9 @@ impl Volumes {
         None
     }
 
-    /// What a device saturates together with: a logical volume's volume group; that volume group also for what is made of
-    /// its volumes alone (dm-crypt on a volume); a partition's disk; otherwise the device itself. `None` if there is no
-    /// such device.
+    /// What a device saturates together with: a logical volume's volume group; that volume group also for
+    /// what is made of its volumes alone (dm-crypt on a volume); a partition's disk; otherwise the device
+    /// itself. `None` if there is no such device.
     #[must_use]
     pub fn group(&self, number: DeviceNumber) -> Option<Group<'_>> {
         self.group_at(number, DEEPEST)
@@ -208,9 +211,9 @@ impl Volumes {
         Some(inherited.unwrap_or(own))
     }
 
-    /// The devices whose counters add up to what a group does: the visible volumes of a volume group (a request to one of
-    /// them passes through hidden parts, and would be counted there again), or the one device. Empty if there is no such
-    /// group.
+    /// The devices whose counters add up to what a group does: the visible volumes of a volume group (a
+    /// request to one of them passes through hidden parts, and would be counted there again), or the one
+    /// device. Empty if there is no such group.
     #[must_use]
     pub fn members(&self, group: Group<'_>) -> Vec<DeviceNumber> {
         match group {
@@ -243,8 +246,9 @@ impl Volumes {
         names
     }
 
-    /// The devices at the bottom of a device: what its requests end at, through any number of layers. A partition ends at its
-    /// disk, a disk at itself. In the order of their numbers; empty if there is no such device.
+    /// The devices at the bottom of a device: what its requests end at, through any number of layers. A
+    /// partition ends at its disk, a disk at itself. In the order of their numbers; empty if there is no such
+    /// device.
     #[must_use]
     pub fn physical(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
         let (mut bottom, mut seen, mut open) = (Vec::new(), Vec::new(), vec![number]);
@@ -349,7 +353,8 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The device's number; `None` if the device has gone, or is hidden, as the paths below an NVMe multipath device are.
+/// The device's number; `None` if the device has gone, or is hidden, as the paths below an NVMe multipath
+/// device are.
 fn read_number(root: &Root, at: &Path) -> Result<Option<DeviceNumber>, ReadError> {
     let file = at.join("dev");
     let Some(text) = tree::text(root, &file)? else { return Ok(None) };

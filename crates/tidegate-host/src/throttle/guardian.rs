@@ -1,8 +1,9 @@
-//! The guardian: a process that outlives the agent. When the agent dies, hangs, or can no longer act, the guardian releases
-//! every consumer.
+//! The guardian: a process that outlives the agent. When the agent dies, hangs, or can no longer act, the
+//! guardian releases every consumer.
 //!
-//! The two share a pair of connected sockets. The agent sends one byte per second; the guardian answers each. So either of them
-//! notices when the other is gone or stopped, and an agent holds nothing before its guardian has answered for the first time.
+//! The two share a pair of connected sockets. The agent sends one byte per second; the guardian answers each.
+//! So either of them notices when the other is gone or stopped, and an agent holds nothing before its
+//! guardian has answered for the first time.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -20,19 +21,19 @@ use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::undo::{Found, undo};
 
-/// The agent's last byte: it has released every consumer itself. Every other byte is a sign of life, and the number of seconds
-/// after which the next one is overdue.
+/// The agent's last byte: it has released every consumer itself. Every other byte is a sign of life, and the
+/// number of seconds after which the next one is overdue.
 const DONE: u8 = 0;
 
 /// Signs of life that may wait in the guardian's memory: it takes them faster than they come.
 const MOST_BEATS: usize = 16;
 
-/// The longest time that a guardian may leave a sign of life without an answer. It takes a second or two to release consumers,
-/// and answers nothing meanwhile.
+/// The longest time that a guardian may leave a sign of life without an answer. It takes a second or two to
+/// release consumers, and answers nothing meanwhile.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The longest pause between two releases while the agent stays silent. The pauses double: a release that failed is tried again,
-/// and so is one after which the agent has set limits without a sign of life.
+/// The longest pause between two releases while the agent stays silent. The pauses double: a release that
+/// failed is tried again, and so is one after which the agent has set limits without a sign of life.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Attempts to release after the agent's death, one second apart.
@@ -49,10 +50,10 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: a silence of `alarm` (1 to
-    /// 255 s) from now on makes it release every consumer. It is in a process group of its own: signals to the agent's group do
-    /// not reach it. It has `presence` open for as long as it lives: by that a new agent knows that the guardian of one that
-    /// has died is not done yet.
+    /// Starts `program` with `arguments`, which has to call [`guard`], and waits until it watches: a silence
+    /// of `alarm` (1 to 255 s) from now on makes it release every consumer. It is in a process group of its
+    /// own: signals to the agent's group do not reach it. It has `presence` open for as long as it lives: by
+    /// that a new agent knows that the guardian of one that has died is not done yet.
     ///
     /// # Errors
     /// When it cannot be started, or does not answer.
@@ -129,12 +130,13 @@ impl Guardian {
     }
 }
 
-/// The guardian's whole life. It waits until the agent's end of standard input, a socket, is closed, and then releases every
-/// consumer, unless the agent said that it had (`None`). When the agent lives and is silent for longer than it said, every
-/// consumer is released too, and again from time to time while the silence lasts; the agent may come back.
+/// The guardian's whole life. It waits until the agent's end of standard input, a socket, is closed, and then
+/// releases every consumer, unless the agent said that it had (`None`). When the agent lives and is silent
+/// for longer than it said, every consumer is released too, and again from time to time while the silence
+/// lasts; the agent may come back.
 ///
-/// It ignores the signals that end a service: whoever stops one sends them to all of its processes, and after a crash the
-/// guardian has yet to do its work.
+/// It ignores the signals that end a service: whoever stops one sends them to all of its processes, and after
+/// a crash the guardian has yet to do its work.
 ///
 /// # Errors
 /// When something could not be undone.
@@ -193,8 +195,8 @@ enum End {
     Gone,
 }
 
-/// Listens until the agent's end. `answer` is called for each sign of life, `alarmed` for each silence that is too long: with
-/// its length so far, and whether it is the first time in this silence.
+/// Listens until the agent's end. `answer` is called for each sign of life, `alarmed` for each silence that
+/// is too long: with its length so far, and whether it is the first time in this silence.
 fn watch(beats: &Receiver<u8>, answer: impl Fn(), mut alarmed: impl FnMut(Duration, bool)) -> End {
     let mut pause = None;
     let mut silence = Duration::ZERO;

@@ -1,8 +1,8 @@
-//! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what they write, or do, per
-//! second.
+//! Holding consumers back, by delaying the packets that go to them (Bjørgeengen §2.1), or by limiting what
+//! they write, or do, per second.
 //!
-//! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing retransmitted, and
-//! nothing is in the data path of anyone while nobody is held.
+//! A consumer that has to wait longer for its answers sends fewer requests: nothing is dropped, nothing
+//! retransmitted, and nothing is in the data path of anyone while nobody is held.
 
 pub mod cgroups;
 mod edt;
@@ -45,12 +45,13 @@ pub enum Packets {
     /// All from the storage ports: answers to reads and to writes alike.
     #[default]
     All,
-    /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows anybody.
+    /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows
+    /// anybody.
     Acks,
-    /// Those without payload, and those that begin with what paces writes, and no read: an R2T or a response of iSCSI or NVMe/TCP,
-    /// a short reply of NFS. By the port (3260, 4420, 2049); from any other port what one of the three begins with. For
-    /// consumers that do not both read and write through one session: of theirs, read data would overtake what is held, and
-    /// TCP would take that for loss.
+    /// Those without payload, and those that begin with what paces writes, and no read: an R2T or a response
+    /// of iSCSI or NVMe/TCP, a short reply of NFS. By the port (3260, 4420, 2049); from any other port what
+    /// one of the three begins with. For consumers that do not both read and write through one session: of
+    /// theirs, read data would overtake what is held, and TCP would take that for loss.
     Responses,
 }
 
@@ -119,8 +120,9 @@ impl Throttle {
         }
     }
 
-    /// Whether anybody is held for a resource as is wanted, or nobody is to be. Asked after an [`apply`](Self::apply) that failed:
-    /// that may have been for another resource, or for one member of many.
+    /// Whether anybody is held for a resource as is wanted, or nobody is to be. Asked after an
+    /// [`apply`](Self::apply) that failed: that may have been for another resource, or for one member of
+    /// many.
     #[must_use]
     pub fn holds(&self, wanted: &Hold) -> bool {
         match self {
@@ -131,8 +133,9 @@ impl Throttle {
         }
     }
 
-    /// Whether consumers may be throttled more than is wanted, because what is in force could not be changed. Asked after an
-    /// [`apply`](Self::apply) of the same that failed. A throttle that can set nothing new, and releases, is not stuck.
+    /// Whether consumers may be throttled more than is wanted, because what is in force could not be changed.
+    /// Asked after an [`apply`](Self::apply) of the same that failed. A throttle that can set nothing new,
+    /// and releases, is not stuck.
     #[must_use]
     pub fn is_stuck(&self, wanted: &[Hold]) -> bool {
         match self {
@@ -153,9 +156,11 @@ pub struct Hold {
     pub members: BTreeSet<IpAddr>,
     /// For how long each packet to a member is held. Zero: not at all.
     pub delay: Latency,
-    /// What [`Rate`] does instead: what may be written to the devices that members use. A device that is not named is not limited.
+    /// What [`Rate`] does instead: what may be written to the devices that members use. A device that is not
+    /// named is not limited.
     pub limits: BTreeMap<DeviceNumber, WriteLimit>,
-    /// What [`Cgroups`] does instead: what each of the resource's cgroups may do to its device. One that is not named is let go.
+    /// What [`Cgroups`] does instead: what each of the resource's cgroups may do to its device. One that is
+    /// not named is let go.
     pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
 }
 

@@ -1,4 +1,5 @@
-//! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send packets through.
+//! The throttle `netem`: a class with a delay per resource, in a device of our own that nftables rules send
+//! packets through.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,8 @@ use super::{Hold, Packets, ThrottleError};
 
 /// Delays packets by traffic control.
 ///
-/// At rest, when nobody is held, there are no rules and, after a minute, no device; the sets of members are always in the
-/// kernel, for people to see. No interface's own queueing is ever touched.
+/// At rest, when nobody is held, there are no rules and, after a minute, no device; the sets of members are
+/// always in the kernel, for people to see. No interface's own queueing is ever touched.
 #[derive(Debug)]
 pub struct Netem {
     tc: Tc,
@@ -34,7 +35,8 @@ pub struct Netem {
     reached: Option<Instant>,
     routes: Routes,
     in_force: Table,
-    /// The classes of its rules, in their order; `None` if anything else may be different from what is wanted.
+    /// The classes of its rules, in their order; `None` if anything else may be different from what is
+    /// wanted.
     ordered: Option<Vec<u16>>,
     /// When everything was compared with the kernel.
     looked: Instant,
@@ -73,8 +75,8 @@ impl Netem {
         })
     }
 
-    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force already costs
-    /// next to nothing. Every change is read back.
+    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force
+    /// already costs next to nothing. Every change is read back.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -118,14 +120,15 @@ impl Netem {
             && !self.in_force.interfaces.is_empty()
     }
 
-    /// Whether packets may be delayed more than is wanted: the device's delays, or the rules of who goes there, could not be
-    /// changed.
+    /// Whether packets may be delayed more than is wanted: the device's delays, or the rules of who goes
+    /// there, could not be changed.
     pub(super) fn is_stuck(&self) -> bool {
         let delays = || self.device.iter().flat_map(|device| device.delays.values());
         self.device_is_doubtful || self.table_is_doubtful && delays().any(|delay| *delay > Latency::ZERO)
     }
 
-    /// Removes a device that could not be told its delays. First the rules: what they send to a device that is gone is lost.
+    /// Removes a device that could not be told its delays. First the rules: what they send to a device that
+    /// is gone is lost.
     fn clear_doubt(&mut self, _: Instant) -> Result<(), ThrottleError> {
         if !self.device_is_doubtful {
             return Ok(());
@@ -139,8 +142,8 @@ impl Netem {
         Ok(())
     }
 
-    /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this cannot wait until
-    /// everything is looked at again.
+    /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this
+    /// cannot wait until everything is looked at again.
     fn see_device(&mut self, _: Instant) -> Result<(), ThrottleError> {
         let Some(known) = &self.device else { return Ok(()) };
         let found = self.tc.device().map_err(|source| refused(known.index, source))?;
@@ -253,7 +256,8 @@ impl Netem {
         if !table.same_rules(&self.in_force) {
             if let Err(error) = nft::change(&self.in_force, &table) {
                 self.table_is_doubtful = true;
-                // Perhaps because somebody else changed it, or an interface is gone: then all of it is put there anew.
+                // Perhaps because somebody else changed it, or an interface is gone: then all of it is put
+                // there anew.
                 self.forget_table();
                 self.interfaces.clear();
                 self.reached = None;
@@ -268,7 +272,8 @@ impl Netem {
         Ok(())
     }
 
-    /// The classes that packets are to be sent to, in the order of their rules. To one that is not there they would go in vain.
+    /// The classes that packets are to be sent to, in the order of their rules. To one that is not there they
+    /// would go in vain.
     fn ruled(&self) -> Vec<u16> {
         let has_class = |class| self.device.as_ref().is_some_and(|device| device.delays.contains_key(&class));
         let mut ruled: Vec<_> = self
@@ -280,7 +285,8 @@ impl Netem {
         ruled.into_iter().map(|(_, resource)| resource.class).collect()
     }
 
-    /// Whether the kernel still has what it was given: whoever removed it, it is put there anew the next time.
+    /// Whether the kernel still has what it was given: whoever removed it, it is put there anew the next
+    /// time.
     fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());
@@ -331,7 +337,8 @@ impl Netem {
     }
 }
 
-/// Puts our device there, with a root for classes. One that is there already is of no use: it lost something that it was given.
+/// Puts our device there, with a root for classes. One that is there already is of no use: it lost something
+/// that it was given.
 ///
 /// # Errors
 /// When something else has its name, or the kernel refuses.
@@ -366,7 +373,8 @@ mod tests {
 
     use super::*;
 
-    /// In a network namespace of its own, as root: something else has the device's name, which no kernel lets two have.
+    /// In a network namespace of its own, as root: something else has the device's name, which no kernel lets
+    /// two have.
     #[test]
     fn what_could_not_be_put_there_is_not_said_to_be_in_force() {
         let trial = std::thread::spawn(|| {

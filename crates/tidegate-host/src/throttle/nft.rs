@@ -1,10 +1,11 @@
 //! The nftables table that tells packets to be held from all others, and sends them through our device.
 //!
-//! It is of the family netdev: its chains are at the egress of interfaces, where alone a packet can be redirected. What is to be done is
-//! in one chain; each interface that leads to somebody has one more, which only sends packets there.
+//! It is of the family netdev: its chains are at the egress of interfaces, where alone a packet can be
+//! redirected. What is to be done is in one chain; each interface that leads to somebody has one more, which
+//! only sends packets there.
 //!
-//! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no sequence of changes that
-//! could end halfway.
+//! What is wanted is rendered as a whole, and one transaction makes it of what is in force: there is no
+//! sequence of changes that could end halfway.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +65,8 @@ impl Table {
             && self.hooks() == other.hooks()
     }
 
-    /// What `nft -f` is given to put this into force whatever is there. Without parts: nothing but the removal.
+    /// What `nft -f` is given to put this into force whatever is there. Without parts: nothing but the
+    /// removal.
     fn render(&self) -> String {
         let mut text = format!("add table {TABLE}\ndelete table {TABLE}\n");
         if !self.parts.is_empty() {
@@ -74,8 +76,9 @@ impl Table {
         text
     }
 
-    /// What `nft -f` is given to make this of `before`, which is in force and whose table stays. Nothing is touched that
-    /// stays as it is: while a set or a chain is replaced, as atomic as it is said to be, packets slip through.
+    /// What `nft -f` is given to make this of `before`, which is in force and whose table stays. Nothing is
+    /// touched that stays as it is: while a set or a chain is replaced, as atomic as it is said to be,
+    /// packets slip through.
     fn changes(&self, before: &Self) -> String {
         let mut text = String::new();
         let (old_sets, sets) = (before.sets(), self.sets());
@@ -181,8 +184,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// Which TCP headers, and the greatest IPv4 length that a packet with one has without payload: 20 bytes each of IPv4 and TCP, with 12
-/// of timestamps, or with up to 40 of options. The shortest answer, of 24 bytes by NVMe/TCP, makes 76 with timestamps.
+/// Which TCP headers, and the greatest IPv4 length that a packet with one has without payload: 20 bytes each
+/// of IPv4 and TCP, with 12 of timestamps, or with up to 40 of options. The shortest answer, of 24 bytes by
+/// NVMe/TCP, makes 76 with timestamps.
 const WITHOUT_PAYLOAD: [(&str, u32); 2] = [("<= 8", 52), ("> 8", 80)];
 
 /// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
@@ -210,8 +214,8 @@ impl Packets {
     }
 }
 
-/// The beginnings of what paces writes, by port. It follows the TCP header, which is of 32 bytes (`doff 8`) with timestamps, as
-/// Linux sends them.
+/// The beginnings of what paces writes, by port. It follows the TCP header, which is of 32 bytes (`doff 8`)
+/// with timestamps, as Linux sends them.
 fn responses(ports: &BTreeSet<u16>) -> impl Iterator<Item = (String, String)> {
     PROTOCOLS.iter().filter_map(|protocol| {
         let own = listed(ports.iter().filter(|port| protocol.is_at(**port)));
@@ -225,7 +229,8 @@ fn listed(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The sets in the kernel and their members, the chains of interfaces, and how many rules there are for what goes through them.
+/// The sets in the kernel and their members, the chains of interfaces, and how many rules there are for what
+/// goes through them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seen {
     pub(super) sets: BTreeMap<String, BTreeSet<IpAddr>>,

@@ -71,9 +71,9 @@ impl Capability {
     }
 }
 
-/// Tries everything that packet delay needs, of either kind (for the other throttles see [`rate::probe`] and [`cgroups::probe`]), in a
-/// network namespace of its own: nothing of this machine's is touched, and what was tried is gone with it. Kernel modules are loaded by
-/// it, as they would be by use.
+/// Tries everything that packet delay needs, of either kind (for the other throttles see [`rate::probe`] and
+/// [`cgroups::probe`]), in a network namespace of its own: nothing of this machine's is touched, and what was
+/// tried is gone with it. Kernel modules are loaded by it, as they would be by use.
 ///
 /// # Errors
 /// When no namespace can be made, mostly because it takes root.
@@ -81,8 +81,8 @@ pub fn probe() -> io::Result<Vec<Capability>> {
     /// Every namespace has it.
     const LOOPBACK: u32 = 1;
     let trial = thread::Builder::new().name("tidegate-probe".to_owned()).spawn(|| {
-        // SAFETY: only this thread changes its network namespace. It has opened nothing that would be of another one, and
-        // ends before anything else is done with it.
+        // SAFETY: only this thread changes its network namespace. It has opened nothing that would be of
+        // another one, and ends before anything else is done with it.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         let mut tc = Tc::open()?;
         let device = tc.add_device();
@@ -91,9 +91,10 @@ pub fn probe() -> io::Result<Vec<Capability>> {
     trial.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
 }
 
-/// What a throttle needs and this machine lacks, found by trying it here, with the rights that its user has: in a device of our own
-/// that leads nowhere, by rules that mean nobody, and in cgroups that are empty. Whatever is there of Tidegate's goes with it, so
-/// nobody may be held meanwhile. Of `edt` what follows the program's loading is only tried where there can be such a device.
+/// What a throttle needs and this machine lacks, found by trying it here, with the rights that its user has:
+/// in a device of our own that leads nowhere, by rules that mean nobody, and in cgroups that are empty.
+/// Whatever is there of Tidegate's goes with it, so nobody may be held meanwhile. Of `edt` what follows the
+/// program's loading is only tried where there can be such a device.
 ///
 /// # Errors
 /// When it cannot be tried, or not be removed; or something else has the device's name.
@@ -120,7 +121,8 @@ pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> 
     Ok(tried.into_iter().filter(lacks).collect())
 }
 
-/// The kernel says of a module that it does not have what it says of a thing that is not there: what it may take is said, too.
+/// The kernel says of a module that it does not have what it says of a thing that is not there: what it may
+/// take is said, too.
 pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
     let unknown = [Errno::NOENT, Errno::OPNOTSUPP, Errno::NOSYS];
     if unknown.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
@@ -129,8 +131,9 @@ pub(super) fn with_remedy(error: io::Error, remedy: &str) -> io::Error {
     error
 }
 
-/// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to `device`: of `only` one throttle,
-/// because a service that does not use the other may be ended by the kernel for trying a program.
+/// Tries classes and queues on the interface `root`, which gets our root, and rules that send packets to
+/// `device`: of `only` one throttle, because a service that does not use the other may be ended by the kernel
+/// for trying a program.
 fn try_delays(
     tc: &mut Tc,
     only: Option<Method>,

@@ -12,16 +12,17 @@ pub(super) struct Protocol {
 }
 
 pub(super) const PROTOCOLS: [Protocol; 3] = [
-    // iSCSI: the first byte of a header is its opcode, 0x21 of a SCSI response and 0x31 of an R2T (RFC 7143, 11.2.1.2). LIO's
-    // reads have no response: their status travels with the last data.
+    // iSCSI: the first byte of a header is its opcode, 0x21 of a SCSI response and 0x31 of an R2T (RFC 7143,
+    // 11.2.1.2). LIO's reads have no response: their status travels with the last data.
     Protocol { port: 3260, mask: 0xff00_0000, values: &[0x2100_0000, 0x3100_0000] },
-    // NVMe/TCP: type, flags, length of the header (NVMe TCP Transport Specification 1.0, 3.3.1.1). 0x05 is a response capsule and
-    // 0x09 an R2T, both with a header of 24 bytes. Reads have a response as well, unless the host did without it when it
-    // connected, but Linux's target sends it behind the data: it begins no packet of its own.
+    // NVMe/TCP: type, flags, length of the header (NVMe TCP Transport Specification 1.0, 3.3.1.1). 0x05 is a
+    // response capsule and 0x09 an R2T, both with a header of 24 bytes. Reads have a response as well, unless
+    // the host did without it when it connected, but Linux's target sends it behind the data: it begins no
+    // packet of its own.
     Protocol { port: 4420, mask: 0xff00_ff00, values: &[0x0500_1800, 0x0900_1800] },
-    // NFS: the length of a message, under a bit that says that it is whole (RFC 5531, 11). Linux's server replies to a write
-    // with 112 bytes, to opening a file with 320. What is longer than 511 brings data, and what is shorter, too, if somebody
-    // reads so little.
+    // NFS: the length of a message, under a bit that says that it is whole (RFC 5531, 11). Linux's server
+    // replies to a write with 112 bytes, to opening a file with 320. What is longer than 511 brings data, and
+    // what is shorter, too, if somebody reads so little.
     Protocol { port: 2049, mask: 0xffff_fe00, values: &[0x8000_0000] },
 ];
 

@@ -9,8 +9,9 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::{Hold, ThrottleError};
 
-/// What tells the packets of a resource stays this long after its last delay: what is still held goes before what follows,
-/// and a law that begins and ends to hold several times a second does not write rules each time.
+/// What tells the packets of a resource stays this long after its last delay: what is still held goes before
+/// what follows, and a law that begins and ends to hold several times a second does not write rules each
+/// time.
 pub(super) const RULE_STAYS: Duration = Duration::from_secs(2);
 
 /// Classes are numbers of four hexadecimal digits; the handles of their queues must not meet other programs'.
@@ -35,7 +36,8 @@ pub(super) struct Resource {
 }
 
 impl Resources {
-    /// Takes note of what is wanted; a resource that is not named is let go. Whether anything is different now but delays.
+    /// Takes note of what is wanted; a resource that is not named is let go. Whether anything is different
+    /// now but delays.
     ///
     /// # Errors
     /// When there are more resources than classes.
@@ -82,7 +84,8 @@ impl Resource {
         Self { class, members: BTreeSet::new(), delay: Latency::ZERO, since_released: None, ruled: false }
     }
 
-    /// Takes note of the delay that is wanted, and of whether a rule is needed for it: whether that is different now.
+    /// Takes note of the delay that is wanted, and of whether a rule is needed for it: whether that is
+    /// different now.
     fn want(&mut self, now: Instant, delay: Latency) -> bool {
         let before = self.ruled;
         if delay == Latency::ZERO && self.delay > Latency::ZERO {

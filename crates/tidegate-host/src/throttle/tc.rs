@@ -1,7 +1,7 @@
 //! Traffic control: the queueing disciplines that hold packets.
 //!
-//! What Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. That is how it is found
-//! again, by whoever has to remove it.
+//! What Tidegate puts on an interface, and nothing else, has a handle of its own: [`HANDLE`]. That is how it
+//! is found again, by whoever has to remove it.
 
 mod device;
 mod filter;
@@ -36,8 +36,8 @@ const TICK_NANOS: u64 = 64;
 /// Beyond any link: the classes are there to be told apart, not to limit.
 const UNLIMITED_BYTES_PER_SECOND: u64 = 125_000_000_000;
 
-/// Packets that may wait in a delay, which must never be the reason to drop one: what waits is bounded by the sockets'
-/// own buffers long before. netem's default of 1 000 is 50 000 packets/s at 20 ms.
+/// Packets that may wait in a delay, which must never be the reason to drop one: what waits is bounded by the
+/// sockets' own buffers long before. netem's default of 1 000 is 50 000 packets/s at 20 ms.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
 pub(super) use device::{DEVICE, Device};
@@ -126,8 +126,8 @@ impl Tc {
         const VERSION: u32 = 3;
         const QUANTUM_DIVISOR: u32 = 10;
         const TO_NO_CLASS: u32 = 0;
-        /// What may wait for the interface itself. By default it is the interface's 1 000 packets: less than what stood there
-        /// before may have held.
+        /// What may wait for the interface itself. By default it is the interface's 1 000 packets: less than
+        /// what stood there before may have held.
         const DIRECT_QUEUE: u16 = 5;
         const DIRECT_PACKETS: u32 = 10_000;
         let init = words(&[VERSION, QUANTUM_DIVISOR, TO_NO_CLASS, 0, 0]);
@@ -152,8 +152,8 @@ impl Tc {
         /// What the class may send at once: a megabyte, in ticks at the unlimited rate.
         const BURST: u32 = (1_000_000 * 1_000_000_000 / UNLIMITED_BYTES_PER_SECOND / TICK_NANOS) as u32;
         const QUANTUM_BYTES: u32 = 60_000;
-        // struct tc_ratespec twice, whose rate is in the 64-bit attributes; link layer 1 is Ethernet, which needs no
-        // table of sizes.
+        // struct tc_ratespec twice, whose rate is in the 64-bit attributes; link layer 1 is Ethernet, which
+        // needs no table of sizes.
         let rate = [[0, 1, 0, 0, 0, 0, 0, 0].as_slice(), &u32::MAX.to_ne_bytes()].concat();
         let tail = words(&[BURST, BURST, QUANTUM_BYTES, 0, 0]);
         let parameters = [rate.as_slice(), &rate, &tail].concat();
@@ -168,7 +168,8 @@ impl Tc {
         self.netlink.change(NEW_CLASS, CREATE | EXCLUSIVE, &body)
     }
 
-    /// Changes for how long a class holds packets. Those that it already holds stay, and nothing overtakes them.
+    /// Changes for how long a class holds packets. Those that it already holds stay, and nothing overtakes
+    /// them.
     pub(super) fn set_delay(&mut self, interface: u32, class: u16, delay: Duration) -> io::Result<()> {
         self.netlink.change(NEW_QDISC, REPLACE, &delaying(interface, class, delay))
     }
@@ -185,15 +186,16 @@ pub(super) fn class_id(class: u16) -> u32 {
     u32::from(HANDLE) << 16 | u32::from(class)
 }
 
-/// A netem with a delay. With a rate, however great, netem counts a packet's time from that of the packet before it:
-/// so packets keep their order also when the delay shrinks, where TCP would take overtaking for loss.
+/// A netem with a delay. With a rate, however great, netem counts a packet's time from that of the packet
+/// before it: so packets keep their order also when the delay shrinks, where TCP would take overtaking for
+/// loss.
 fn delaying(interface: u32, class: u16, delay: Duration) -> Body {
     const RATE: u16 = 6;
     const RATE_64: u16 = 8;
     const DELAY_64: u16 = 10;
     let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-    // struct tc_netem_qopt: the delay in ticks (a 64-bit attribute has it exactly), the limit, and nothing lost,
-    // reordered, duplicated or jittered.
+    // struct tc_netem_qopt: the delay in ticks (a 64-bit attribute has it exactly), the limit, and nothing
+    // lost, reordered, duplicated or jittered.
     let ticks = u32::try_from(nanos / TICK_NANOS).unwrap_or(u32::MAX);
     let options = Body::new(&words(&[ticks, LIMIT_PACKETS, 0, 0, 0, 0]))
         .with(DELAY_64, &nanos.to_ne_bytes())

@@ -1,4 +1,5 @@
-//! Letting go of everything, whoever put it there: found by its name and handle in the kernel, from no memory of ours.
+//! Letting go of everything, whoever put it there: found by its name and handle in the kernel, from no memory
+//! of ours.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,8 +15,8 @@ use super::tc::{DEVICE, Device, Qdisc, Tc};
 use crate::cgroup::Tree;
 use crate::root::Root;
 
-/// How long packets that are held may take to leave before what holds them is removed. The guardian has to be done within
-/// two seconds.
+/// How long packets that are held may take to leave before what holds them is removed. The guardian has to be
+/// done within two seconds.
 const DRAIN: Duration = Duration::from_millis(1_200);
 
 /// What was found and removed.
@@ -39,9 +40,9 @@ impl Found {
     }
 }
 
-/// Removes everything that Tidegate ever puts into this network namespace, its cgroup and its limits of others', which are
-/// the machine's, and nothing else.
-/// Packets that are held leave first, in their order, so that none is lost.
+/// Removes everything that Tidegate ever puts into this network namespace, its cgroup and its limits of
+/// others', which are the machine's, and nothing else. Packets that are held leave first, in their order, so
+/// that none is lost.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
@@ -55,8 +56,8 @@ pub fn undo() -> io::Result<Found> {
     Ok(found)
 }
 
-/// The same for a caller who knows that no agent lives in this network namespace. Cgroups are the machine's: they stay as they are
-/// while an agent of another network namespace has claimed them.
+/// The same for a caller who knows that no agent lives in this network namespace. Cgroups are the machine's:
+/// they stay as they are while an agent of another network namespace has claimed them.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
@@ -84,7 +85,8 @@ fn undo_delay() -> io::Result<Found> {
     }
     let deadline = Instant::now() + DRAIN;
     drain(&mut tc, deadline)?;
-    // Without the device, what rules that are still there send to it would be lost. It delays nothing any more.
+    // Without the device, what rules that are still there send to it would be lost. It delays nothing any
+    // more.
     found.table = remove_table()?;
     // What came between was on its way when the rules went.
     drain(&mut tc, deadline)?;

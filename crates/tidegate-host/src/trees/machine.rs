@@ -10,8 +10,8 @@ use std::path::Path;
 use super::write_file;
 use crate::device::DeviceNumber;
 
-/// A machine with logical volumes in groups, each exported by LIO as a target of its own with a list of initiators, all of them
-/// logged in. Its files have the form of captured ones.
+/// A machine with logical volumes in groups, each exported by LIO as a target of its own with a list of
+/// initiators, all of them logged in. Its files have the form of captured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// Logical volumes.

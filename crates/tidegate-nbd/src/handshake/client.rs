@@ -38,8 +38,8 @@ pub enum ClientEvent {
     Opened(Opened),
     /// The server's exports. The goodbye is in the output: send it, then close.
     Listed(Vec<Listing>),
-    /// The server is ready for TLS: shake hands by TLS, and call [`Client::secured`]. What arrived in plain text must not be
-    /// fed any more.
+    /// The server is ready for TLS: shake hands by TLS, and call [`Client::secured`]. What arrived in plain
+    /// text must not be fed any more.
     TlsReady,
 }
 
@@ -133,7 +133,8 @@ pub enum ClientError {
     /// TLS is wanted from a server without fixed newstyle, which cannot have it.
     #[error("the server is too old to offer TLS")]
     TooOldForTls,
-    /// Bytes follow the server's readiness for TLS. They came in plain text, and could be taken for what comes by TLS.
+    /// Bytes follow the server's readiness for TLS. They came in plain text, and could be taken for what
+    /// comes by TLS.
     #[error("the server sends plain text where TLS begins")]
     PlainTextBehindStartTls,
     /// What should be a reply to our option is not one.
@@ -196,10 +197,10 @@ enum State {
 
 /// The client's side of a handshake: opens one export, or lists all.
 ///
-/// In a loop: send [`Client::output`] and say so by [`Client::sent`]; call [`Client::receive`] with what has arrived,
-/// and drop what it took, until it reports an event. To open an export it asks for structured replies if wanted, then
-/// by `GO`, and falls back to `EXPORT_NAME` with servers that do not know `GO`. Such a server closes the connection
-/// to say that there is no such export.
+/// In a loop: send [`Client::output`] and say so by [`Client::sent`]; call [`Client::receive`] with what has
+/// arrived, and drop what it took, until it reports an event. To open an export it asks for structured
+/// replies if wanted, then by `GO`, and falls back to `EXPORT_NAME` with servers that do not know `GO`. Such
+/// a server closes the connection to say that there is no such export.
 ///
 /// It holds at most 64 KiB of input, 1 MiB of a list, and an output of a few hundred bytes beside the name.
 #[derive(Debug)]
@@ -242,8 +243,8 @@ impl Client {
         self
     }
 
-    /// Answers [`ClientEvent::TlsReady`]: from here on everything is sent and received by TLS. Without effect when the
-    /// server was not ready.
+    /// Answers [`ClientEvent::TlsReady`]: from here on everything is sent and received by TLS. Without effect
+    /// when the server was not ready.
     pub fn secured(&mut self) {
         if matches!(self.state, State::AwaitingTls) {
             self.ask();
@@ -279,7 +280,8 @@ impl Client {
         self.output.sent(count);
     }
 
-    /// Takes bytes from the server: says how many it took, and what happened. Without an event it took everything.
+    /// Takes bytes from the server: says how many it took, and what happened. Without an event it took
+    /// everything.
     ///
     /// # Errors
     /// When the handshake failed; every further call says the same.

@@ -11,8 +11,9 @@ use crate::flags::TransmissionFlags;
 use crate::input::{Collector, Fields, skip};
 use crate::transmission::ReplyStyle;
 
-/// Options per handshake. `qemu-nbd --list` asks two per export, so that this is enough for thousands of exports;
-/// the deadline that the caller puts on the handshake is the tighter bound for a client that dawdles.
+/// Options per handshake. `qemu-nbd --list` asks two per export, so that this is enough for thousands of
+/// exports; the deadline that the caller puts on the handshake is the tighter bound for a client that
+/// dawdles.
 const MAX_OPTIONS: u32 = 8192;
 
 /// An option longer than what is held is dropped and refused; one longer than this ends the handshake.
@@ -33,8 +34,8 @@ pub enum ServerEvent {
     },
     /// The client wants to know the exports: [`Server::answer_list`] is expected.
     ListWanted,
-    /// The client wants TLS: send the output, shake hands by TLS, and call [`Server::secured`]. What arrived in plain text
-    /// must not be fed any more.
+    /// The client wants TLS: send the output, shake hands by TLS, and call [`Server::secured`]. What arrived
+    /// in plain text must not be fed any more.
     TlsWanted,
     /// The handshake is over, transmission begins: send the output, then the rest of the input is requests.
     Opened(Opened),
@@ -45,8 +46,8 @@ pub enum ServerEvent {
 /// What the caller answers to [`ServerEvent::ExportWanted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with structured
-    /// replies. [`TransmissionFlags::HAS_FLAGS`] is added.
+    /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with
+    /// structured replies. [`TransmissionFlags::HAS_FLAGS`] is added.
     Found(Export),
     /// There is no such export.
     Unknown,
@@ -91,7 +92,8 @@ pub enum ServerError {
     /// TLS is required, and an export was asked for by `EXPORT_NAME`, which has no error reply.
     #[error("the client asks for an export in plain text, and TLS is required")]
     Insecure,
-    /// Bytes follow `STARTTLS` before it was answered. They came in plain text, and could be taken for what comes by TLS.
+    /// Bytes follow `STARTTLS` before it was answered. They came in plain text, and could be taken for what
+    /// comes by TLS.
     #[error("the client sends plain text behind its request for TLS")]
     PlainTextBehindStartTls,
 }
@@ -102,7 +104,8 @@ pub enum TlsMode {
     /// NOTLS: `STARTTLS` is an unknown option.
     #[default]
     Off,
-    /// SELECTIVETLS: a client may ask for TLS. Which exports need it is the caller's to say ([`Answer::TlsRequired`]).
+    /// SELECTIVETLS: a client may ask for TLS. Which exports need it is the caller's to say
+    /// ([`Answer::TlsRequired`]).
     Offered,
     /// FORCEDTLS: without TLS a client can ask for TLS or say goodbye, and nothing else.
     Required,
@@ -151,12 +154,12 @@ struct Wanted {
 
 /// The server's side of a handshake.
 ///
-/// In a loop: send [`Server::output`] and say so by [`Server::sent`]; call [`Server::receive`] with what has arrived,
-/// and drop what it took. A question ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`]) must be answered
-/// before anything else is taken; until then `receive` repeats it.
+/// In a loop: send [`Server::output`] and say so by [`Server::sent`]; call [`Server::receive`] with what has
+/// arrived, and drop what it took. A question ([`ServerEvent::ExportWanted`], [`ServerEvent::ListWanted`])
+/// must be answered before anything else is taken; until then `receive` repeats it.
 ///
-/// It holds at most 64 KiB of input. Output grows by the reply to one list, or 64 KiB and a little: with more than
-/// that waiting, `receive` takes nothing.
+/// It holds at most 64 KiB of input. Output grows by the reply to one list, or 64 KiB and a little: with more
+/// than that waiting, `receive` takes nothing.
 #[derive(Debug)]
 pub struct Server {
     state: State,
@@ -217,8 +220,8 @@ impl Server {
         self.output.sent(count);
     }
 
-    /// Takes bytes from the client: says how many it took, and what happened. Without an event it took everything,
-    /// or there is output to be sent first.
+    /// Takes bytes from the client: says how many it took, and what happened. Without an event it took
+    /// everything, or there is output to be sent first.
     ///
     /// # Errors
     /// When the handshake cannot go on; every further call says the same.
@@ -271,8 +274,8 @@ impl Server {
         };
     }
 
-    /// Answers [`ServerEvent::ListWanted`] with names and descriptions (`""` for none); without effect when that was
-    /// not asked.
+    /// Answers [`ServerEvent::ListWanted`] with names and descriptions (`""` for none); without effect when
+    /// that was not asked.
     pub fn answer_list<'a>(&mut self, exports: impl IntoIterator<Item = (&'a ExportName, &'a str)>) {
         if !matches!(self.state, State::AwaitingList) {
             return;
@@ -290,8 +293,9 @@ impl Server {
         self.state = State::Header;
     }
 
-    /// Answers [`ServerEvent::TlsWanted`]: from here on everything is sent and received by TLS. Without effect when that
-    /// was not asked. What the client had chosen in plain text is forgotten: another may have chosen it.
+    /// Answers [`ServerEvent::TlsWanted`]: from here on everything is sent and received by TLS. Without
+    /// effect when that was not asked. What the client had chosen in plain text is forgotten: another may
+    /// have chosen it.
     pub fn secured(&mut self) {
         if matches!(self.state, State::AwaitingTls) {
             self.secured = true;
@@ -472,8 +476,8 @@ impl Server {
         State::Over(ServerEvent::Opened(opened))
     }
 
-    /// Replies to `INFO` or `GO`. The size constraints are told without being asked for, too: a client that does
-    /// not know them ignores them, and one that does meets no surprise.
+    /// Replies to `INFO` or `GO`. The size constraints are told without being asked for, too: a client that
+    /// does not know them ignores them, and one that does meets no surprise.
     fn inform(&mut self, wanted: Wanted, export: &Export) -> State {
         let Wanted { option, name, name_requested, description_requested } = wanted;
         let opened = self.opened(name, export);

@@ -7,7 +7,8 @@ use crate::errno::Errno;
 use crate::export::MAX_STRING;
 use crate::input::{Collector, Fields};
 
-/// The most that is held of an error chunk: two numbers, a message, an offset, and room for what extensions add.
+/// The most that is held of an error chunk: two numbers, a message, an offset, and room for what extensions
+/// add.
 const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
 
 /// A request that waits for its reply, as far as its reply can be judged by it.
@@ -54,8 +55,8 @@ pub enum ReplyEvent<'a> {
         /// Where in the export, if the server says.
         offset: Option<u64>,
     },
-    /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed; whether
-    /// a read's data is complete is the caller's to count.
+    /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed;
+    /// whether a read's data is complete is the caller's to count.
     End {
         /// The request's mark.
         cookie: u64,
@@ -154,7 +155,8 @@ impl Chunk {
     }
 }
 
-/// Parses the replies of one connection. It holds no data of reads: those are handed on in pieces as they arrive.
+/// Parses the replies of one connection. It holds no data of reads: those are handed on in pieces as they
+/// arrive.
 #[derive(Debug)]
 pub struct ReplyParser {
     state: State,
@@ -170,9 +172,9 @@ impl ReplyParser {
         Self { state: State::Magic, structured, input: Collector::default() }
     }
 
-    /// Takes bytes: says how many it took, and what they brought. Call it, dropping what it took, until it reports
-    /// nothing: then it took everything. `pending` tells which request a cookie marks; its answer must not
-    /// change before the request's [`ReplyEvent::End`].
+    /// Takes bytes: says how many it took, and what they brought. Call it, dropping what it took, until it
+    /// reports nothing: then it took everything. `pending` tells which request a cookie marks; its answer
+    /// must not change before the request's [`ReplyEvent::End`].
     ///
     /// # Errors
     /// When the server broke the protocol; every further call says the same.
@@ -195,7 +197,8 @@ impl ReplyParser {
         matches!(self.state, State::Magic) && self.input.is_empty()
     }
 
-    /// The data that comes next, for callers that receive it to where it belongs without passing it through here.
+    /// The data that comes next, for callers that receive it to where it belongs without passing it through
+    /// here.
     #[must_use]
     pub const fn expects_data(&self) -> Option<ExpectedData> {
         match self.state {
@@ -206,8 +209,8 @@ impl ReplyParser {
         }
     }
 
-    /// The first `count` bytes of [`expects_data`](Self::expects_data) have been received elsewhere. More than
-    /// were expected is a mistake of the caller's, and counts as what was expected.
+    /// The first `count` bytes of [`expects_data`](Self::expects_data) have been received elsewhere. More
+    /// than were expected is a mistake of the caller's, and counts as what was expected.
     pub fn received_data(&mut self, count: u32) {
         if let State::Data { offset, remaining, .. } = &mut self.state {
             debug_assert!(count <= *remaining, "{count} bytes were received where {remaining} were expected");

@@ -8,7 +8,8 @@ use crate::errno::Errno;
 /// The longest frame: an error chunk with an offset.
 const FRAME_CAPACITY: usize = 34;
 
-/// The bytes of a reply up to its payload, in place: no allocation, and the payload is sent from where it lies.
+/// The bytes of a reply up to its payload, in place: no allocation, and the payload is sent from where it
+/// lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     bytes: [u8; FRAME_CAPACITY],
@@ -60,9 +61,9 @@ impl Frame {
         Self::chunk(cookie, chunk::NONE, 0, true)
     }
 
-    /// The head of a chunk of data; `length` bytes from `offset` of the export follow. `length` is at least 1 and
-    /// within [`BlockSizes::maximum`](crate::BlockSizes::maximum). The last chunk is to be marked `last` only once
-    /// nothing can fail any more.
+    /// The head of a chunk of data; `length` bytes from `offset` of the export follow. `length` is at least 1
+    /// and within [`BlockSizes::maximum`](crate::BlockSizes::maximum). The last chunk is to be marked `last`
+    /// only once nothing can fail any more.
     #[must_use]
     pub fn data(cookie: u64, offset: u64, length: u32, last: bool) -> Self {
         debug_assert!(length > 0, "the specification forbids chunks without data");

@@ -7,9 +7,9 @@ use crate::flags::CommandFlags;
 /// The size of a request without its payload, in bytes.
 pub const REQUEST_SIZE: usize = 28;
 
-/// The longest payload that a server should read and drop for the sake of an error reply (specification, "Size
-/// constraints": up to 32 MiB is no denial of service). Beyond it, or beyond the advertised maximum where that is
-/// larger, closing the connection is in order.
+/// The longest payload that a server should read and drop for the sake of an error reply (specification,
+/// "Size constraints": up to 32 MiB is no denial of service). Beyond it, or beyond the advertised maximum
+/// where that is larger, closing the connection is in order.
 pub const TOLERATED_PAYLOAD: u32 = 32 << 20;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;

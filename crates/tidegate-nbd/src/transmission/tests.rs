@@ -18,8 +18,8 @@ struct Outcome {
 
 type Outcomes = BTreeMap<u64, Outcome>;
 
-/// Feeds `stream` in pieces of the given lengths (the last one repeats), and puts the outcomes together. Every other
-/// piece goes past the parser as far as it is expected data.
+/// Feeds `stream` in pieces of the given lengths (the last one repeats), and puts the outcomes together.
+/// Every other piece goes past the parser as far as it is expected data.
 fn parse(
     style: ReplyStyle,
     stream: &[u8],

@@ -6,14 +6,16 @@ use tidegate_units::ByteRate;
 
 /// What a node moves with so many transfers at once, learnt on line from its own history (beyond the paper).
 ///
-/// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It knows neither that
-/// one more costs all of them bandwidth, nor how a node that was idle will do, and its mean lags ten samples behind what others
-/// take of the node. This keeps three things apart:
+/// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It knows
+/// neither that one more costs all of them bandwidth, nor how a node that was idle will do, and its mean lags
+/// ten samples behind what others take of the node. This keeps three things apart:
 ///
-/// - **how concurrency costs**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`, so that `peak/C` is a straight line
-///   in n, fitted by least squares with exponential forgetting;
-/// - **the level of now**: what was measured over what the line says, followed within a few samples, for load from outside;
-/// - **how wrong it was**: the mean error of its own predictions, one sample ahead, which is what it leaves as a margin.
+/// - **how concurrency costs**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`, so that
+///   `peak/C` is a straight line in n, fitted by least squares with exponential forgetting;
+/// - **the level of now**: what was measured over what the line says, followed within a few samples, for load
+///   from outside;
+/// - **how wrong it was**: the mean error of its own predictions, one sample ahead, which is what it leaves
+///   as a margin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     line: Sums,
@@ -58,12 +60,13 @@ impl Default for Capacity {
 impl Capacity {
     /// What each further transfer is taken to cost before anything was measured: 2 % of what one alone gets.
     const FIRST_COST: f64 = 0.02;
-    /// How much the assumption counts, in samples: little, and for ever, so that it gives the slope where only one number of
-    /// transfers was seen.
+    /// How much the assumption counts, in samples: little, and for ever, so that it gives the slope where
+    /// only one number of transfers was seen.
     const PRIOR: f64 = 0.05;
     /// Where the assumption is made, beside at one transfer.
     const PRIOR_AT: f64 = 10.0;
-    /// After so many samples half of what they say of concurrency is forgotten: minutes at one sample per second.
+    /// After so many samples half of what they say of concurrency is forgotten: minutes at one sample per
+    /// second.
     const MEMORY: f64 = 64.0;
     /// How much of a sample the level follows: a change from outside is followed to nine tenths in 5 samples.
     const FOLLOW: f64 = 0.4;
@@ -80,8 +83,8 @@ impl Capacity {
     /// While nobody transfers, what is known of load from outside halves in this time.
     const LEVEL_HALF_LIFE: Duration = Duration::from_secs(30);
 
-    /// So many transfers, on average over a sampling interval, moved this much together. Without a transfer or a peak, use
-    /// [`idle`](Self::idle): there is nothing to learn. Numbers that are none are ignored.
+    /// So many transfers, on average over a sampling interval, moved this much together. Without a transfer
+    /// or a peak, use [`idle`](Self::idle): there is nothing to learn. Numbers that are none are ignored.
     pub fn observe(&mut self, active: f64, rate: ByteRate, peak: ByteRate) {
         let relative = peak.per_second() / rate.per_second();
         let is_told =
@@ -177,7 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// It learns any cost of concurrency from noisy samples, and predicts numbers of transfers that it never saw.
+        /// It learns any cost of concurrency from noisy samples, and predicts numbers of transfers that it
+        /// never saw.
         #[test]
         fn the_cost_of_concurrency_is_learnt(cost in 0.0..0.2f64, noise in prop::collection::vec(0.95..1.05f64, 200)) {
             let mut capacity = Capacity::default();

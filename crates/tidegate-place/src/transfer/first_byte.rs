@@ -7,11 +7,13 @@ use tidegate_units::{Instant, Latency};
 
 use super::moving_average::SAMPLES;
 
-/// The time from a transfer's request to its first byte, in one direction of a node: said beforehand, or learnt.
+/// The time from a transfer's request to its first byte, in one direction of a node: said beforehand, or
+/// learnt.
 ///
-/// What is learnt is what the last ten transfers measured themselves: their mean, and their mean deviation from it as a margin. After
-/// [`MEMORY`](Self::MEMORY) without one they say nothing of now, and a node that was slow is tried again. Then, and before the first,
-/// a sensor's word counts, which knows its devices and neither the network nor the server in front of them; without one nothing is known.
+/// What is learnt is what the last ten transfers measured themselves: their mean, and their mean deviation
+/// from it as a margin. After [`MEMORY`](Self::MEMORY) without one they say nothing of now, and a node that
+/// was slow is tried again. Then, and before the first, a sensor's word counts, which knows its devices and
+/// neither the network nor the server in front of them; without one nothing is known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FirstByte {
     said: Option<Latency>,
@@ -21,8 +23,8 @@ pub(super) struct FirstByte {
 }
 
 impl FirstByte {
-    /// Who was slow is tried again after this: much longer than ten samples of a sensor, and short enough that a queue that has
-    /// gone is found out.
+    /// Who was slow is tried again after this: much longer than ten samples of a sensor, and short enough
+    /// that a queue that has gone is found out.
     pub(super) const MEMORY: Duration = Duration::from_secs(60);
 
     pub(super) const fn new(said: Option<Latency>) -> Self {

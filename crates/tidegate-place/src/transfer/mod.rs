@@ -1,9 +1,9 @@
 //! Placement of whole transfers: which storage node carries one now, by what is measured of the nodes.
 //!
-//! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING
-//! 2010, §III. [`Placement`] holds what is known of each node, what was promised to whom, and who waits; a [`Policy`] says
-//! whether a node can carry one transfer more. Nothing here moves data or reads a clock: whoever moves it asks, tells what
-//! was measured, and says when a transfer has ended.
+//! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
+//! COMPUTING 2010, §III. [`Placement`] holds what is known of each node, what was promised to whom, and who
+//! waits; a [`Policy`] says whether a node can carry one transfer more. Nothing here moves data or reads a
+//! clock: whoever moves it asks, tells what was measured, and says when a transfer has ended.
 
 mod capacity;
 mod first_byte;

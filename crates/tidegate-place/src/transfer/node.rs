@@ -38,7 +38,8 @@ pub struct NodeConfig {
     pub availability: u8,
     /// Its class of cost: the higher, the dearer.
     pub cost: u8,
-    /// From a request to its first byte, where somebody knows it: then nothing is learnt. A tape's is its recall.
+    /// From a request to its first byte, where somebody knows it: then nothing is learnt. A tape's is its
+    /// recall.
     pub latency: Option<Latency>,
     /// Where it is a disk in front of tapes.
     pub tape: Option<Tape>,
@@ -111,7 +112,8 @@ pub struct DirectionReport {
     pub lent: ByteRate,
 }
 
-/// Transfers of which it is known for long enough what they get: how many, and how many get less than they reserved.
+/// Transfers of which it is known for long enough what they get: how many, and how many get less than they
+/// reserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Known {
     all: u32,
@@ -220,8 +222,8 @@ impl Lane {
             return;
         }
         self.peak.observe(rate, elapsed);
-        // Where the only transfer came or went within the interval its rate is that of a part of it, and `active` is below 1: that says
-        // nothing of the node.
+        // Where the only transfer came or went within the interval its rate is that of a part of it, and
+        // `active` is below 1: that says nothing of the node.
         self.capacity.observe(active, rate, self.peak.get());
     }
 
@@ -289,7 +291,8 @@ impl Node {
         self.free().is_none_or(|free| size <= free)
     }
 
-    /// A write that was promised room for so much is over. Until a sample says how much it really took, it is taken for written.
+    /// A write that was promised room for so much is over. Until a sample says how much it really took, it is
+    /// taken for written.
     pub(super) fn wrote(&mut self, size: Bytes) {
         self.wrote_not(size);
         if let Some(free) = &mut self.config.free {

@@ -6,9 +6,9 @@ use tidegate_units::ByteRate;
 
 /// What a node moves at best in one direction: pinned by whoever knows it, or learnt from what was seen.
 ///
-/// What is learnt is the greatest rate so far, and ages: while transfers are under way and fall short of it, what is above them halves
-/// in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that lost a path, is not for ever taken for what it was.
-/// Without a transfer nothing is known, and nothing ages.
+/// What is learnt is the greatest rate so far, and ages: while transfers are under way and fall short of it,
+/// what is above them halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that lost a
+/// path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
     rate: ByteRate,
@@ -16,8 +16,8 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// In this time of transfers half of what is above their rate is forgotten. An hour: longer than others disturb a node,
-    /// shorter than a working day.
+    /// In this time of transfers half of what is above their rate is forgotten. An hour: longer than others
+    /// disturb a node, shorter than a working day.
     pub const HALF_LIFE: Duration = Duration::from_secs(3600);
 
     /// It is this, whatever is measured.
@@ -44,8 +44,8 @@ impl Peak {
         self.pinned
     }
 
-    /// Somebody tried, and moved this much per second. While others use the node that is what they leave: it says that there is as much,
-    /// and not that there is no more.
+    /// Somebody tried, and moved this much per second. While others use the node that is what they leave: it
+    /// says that there is as much, and not that there is no more.
     pub fn probed(&mut self, rate: ByteRate, is_used: bool) {
         if !self.pinned {
             let is_less = rate < self.rate;

@@ -20,8 +20,8 @@ pub struct PlacementConfig {
     pub policy: Policy,
     /// How many transfers may wait, at least 1. Default 10 000.
     pub greatest_queue: usize,
-    /// A transfer that nobody [tells anything of](Placement::progress) for so long is taken for dead, and what was reserved for
-    /// it is free again. Default 10 s.
+    /// A transfer that nobody [tells anything of](Placement::progress) for so long is taken for dead, and
+    /// what was reserved for it is free again. Default 10 s.
     pub lease: Duration,
     /// Lend what a transfer has reserved and does not use. Default on.
     pub lend: bool,
@@ -72,7 +72,8 @@ pub struct Ask {
     pub replicas: Vec<ResourceName>,
     /// Those of them that have it on tape only, and recall it first.
     pub on_tape: Vec<ResourceName>,
-    /// Nodes that must not carry it: those where it failed before, and of another replica those that hold one.
+    /// Nodes that must not carry it: those where it failed before, and of another replica those that hold
+    /// one.
     pub except: Vec<ResourceName>,
 }
 
@@ -89,7 +90,8 @@ pub struct Grant {
     pub node: ResourceName,
     /// What the policy expects it to get.
     pub expected: ByteRate,
-    /// How long after its request its first byte is expected, a recall included; `None` where nothing is known of it.
+    /// How long after its request its first byte is expected, a recall included; `None` where nothing is
+    /// known of it.
     pub first_byte: Option<Latency>,
 }
 
@@ -204,8 +206,9 @@ impl Active {
 
 /// Places transfers on storage nodes.
 ///
-/// Whoever cannot be carried waits, first come first served: nobody takes a node that somebody who came before could use, and
-/// who waits for other nodes delays nobody. So everybody is carried once the nodes that could have come free.
+/// Whoever cannot be carried waits, first come first served: nobody takes a node that somebody who came
+/// before could use, and who waits for other nodes delays nobody. So everybody is carried once the nodes that
+/// could have come free.
 #[derive(Debug, Clone)]
 pub struct Placement {
     config: PlacementConfig,
@@ -221,9 +224,9 @@ impl Placement {
     /// A transfer that uses less than this part of its reservation over ten samples has some to lend.
     const USES: f64 = 0.8;
 
-    /// So long nobody new is placed on a node where a transfer [failed](Self::failed). A node that is down would be the first choice
-    /// again and again: it is idle. Five seconds: a service that is restarted is back by then, and a node that is not costs one
-    /// attempt in this time.
+    /// So long nobody new is placed on a node where a transfer [failed](Self::failed). A node that is down
+    /// would be the first choice again and again: it is idle. Five seconds: a service that is restarted is
+    /// back by then, and a node that is not costs one attempt in this time.
     pub const REST: Duration = Duration::from_secs(5);
 
     /// What it keeps beyond what it uses, so that it can grow.
@@ -316,7 +319,8 @@ impl Placement {
         granted
     }
 
-    /// A transfer that was granted could not begin, and waits again where it waited before: tickets are in the order of asking.
+    /// A transfer that was granted could not begin, and waits again where it waited before: tickets are in
+    /// the order of asking.
     pub fn put_back(&mut self, now: Instant, ticket: Ticket, ask: Ask) {
         self.abandoned(now, ticket);
         let place = self.waiting.partition_point(|(other, _)| *other < ticket);
@@ -329,7 +333,8 @@ impl Placement {
         self.active.get(&ticket).is_some_and(|active| active.recalls)
     }
 
-    /// A transfer that was placed before whoever keeps this was started again: it goes on where it is, and keeps its number.
+    /// A transfer that was placed before whoever keeps this was started again: it goes on where it is, and
+    /// keeps its number.
     ///
     /// # Errors
     /// When its node is no more.
@@ -342,8 +347,8 @@ impl Placement {
         Ok(())
     }
 
-    /// A transfer failed by what happened at its node: nobody new is placed there for [`REST`](Self::REST). Call
-    /// [`ended`](Self::ended) besides.
+    /// A transfer failed by what happened at its node: nobody new is placed there for [`REST`](Self::REST).
+    /// Call [`ended`](Self::ended) besides.
     pub fn failed(&mut self, now: Instant, ticket: Ticket) {
         if let Some(active) = self.active.get(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
@@ -352,14 +357,14 @@ impl Placement {
         }
     }
 
-    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there. What it was to write is
-    /// taken for written until a sample says more.
+    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
+    /// What it was to write is taken for written until a sample says more.
     pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
         self.over(now, ticket, Node::wrote)
     }
 
-    /// The same of one of which it is known that nothing of it stays: the room that it was promised is free again at once, for whoever
-    /// tries it anew.
+    /// The same of one of which it is known that nothing of it stays: the room that it was promised is free
+    /// again at once, for whoever tries it anew.
     pub fn abandoned(&mut self, now: Instant, ticket: Ticket) -> bool {
         self.over(now, ticket, Node::wrote_not)
     }
@@ -384,9 +389,9 @@ impl Placement {
         self.waiting.len() < waiting
     }
 
-    /// What a transfer moved since this was last told. What it leaves of its reservation over ten samples is lent, and is its own again
-    /// as soon as it uses more than it kept: nobody new takes it then, and who was let in stays. Whether the transfer is known: who
-    /// is not, was taken for dead, and has to ask anew.
+    /// What a transfer moved since this was last told. What it leaves of its reservation over ten samples is
+    /// lent, and is its own again as soon as it uses more than it kept: nobody new takes it then, and who was
+    /// let in stays. Whether the transfer is known: who is not, was taken for dead, and has to ask anew.
     pub fn progress(&mut self, now: Instant, ticket: Ticket, progress: Progress) -> bool {
         let Some(active) = self.active.get_mut(&ticket) else { return false };
         active.heard = now;
@@ -394,8 +399,8 @@ impl Placement {
         active.used.add(progress.rate);
         let Some(node) = self.nodes.get_mut(&active.node) else { return false };
         let lane = node.lane_mut(active.direction);
-        // Of those beside it on its node and in its direction that are known for long enough, none gets what it reserved: then it is the
-        // node that has less than its peak, and nobody has anything to lend.
+        // Of those beside it on its node and in its direction that are known for long enough, none gets what
+        // it reserved: then it is the node that has less than its peak, and nobody has anything to lend.
         lane.known.changes(fell_short, None);
         let others_fall_short = lane.known.all_fall_short();
         let (reserved, lent) = (active.reserved.per_second(), active.lent.per_second());
@@ -435,8 +440,9 @@ impl Placement {
         }
     }
 
-    /// Somebody tried what a node moves in a direction. It is taken for what was learnt of its peak; where transfers were under way
-    /// beside it, only if it is more: it is what they left. What is pinned stays. Returns the peak from now on.
+    /// Somebody tried what a node moves in a direction. It is taken for what was learnt of its peak; where
+    /// transfers were under way beside it, only if it is more: it is what they left. What is pinned stays.
+    /// Returns the peak from now on.
     ///
     /// # Errors
     /// When there is no such node.
@@ -531,7 +537,8 @@ impl Placement {
         let can = |node: &&Node| {
             let has_room = ask.direction == Direction::Read || node.has_room(ask.size);
             let view = node.lane(ask.direction).view();
-            // Of a node that never carried anything nothing is known, and by carrying nothing nothing would ever be.
+            // Of a node that never carried anything nothing is known, and by carrying nothing nothing would
+            // ever be.
             let is_new = view.active == 0 && view.peak == ByteRate::ZERO;
             has_room
                 && self.could_ever(node, ask)
@@ -554,7 +561,8 @@ impl Placement {
     fn could_have(&self, now: Instant, ask: &Ask) -> Vec<ResourceName> {
         let has = |node: &&Node| {
             let has_room = node.config.free.is_none_or(|free| ask.size <= free);
-            // Who waits for a node to become quick again loses nothing to others there: it is they from whom that is learnt.
+            // Who waits for a node to become quick again loses nothing to others there: it is they from whom
+            // that is learnt.
             (ask.direction == Direction::Read || has_room)
                 && self.could_ever(node, ask)
                 && is_soon(now, node, ask)
@@ -565,8 +573,8 @@ impl Placement {
         nodes.map(|node| node.config.name.clone()).collect()
     }
 
-    /// Whether it can be that the node carries it one day. What a node moves at best may not be known, or be learnt from those who
-    /// asked for less.
+    /// Whether it can be that the node carries it one day. What a node moves at best may not be known, or be
+    /// learnt from those who asked for less.
     fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
         match ask.requirement {
             Requirement::Latency(asked) => least_latency(node, ask).is_none_or(|least| least <= asked),
@@ -619,8 +627,8 @@ impl Placement {
                 Direction::Write => PlaceError::NoClass { availability: ask.availability, cost: ask.cost },
             });
         }
-        // Rooms and rates that are not known are no reason to refuse. What was promised to transfers under way may come free, when
-        // they fail.
+        // Rooms and rates that are not known are no reason to refuse. What was promised to transfers under
+        // way may come free, when they fail.
         let rooms: Option<Vec<Bytes>> = candidates().map(|node| node.config.free).collect();
         if let Some(greatest) = rooms.and_then(|rooms| rooms.into_iter().max())
             && ask.direction == Direction::Write
@@ -658,8 +666,8 @@ impl Awaited {
     }
 }
 
-/// Whether the first byte is to be expected in time, where that is asked for. A node of which nothing is known is tried: by not being
-/// tried nothing would ever be.
+/// Whether the first byte is to be expected in time, where that is asked for. A node of which nothing is
+/// known is tried: by not being tried nothing would ever be.
 fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
     let Requirement::Latency(asked) = ask.requirement else { return true };
     first_byte(now, node, ask).is_none_or(|first_byte| first_byte <= asked)
@@ -680,7 +688,8 @@ fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
     tape.map(|tape| tape.recall)
 }
 
-/// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one has nothing reserved meanwhile.
+/// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one
+/// has nothing reserved meanwhile.
 fn has_drive(node: &Node, ask: &Ask) -> bool {
     recall(node, ask).is_none()
         || node.config.tape.is_some_and(|tape| node.lane(ask.direction).recalling < tape.drives)

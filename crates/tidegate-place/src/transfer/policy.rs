@@ -5,8 +5,9 @@ use tidegate_units::ByteRate;
 
 use super::capacity::Capacity;
 
-/// How nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients; the defaults here are overheads of
-/// nothing, and for [`StaticQos`](Self::StaticQos), which the paper says to be cautious, of a quarter.
+/// How nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients; the defaults here
+/// are overheads of nothing, and for [`StaticQos`](Self::StaticQos), which the paper says to be cautious, of
+/// a quarter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
     /// The next node, whatever it can do.
@@ -31,7 +32,8 @@ pub enum Policy {
         /// k3, the overhead of what is asked for.
         overhead: f64,
     },
-    /// Beyond the paper: what the node's own history says that each would get ([`Capacity`]), or no transfer at all.
+    /// Beyond the paper: what the node's own history says that each would get ([`Capacity`]), or no transfer
+    /// at all.
     Learnt,
 }
 
@@ -44,8 +46,9 @@ pub struct View<'a> {
     pub reserved: ByteRate,
     /// ma10: what its transfers moved together, the mean of the last ten samples. Zero before the first.
     pub moving_average: ByteRate,
-    /// The same of all that moved, whoever did it, where a sensor knows; else of its transfers. What is left of a node is what nobody
-    /// uses; what a transfer gets is told by those that it has, so that the rules that ask for it have no use for this.
+    /// The same of all that moved, whoever did it, where a sensor knows; else of its transfers. What is left
+    /// of a node is what nobody uses; what a transfer gets is told by those that it has, so that the rules
+    /// that ask for it have no use for this.
     pub moving: ByteRate,
     /// Transfers that were placed on it and have not ended.
     pub active: u32,
@@ -63,8 +66,8 @@ pub struct PolicyError {
 }
 
 impl View<'_> {
-    /// np: the transfers that ma10 is of. One whose data is being recalled has no part in it, for minutes, and would make a node look full
-    /// that does nothing.
+    /// np: the transfers that ma10 is of. One whose data is being recalled has no part in it, for minutes,
+    /// and would make a node look full that does nothing.
     fn moving_now(&self) -> u32 {
         self.active.saturating_sub(self.recalling)
     }
@@ -116,8 +119,8 @@ impl Policy {
         }
     }
 
-    /// What a transfer more would get on the node, as far as the policy knows: which of several nodes is chosen, and what is
-    /// told to whoever asked.
+    /// What a transfer more would get on the node, as far as the policy knows: which of several nodes is
+    /// chosen, and what is told to whoever asked.
     #[must_use]
     pub fn expected(&self, node: &View<'_>) -> ByteRate {
         let one_more = f64::from(node.active) + 1.0;

@@ -4,7 +4,8 @@ use tidegate_units::{ByteRate, Latency};
 
 use super::moving_average::MovingAverage;
 
-/// What a transfer needs of the node that carries it (Nikolow §III.A: "several types of transfer rate can be specified").
+/// What a transfer needs of the node that carries it (Nikolow §III.A: "several types of transfer rate can be
+/// specified").
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Requirement {
     /// All of it divided by all of its time.

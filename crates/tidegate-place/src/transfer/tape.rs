@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tidegate_units::{Bytes, Latency};
 
-/// How a node gets back what is not on its disk any more (Nikolow names hierarchical stores as the first of the systems that sensors watch). A
-/// transfer that needs a recall takes a drive until its first byte.
+/// How a node gets back what is not on its disk any more (Nikolow names hierarchical stores as the first of
+/// the systems that sensors watch). A transfer that needs a recall takes a drive until its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tape {
     /// Mounting a tape, finding the place on it, and copying to the disk.
@@ -14,8 +14,9 @@ pub struct Tape {
     pub drives: u32,
 }
 
-/// What is still on the disk in front of the tapes, as far as can be known from outside: what was written or read last, as much as it holds.
-/// Whoever runs the store may have other rules: what is thought to be there and is not comes as late as the tape has it.
+/// What is still on the disk in front of the tapes, as far as can be known from outside: what was written or
+/// read last, as much as it holds. Whoever runs the store may have other rules: what is thought to be there
+/// and is not comes as late as the tape has it.
 #[derive(Debug, Clone)]
 pub struct DiskCache {
     capacity: u64,

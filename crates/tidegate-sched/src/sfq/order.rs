@@ -20,8 +20,8 @@ impl<T> Sfq<T> {
         }
     }
 
-    /// Puts a flow where its head belongs: among the ready, the surplus, the held, or nowhere. A flow that is ready
-    /// and stays so keeps its tag.
+    /// Puts a flow where its head belongs: among the ready, the surplus, the held, or nowhere. A flow that is
+    /// ready and stays so keeps its tag.
     pub(super) fn place(&mut self, slot: u32, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         match flow.standing(now) {
@@ -134,8 +134,8 @@ impl<T> Sfq<T> {
         }
     }
 
-    /// Puts a flow that has just dispatched from a lane where its next head belongs. Like [`place`](Self::place),
-    /// only that the head is a new one and must be tagged.
+    /// Puts a flow that has just dispatched from a lane where its next head belongs. Like
+    /// [`place`](Self::place), only that the head is a new one and must be tagged.
     #[inline]
     fn follow_up(&mut self, slot: u32, name: LaneName, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];

@@ -1,8 +1,8 @@
 //! What hosts tell each other, and how it reaches them.
 //!
-//! Where the network is ideal, all reports on an array hang on one board, and hosts that step at the same time read it
-//! together: what they conclude is the same, and concluded once. Otherwise every host has a view of its own, and a
-//! report is a message for each of the others.
+//! Where the network is ideal, all reports on an array hang on one board, and hosts that step at the same
+//! time read it together: what they conclude is the same, and concluded once. Otherwise every host has a view
+//! of its own, and a report is a message for each of the others.
 
 use slab::Slab;
 use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
@@ -86,8 +86,9 @@ impl Cluster {
 
     /// A control loop that steers together with the others on its array. Its place.
     pub(super) fn join(&mut self, index: u32, host: &Host, vm: Option<&ConsumerName>, array: u32) -> u32 {
-        // Each virtual machine with a law of its own reports for itself. A name that would be too long or contain what
-        // a name must not cannot arise from two valid ones but by length: then its own has to do.
+        // Each virtual machine with a law of its own reports for itself. A name that would be too long or
+        // contain what a name must not cannot arise from two valid ones but by length: then its own has to
+        // do.
         let name = vm
             .and_then(|vm| HostName::new(&format!("{}/{vm}", host.name)).ok())
             .unwrap_or_else(|| host.name.clone());

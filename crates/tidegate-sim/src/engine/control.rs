@@ -44,7 +44,8 @@ impl Simulation<'_> {
         self.queue.push(next, Event::Step { group });
     }
 
-    /// Steps one loop between its times: rates are divided anew as soon as somebody comes back, not up to an interval later.
+    /// Steps one loop between its times: rates are divided anew as soon as somebody comes back, not up to an
+    /// interval later.
     pub(super) fn step_out_of_turn(&mut self, stage: u32, recorder: &mut dyn Recorder) {
         if self.hosts[self.stages[stage as usize].host as usize].up && self.is_regulated(stage) {
             let mut observation = self.observe(stage);
@@ -52,7 +53,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether its law decides yet. Before that what is observed is thrown away, so that the first decision is about one interval.
+    /// Whether its law decides yet. Before that what is observed is thrown away, so that the first decision
+    /// is about one interval.
     fn is_regulated(&self, stage: u32) -> bool {
         let host = &self.scenario.hosts[self.stages[stage as usize].host as usize];
         host.law_from <= instant(self.now)

@@ -88,7 +88,8 @@ impl<'a> Simulation<'a> {
             arrived: 0,
             since: 0,
         });
-        // A workload may follow one that comes after it: all are there only when the virtual machine's last one is.
+        // A workload may follow one that comes after it: all are there only when the virtual machine's last
+        // one is.
         if at + 1 == vm.workloads.len() {
             for follower in index - at as u32..=index {
                 if let Some(leader) = self.streams[follower as usize].follows {

@@ -8,8 +8,8 @@ use tidegate_units::Latency;
 
 use crate::outcome::{Latencies, Missed, WindowOutcome};
 
-/// Binary digits of a response time that a bucket keeps: buckets are at most 1/64 wide, and their middles off by less
-/// than one per cent.
+/// Binary digits of a response time that a bucket keeps: buckets are at most 1/64 wide, and their middles off
+/// by less than one per cent.
 const DIGITS: u32 = 6;
 
 /// How many response times wait to be counted in their buckets.
@@ -17,9 +17,10 @@ const RECENT: usize = 23;
 
 /// Response times in buckets that grow with them. The mean is exact.
 ///
-/// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets between its
-/// least value and its greatest. Even so buckets are where no cache has them: a request only notes which one is its own,
-/// and those of many are counted at once, so that the memory is waited for once and not for each.
+/// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets
+/// between its least value and its greatest. Even so buckets are where no cache has them: a request only
+/// notes which one is its own, and those of many are counted at once, so that the memory is waited for once
+/// and not for each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Distribution {
     count: u64,
@@ -130,8 +131,8 @@ impl Pooled {
     }
 }
 
-/// In which of these buckets the least value lies that is not exceeded by this part of all `count`; the last one where that
-/// is more than there are.
+/// In which of these buckets the least value lies that is not exceeded by this part of all `count`; the last
+/// one where that is more than there are.
 fn bucket_of(quantile: f64, count: u64, buckets: impl ExactSizeIterator<Item = u64>) -> usize {
     let wanted = ((count as f64 * quantile).ceil() as u64).max(1);
     let last = buckets.len().saturating_sub(1);
@@ -144,7 +145,8 @@ fn bucket_of(quantile: f64, count: u64, buckets: impl ExactSizeIterator<Item = u
     found.unwrap_or(last)
 }
 
-/// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two. Fewer than 2¹² in all.
+/// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two. Fewer than 2¹² in
+/// all.
 fn bucket(value: u64) -> usize {
     let power = (u64::BITS - value.leading_zeros()).saturating_sub(DIGITS + 1);
     ((power << DIGITS) as usize) + (value >> power) as usize
@@ -157,7 +159,8 @@ fn middle(bucket: usize) -> f64 {
     least as f64 + ((1u64 << power) - 1) as f64 / 2.0
 }
 
-/// What completed since it was last reset. The sums hold 584 years of waiting, each second of each request counted.
+/// What completed since it was last reset. The sums hold 584 years of waiting, each second of each request
+/// counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) count: u64,

@@ -1,7 +1,7 @@
 //! The engine: hosts, arrays and workloads from event to event.
 //!
-//! Time is whole nanoseconds. What happens at the same time happens in this order: what the arrays finish, in the order
-//! of the arrays; then what was planned, in the order in which it was planned.
+//! Time is whole nanoseconds. What happens at the same time happens in this order: what the arrays finish, in
+//! the order of the arrays; then what was planned, in the order in which it was planned.
 //!
 //! A host does with its requests what the gateway's stage does: `tidegate-sched` says which goes next,
 //! `tidegate-control` says how many may. None of that is written again here.
@@ -43,8 +43,8 @@ pub(crate) use plan::{GREATEST_DEPTH, MOST_HOSTS, MOST_VMS};
 /// Nothing: where an index may be missing.
 const NONE: u32 = u32::MAX;
 
-/// Simulates a scenario from beginning to end. The same scenario and seed always give the same outcome, and tell the
-/// recorder the same.
+/// Simulates a scenario from beginning to end. The same scenario and seed always give the same outcome, and
+/// tell the recorder the same.
 ///
 /// # Errors
 /// When the scenario contradicts itself, or overruns an array.
@@ -58,17 +58,19 @@ pub fn simulate(
     Ok(simulation.outcome())
 }
 
-/// What a virtual machine felt, for who wants other quantiles than an outcome has, or those of several simulations.
+/// What a virtual machine felt, for who wants other quantiles than an outcome has, or those of several
+/// simulations.
 pub(crate) struct Felt {
     /// From issuing a request to its completion.
     pub(crate) response_times: Distribution,
-    /// By how much what is not done has grown since: requests under way, and operations that did not take place because
-    /// too many were.
+    /// By how much what is not done has grown since: requests under way, and operations that did not take
+    /// place because too many were.
     pub(crate) undone: i64,
 }
 
-/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up, in their order;
-/// and how many bytes more than at its end the arrays' caches then have to write, negative for fewer.
+/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up,
+/// in their order; and how many bytes more than at its end the arrays' caches then have to write, negative
+/// for fewer.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -131,8 +133,8 @@ enum Event {
     Sample,
 }
 
-/// A request in its host's queue. It has no other place until it is dispatched: with thousands of hosts whatever lies
-/// elsewhere is no longer in the cache when its turn comes.
+/// A request in its host's queue. It has no other place until it is dispatched: with thousands of hosts
+/// whatever lies elsewhere is no longer in the cache when its turn comes.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     io: Io,
@@ -248,7 +250,8 @@ struct VmState {
     /// Since the time series' last interval; and what of it came before the statistics began.
     interval: Tally,
     before_measure: Tally,
-    /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the statistics.
+    /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the
+    /// statistics.
     sampled: Since,
     measured: Since,
     /// Intervals judged, and those above the target.
@@ -601,7 +604,8 @@ impl<'a> Simulation<'a> {
         let key = self.requests.insert(request) as u32;
         let state = &mut self.arrays[array as usize];
         if state.device.submit(instant(self.now), u64::from(key), waited.io).is_err() {
-            // Every region lies on its device, so the device is full: protected requests are bounded by no window.
+            // Every region lies on its device, so the device is full: protected requests are bounded by no
+            // window.
             let array = self.scenario.arrays[array as usize].name.clone();
             self.failed = Some(ScenarioError::Overrun { array, most: MAX_IN_FLIGHT });
         }
@@ -609,8 +613,8 @@ impl<'a> Simulation<'a> {
         key
     }
 
-    /// Reads what a completion is about to need, and does nothing with it. With thousands of hosts none of that is in a
-    /// cache any more: asked for at once it is waited for together, and not one after the other.
+    /// Reads what a completion is about to need, and does nothing with it. With thousands of hosts none of
+    /// that is in a cache any more: asked for at once it is waited for together, and not one after the other.
     fn recall(&self, request: &Request) {
         let port = &self.ports[request.port as usize];
         let vm = &self.vms[port.vm as usize];

@@ -356,7 +356,8 @@ fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Bands name virtual machines that may be held, under one law: of the host, or of any where hosts decide together.
+/// Bands name virtual machines that may be held, under one law: of the host, or of any where hosts decide
+/// together.
 fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
     let Some(bands) = host.law.as_ref().and_then(|law| law.bands.as_ref()) else { return Ok(()) };
     let here = |name: &ConsumerName| {

@@ -1,4 +1,5 @@
-//! A virtual machine that a law holds to a rate: its bucket, and how long its requests take from their release on.
+//! A virtual machine that a law holds to a rate: its bucket, and how long its requests take from their
+//! release on.
 
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ impl Tenant {
         }
     }
 
-    /// A request of its is issued: whether it comes back from a pause of at least this length, and somebody was promised
-    /// something.
+    /// A request of its is issued: whether it comes back from a pause of at least this length, and somebody
+    /// was promised something.
     pub(super) fn issued(&mut self, now: u64, pause: Duration) -> bool {
         let quiet = self.quiet_since.take().map(|since| Duration::from_nanos(now - since));
         self.contract.is_some() && quiet.is_some_and(|quiet| quiet >= pause)
@@ -129,7 +130,8 @@ impl Tenant {
         self.short = short;
     }
 
-    /// The mean time from release to completion over the time series' interval that ends now, in milliseconds.
+    /// The mean time from release to completion over the time series' interval that ends now, in
+    /// milliseconds.
     pub(super) fn sample(&mut self) -> Option<f64> {
         let (count, nanos) = std::mem::take(&mut self.series);
         (count > 0).then(|| nanos as f64 / count as f64 / 1e6)

@@ -26,7 +26,8 @@ impl Job<'_> {
 pub struct Jobs<'a> {
     jobs: Vec<Job<'a>>,
     seeds: Vec<u64>,
-    /// Of each experiment and each of its runs: where its job under the first seed is. The other seeds follow.
+    /// Of each experiment and each of its runs: where its job under the first seed is. The other seeds
+    /// follow.
     places: Vec<Vec<usize>>,
 }
 
@@ -63,7 +64,8 @@ impl<'a> Jobs<'a> {
         &self.seeds
     }
 
-    /// What an experiment, by its position, has under each of the seeds. `results` are those of [`Jobs::list`].
+    /// What an experiment, by its position, has under each of the seeds. `results` are those of
+    /// [`Jobs::list`].
     #[must_use]
     pub fn trials<'r>(
         &self,

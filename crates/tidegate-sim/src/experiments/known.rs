@@ -1,8 +1,9 @@
 //! What is known to differ from the papers, why, and by how much.
 //!
-//! A difference that is known stays one: its verdict is no, in every output. Knowing it only tells it from one that nobody has
-//! seen yet. Where results lie was written down after they had been seen, from the committed runs of ten seeds: so it says nothing about
-//! a paper, and something about a change that moves them.
+//! A difference that is known stays one: its verdict is no, in every output. Knowing it only tells it from
+//! one that nobody has seen yet. Where results lie was written down after they had been seen, from the
+//! committed runs of ten seeds: so it says nothing about a paper, and something about a change that moves
+//! them.
 
 use super::Accepts;
 
@@ -18,8 +19,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether it is known that these are the results of a quantity. A seed that gave nothing to measure says nothing either way;
-    /// when none gave anything, nothing is known.
+    /// Whether it is known that these are the results of a quantity. A seed that gave nothing to measure says
+    /// nothing either way; when none gave anything, nothing is known.
     pub(super) fn covers(&self, quantity: &str, values: &[Option<f64>]) -> bool {
         let known = self.lies.iter().find(|(name, ..)| *name == quantity);
         known.is_some_and(|&(_, least, greatest)| {

@@ -28,8 +28,8 @@ pub struct ExperimentReport {
     pub id: String,
     /// Whether every quantity agrees.
     pub ok: bool,
-    /// Why it differs, where every quantity that does is known to. `None` where it agrees, and where something differs that
-    /// nobody has explained.
+    /// Why it differs, where every quantity that does is known to. `None` where it agrees, and where
+    /// something differs that nobody has explained.
     #[serde(default)]
     pub known_difference: Option<String>,
     /// In a line.
@@ -73,8 +73,8 @@ pub struct LawReport {
     pub k_per: String,
     /// γ of eq. 2.
     pub gamma: f64,
-    /// The weight of the past in eq. 1, per control interval: 0.002 is the paper's α read literally, 0.998 the other way
-    /// round. `None`: smoothed by elapsed time.
+    /// The weight of the past in eq. 1, per control interval: 0.002 is the paper's α read literally, 0.998
+    /// the other way round. `None`: smoothed by elapsed time.
     pub alpha_past_weight: Option<f64>,
     /// The control interval in seconds.
     pub interval_s: f64,
@@ -180,10 +180,11 @@ impl Report {
     }
 }
 
-/// Judges experiments by the results of their [`jobs`](super::jobs), which come in the order of [`Jobs::list`].
+/// Judges experiments by the results of their [`jobs`](super::jobs), which come in the order of
+/// [`Jobs::list`].
 ///
-/// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees, and so does
-/// an experiment without quantities: what was not measured was not shown.
+/// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees,
+/// and so does an experiment without quantities: what was not measured was not shown.
 #[must_use]
 pub fn judge(experiments: &[Experiment], jobs: &Jobs<'_>, results: &[RunResult]) -> Report {
     let reports: Vec<_> = experiments

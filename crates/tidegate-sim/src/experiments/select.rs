@@ -17,8 +17,8 @@ pub struct UnknownExperiment {
     pub help: String,
 }
 
-/// Keeps what the names mean, in the order of the catalogue: an experiment by its id (`parda.fig8`), by what it is within
-/// its paper (`fig8`; two papers may have one), or all of a paper (`parda`). Without names, all.
+/// Keeps what the names mean, in the order of the catalogue: an experiment by its id (`parda.fig8`), by what
+/// it is within its paper (`fig8`; two papers may have one), or all of a paper (`parda`). Without names, all.
 ///
 /// # Errors
 /// The first name that means nothing.

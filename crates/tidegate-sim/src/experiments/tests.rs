@@ -11,7 +11,8 @@ use crate::outcome::{Named, Outcome, Work};
 use crate::transfers::TransferFindings;
 use crate::{Sample, Scenario};
 
-/// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the time.
+/// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the
+/// time.
 fn made_up(subject: &Subject, sample: Sample) -> RunResult {
     let end = subject.duration().as_secs();
     let samples: Vec<_> = (1..=end).map(|second| (second as f64, sample)).collect();
@@ -117,8 +118,8 @@ fn every_experiment_says_what_it_does_and_why_its_tolerances() {
         }
         for quantity in &experiment.quantities {
             assert!(quantity.because.len() > 10, "{}: {}", experiment.id, quantity.name);
-            // Where both are known the paper's own figure agrees with the paper: fig. 12's last one is the exception that
-            // its reason names.
+            // Where both are known the paper's own figure agrees with the paper: fig. 12's last one is the
+            // exception that its reason names.
             if let Some(paper) = quantity.paper.filter(|_| !quantity.name.contains("operations, host 1")) {
                 assert!(quantity.accepts.agrees(paper), "{}: {}", experiment.id, quantity.name);
             }

@@ -128,7 +128,8 @@ impl RunResult {
         mean(within(self.track(consumer)?, span).filter_map(number))
     }
 
-    /// A host's mean window: the one that its consumers share, or all of theirs together where each has its own.
+    /// A host's mean window: the one that its consumers share, or all of theirs together where each has its
+    /// own.
     #[must_use]
     pub fn window(&self, host: &str, span: Span) -> Option<f64> {
         self.of_law(host, span, |sample| sample.window)
@@ -209,8 +210,8 @@ impl RunResult {
         spread(self.hosts().into_iter().map(|host| self.window(host, span)))
     }
 
-    /// Σβ/C in milliseconds: how far above 𝓛 the law settles (eq. 3), with β and C as measured. C is what the hosts
-    /// under the law complete: who stands beside them takes away from it.
+    /// Σβ/C in milliseconds: how far above 𝓛 the law settles (eq. 3), with β and C as measured. C is what the
+    /// hosts under the law complete: who stands beside them takes away from it.
     #[must_use]
     pub fn offset(&self, span: Span) -> Option<f64> {
         let (mut betas, mut iops) = (0.0, 0.0);

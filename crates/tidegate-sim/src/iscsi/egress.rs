@@ -2,11 +2,12 @@
 
 use tidegate_units::Latency;
 
-/// Which packets to a held initiator are delayed: the classifications that the lab measures (lab/README.md), of which the
-/// agent offers all but one.
+/// Which packets to a held initiator are delayed: the classifications that the lab measures (lab/README.md),
+/// of which the agent offers all but one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packets {
-    /// Every packet. The paper's for reads, whose "all other packets" (§3.2) and bare acknowledgements come to this.
+    /// Every packet. The paper's for reads, whose "all other packets" (§3.2) and bare acknowledgements come
+    /// to this.
     All,
     /// Acknowledgements without payload: the paper's for writes (§2.1).
     Acks,
@@ -39,8 +40,8 @@ impl Packets {
     }
 }
 
-/// The delayed packets of one connection: netem with a rate beyond any link, which counts a packet's time from the one
-/// before it, so that none overtakes another also while the delay shrinks.
+/// The delayed packets of one connection: netem with a rate beyond any link, which counts a packet's time
+/// from the one before it, so that none overtakes another also while the delay shrinks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Egress {
     delay: u64,

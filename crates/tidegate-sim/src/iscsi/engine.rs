@@ -17,7 +17,8 @@ use super::tcp::Piece;
 use crate::queue::Queue;
 use crate::random::Random;
 
-/// The most that TCP gives to an interface at once: 45 segments of 1448 bytes are what fits into 64 KiB (`GSO_MAX_SIZE`).
+/// The most that TCP gives to an interface at once: 45 segments of 1448 bytes are what fits into 64 KiB
+/// (`GSO_MAX_SIZE`).
 const LARGEST_PACKET: u64 = 45 * 1448;
 
 /// Nor more than this part of the window (`tcp_tso_win_divisor`).

@@ -11,7 +11,8 @@ pub struct Findings {
     pub series: Vec<Vec<(f64, Sample)>>,
     /// Of each load, in the order of the plan.
     pub loads: Vec<LoadFindings>,
-    /// The end of each interval, and the mean delay in milliseconds over it of those who were delayed; 0 when nobody was.
+    /// The end of each interval, and the mean delay in milliseconds over it of those who were delayed; 0 when
+    /// nobody was.
     pub delays: Vec<(f64, f64)>,
     /// What the engine did.
     pub events: u64,

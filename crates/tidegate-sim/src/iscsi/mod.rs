@@ -1,16 +1,19 @@
-//! Requests over iSCSI and TCP to a target whose outgoing packets are delayed: how a delay paces who reads and writes.
+//! Requests over iSCSI and TCP to a target whose outgoing packets are delayed: how a delay paces who reads
+//! and writes.
 //!
-//! A command's way: the initiator writes data units into a TCP connection; the target asks for what it has no data of yet
-//! (R2T), gives the request to the storage, and answers. TCP sends no more than a window beyond what it knows to have
-//! arrived, and learns of that by acknowledgements, which travel by themselves or with data. The target's packets to a
-//! held initiator wait, all of them or those of a class ([`Packets`]), in order. So one millisecond of delay costs a
-//! request a millisecond for every wait in it: for an R2T, for the answer, and for each window that it has to fill.
+//! A command's way: the initiator writes data units into a TCP connection; the target asks for what it has no
+//! data of yet (R2T), gives the request to the storage, and answers. TCP sends no more than a window beyond
+//! what it knows to have arrived, and learns of that by acknowledgements, which travel by themselves or with
+//! data. The target's packets to a held initiator wait, all of them or those of a class ([`Packets`]), in
+//! order. So one millisecond of delay costs a request a millisecond for every wait in it: for an R2T, for the
+//! answer, and for each window that it has to fill.
 //!
-//! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with the lab, whose
-//! kernels and sessions are real; which of several buffers binds was learnt there, how large it is was not.
+//! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with
+//! the lab, whose kernels and sessions are real; which of several buffers binds was learnt there, how large
+//! it is was not.
 //!
-//! Left out: loss (no packet was lost in the lab where order was kept), congestion windows, delayed acknowledgements (what
-//! reaches the target is acknowledged at once), and the processors' time.
+//! Left out: loss (no packet was lost in the lab where order was kept), congestion windows, delayed
+//! acknowledgements (what reaches the target is acknowledged at once), and the processors' time.
 
 mod egress;
 mod engine;

@@ -10,8 +10,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 use super::egress::Packets;
 use super::protocol::Protocol;
 
-/// At most so many machines, loads on all of them, requests that one load has outstanding, steps of a timetable, and rows
-/// of the time series: what is kept of each is bounded thereby.
+/// At most so many machines, loads on all of them, requests that one load has outstanding, steps of a
+/// timetable, and rows of the time series: what is kept of each is bounded thereby.
 const MACHINES: usize = 64;
 const LOADS: usize = 1024;
 const DEPTH: u32 = 1024;
@@ -106,7 +106,8 @@ pub enum When {
     From(Duration),
     /// When another load, by its place, has moved its amount.
     After(usize),
-    /// From a time on so long, then as long not as is said, and so on. What is under way at the end of a burst is completed.
+    /// From a time on so long, then as long not as is said, and so on. What is under way at the end of a
+    /// burst is completed.
     Bursts {
         /// The first.
         from: Duration,

@@ -1,12 +1,14 @@
-//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: which data units a command takes, and who waits for whom.
+//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: which data units a command takes, and who
+//! waits for whom.
 
 use tidegate_units::Bytes;
 
 /// The basic header segment that begins every protocol data unit (RFC 7143 §11.2.1).
 pub(super) const HEADER: u64 = 48;
 
-/// What initiator and target agreed on at login (RFC 7143 §13). `MaxOutstandingR2T` is 1, which is the default of the
-/// standard and of both targets, and no data goes unsolicited but with its command (`InitialR2T=Yes`).
+/// What initiator and target agreed on at login (RFC 7143 §13). `MaxOutstandingR2T` is 1, which is the
+/// default of the standard and of both targets, and no data goes unsolicited but with its command
+/// (`InitialR2T=Yes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocol {
     /// Whether a command brings its first data along.
@@ -27,8 +29,8 @@ pub struct Protocol {
 
 impl Protocol {
     /// open-iscsi and LIO by default: what the lab's initiators negotiated (`negotiated` in
-    /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. That LIO sends headers by themselves is
-    /// seen there (lab/README.md, "What is not delayed overtakes what is").
+    /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. That LIO sends headers
+    /// by themselves is seen there (lab/README.md, "What is not delayed overtakes what is").
     pub const LIO: Self = Self {
         immediate_data: true,
         first_burst: Bytes::from_kib(64),
@@ -39,8 +41,9 @@ impl Protocol {
         header_alone: true,
     };
 
-    /// The iSCSI Enterprise Target by default, which the paper used: the values of the standard, data units to it of 8 KiB
-    /// and from it of as much (ietd.conf(5): `MaxRecvDataSegmentLength`, `MaxXmitDataSegmentLength` 8192).
+    /// The iSCSI Enterprise Target by default, which the paper used: the values of the standard, data units
+    /// to it of 8 KiB and from it of as much (ietd.conf(5): `MaxRecvDataSegmentLength`,
+    /// `MaxXmitDataSegmentLength` 8192).
     pub const IET: Self = Self {
         immediate_data: true,
         first_burst: Bytes::from_kib(64),

@@ -1,7 +1,7 @@
 //! The agent's part: what the target's counters say, to the loop that the agent runs.
 //!
-//! What decides is `tidegate-control`. How observations are made of loads is the agent's (`agent/resource.rs`), a few lines
-//! that are repeated here because the simulator lies below the agent.
+//! What decides is `tidegate-control`. How observations are made of loads is the agent's
+//! (`agent/resource.rs`), a few lines that are repeated here because the simulator lies below the agent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -34,7 +34,8 @@ impl Storage {
         })
     }
 
-    /// Takes a request. Answers when it will be done, where that is known now; the others come with [`Self::advance`].
+    /// Takes a request. Answers when it will be done, where that is known now; the others come with
+    /// [`Self::advance`].
     pub(super) fn submit(&mut self, now: u64, task: usize, io: Io) -> Result<Option<u64>, InvalidPlan> {
         match self {
             Self::Device { device, .. } => {

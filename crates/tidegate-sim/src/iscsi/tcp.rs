@@ -1,5 +1,5 @@
-//! One direction of a TCP connection: sequence numbers, a window, acknowledgements. Nothing is lost here, so nothing is
-//! sent twice, and no congestion window is modelled: it grows until something is lost.
+//! One direction of a TCP connection: sequence numbers, a window, acknowledgements. Nothing is lost here, so
+//! nothing is sent twice, and no congestion window is modelled: it grows until something is lost.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub(super) struct Stream {
     written: u64,
     /// What was sent of it.
     sent: u64,
-    /// Up to where may be sent, as the sender knows: the latest acknowledgement that reached it, and the window.
+    /// Up to where may be sent, as the sender knows: the latest acknowledgement that reached it, and the
+    /// window.
     edge: u64,
     /// What the receiver has without a gap. Its program takes it at once.
     received: u64,
@@ -45,8 +46,8 @@ impl Stream {
         self.sent
     }
 
-    /// Takes what may be sent now, at most so much at a time. The end of the window is used up also where it is no whole
-    /// segment: iSCSI turns Nagle's algorithm off.
+    /// Takes what may be sent now, at most so much at a time. The end of the window is used up also where it
+    /// is no whole segment: iSCSI turns Nagle's algorithm off.
     pub(super) fn next(&mut self, most: u64) -> Option<Piece> {
         let bytes = (self.written.min(self.edge) - self.sent).min(most);
         let piece = Piece { from: self.sent, bytes };
@@ -54,7 +55,8 @@ impl Stream {
         (bytes > 0).then_some(piece)
     }
 
-    /// A piece reaches the receiver: in any order, each once. One without bytes is an acknowledgement by itself.
+    /// A piece reaches the receiver: in any order, each once. One without bytes is an acknowledgement by
+    /// itself.
     pub(super) fn arrive(&mut self, piece: Piece) {
         let end = piece.from + piece.bytes;
         if piece.bytes == 0 {
@@ -114,7 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever overtakes what: every byte arrives once, in order, and no more than a window is ever under way.
+        /// Whatever overtakes what: every byte arrives once, in order, and no more than a window is ever
+        /// under way.
         #[test]
         fn all_arrives_in_order_however_packets_overtake_each_other(
             window in 1u64..400,

@@ -61,8 +61,8 @@ fn slope(load: &Load, packets: Packets, window: Bytes) -> f64 {
     (at(20) - at(0)) / 20.0
 }
 
-/// lab/README.md: milliseconds per request for each millisecond of delay, one request at a time. By counting: an R2T, an
-/// answer, and with the small window one for each time that it is full.
+/// lab/README.md: milliseconds per request for each millisecond of delay, one request at a time. By counting:
+/// an R2T, an answer, and with the small window one for each time that it is full.
 #[test]
 fn a_delay_is_felt_once_for_every_wait_in_a_request() {
     let (large, small) = (Bytes::from_mib(3), Bytes::from_kib(64));
@@ -134,8 +134,8 @@ fn bursts_pause_and_others_begin_when_one_is_done() {
     assert!((found.ended_s - times).abs() < 1e-6, "{} is not {times}", found.ended_s);
 }
 
-/// A reader beside a burst of writers, under the agent's loop: who writes is found and held, the reader is not, and when the
-/// burst is over nobody is.
+/// A reader beside a burst of writers, under the agent's loop: who writes is found and held, the reader is
+/// not, and when the burst is over nobody is.
 #[test]
 fn the_loop_holds_who_writes_while_reads_are_slow() {
     let seconds = Duration::from_secs;
@@ -169,7 +169,8 @@ fn the_loop_holds_who_writes_while_reads_are_slow() {
         let rate = |found| mean(found, writer, |sample| sample.bytes_per_s);
         assert!(rate(&held) > 0.2 * rate(&free) && rate(&held) < 0.9 * rate(&free), "held, and not stopped");
     }
-    // The reader's packets would show a delay of 15 ms and more at once: it waits for its disk and nothing else.
+    // The reader's packets would show a delay of 15 ms and more at once: it waits for its disk and nothing
+    // else.
     let extra = mean(&held, 0, |sample| {
         sample.latency_ms.unwrap_or(f64::NAN) - sample.device_latency_ms.unwrap_or(f64::NAN)
     });
@@ -240,7 +241,8 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Every request is answered once, whatever both sides agree on, however small the windows, and while delays change.
+    /// Every request is answered once, whatever both sides agree on, however small the windows, and while
+    /// delays change.
     #[test]
     fn every_request_is_answered_once(
         load in any_load(),
@@ -274,7 +276,8 @@ proptest! {
         prop_assert_eq!(found(&none), found(&nobody));
     }
 
-    /// One request at a time: a longer delay never makes it quicker, and the delay of every packet takes longest.
+    /// One request at a time: a longer delay never makes it quicker, and the delay of every packet takes
+    /// longest.
     #[test]
     fn time_does_not_fall_with_the_delay(write: bool, kib in 1u64..600, class in 0usize..4, window in 5_000u64..300_000) {
         let at = |packets, millis| {

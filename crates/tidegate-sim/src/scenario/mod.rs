@@ -1,8 +1,10 @@
-//! What is simulated: arrays, hosts, virtual machines with their workloads, and the network between the hosts.
+//! What is simulated: arrays, hosts, virtual machines with their workloads, and the network between the
+//! hosts.
 //!
-//! A [`Scenario`] is read from a text ([`Scenario::parse`]), or put together in code: its fields are public, and
-//! [`simulate`](crate::simulate) checks what it is given. Names refer to each other; nothing depends on positions,
-//! except that virtual disks without an offset lie on their array in the order of the virtual machines.
+//! A [`Scenario`] is read from a text ([`Scenario::parse`]), or put together in code: its fields are public,
+//! and [`simulate`](crate::simulate) checks what it is given. Names refer to each other; nothing depends on
+//! positions, except that virtual disks without an offset lie on their array in the order of the virtual
+//! machines.
 
 mod read;
 mod workload;
@@ -32,7 +34,8 @@ pub struct Scenario {
     pub warmup: Duration,
     /// The seed of everything random where none is given.
     pub seed: u64,
-    /// The interval of the time series, and what a response time is averaged over to be judged against the target.
+    /// The interval of the time series, and what a response time is averaged over to be judged against the
+    /// target.
     pub series_interval: Duration,
     /// The storage.
     pub arrays: Vec<Array>,
@@ -89,10 +92,11 @@ pub struct ArrayChange {
 /// What an array becomes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Becomes {
-    /// Faster or slower: what all servers of an exponential one together complete per second from then on. What is in service goes on at
-    /// the new rate.
+    /// Faster or slower: what all servers of an exponential one together complete per second from then on.
+    /// What is in service goes on at the new rate.
     Rate(Iops),
-    /// Another storage: the data have moved, from disk to cache or to more disks. What is under way completes where it is.
+    /// Another storage: the data have moved, from disk to cache or to more disks. What is under way completes
+    /// where it is.
     Device(DeviceConfig),
 }
 
@@ -125,13 +129,14 @@ impl Span {
     }
 }
 
-/// A host: for each array that its virtual machines use it has an issue queue, a scheduler and, for its main array, a
-/// control loop.
+/// A host: for each array that its virtual machines use it has an issue queue, a scheduler and, for its main
+/// array, a control loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
     /// Its name.
     pub name: HostName,
-    /// Its main array: the one that it regulates, and where its virtual machines' disks are unless they say otherwise.
+    /// Its main array: the one that it regulates, and where its virtual machines' disks are unless they say
+    /// otherwise.
     pub array: ResourceName,
     /// How it regulates itself; the resource is taken from `array`. `None`: an uncontrolled host.
     pub law: Option<LoopConfig>,
@@ -139,7 +144,8 @@ pub struct Host {
     pub signal: SignalSource,
     /// What one control loop is for.
     pub scope: Scope,
-    /// The greatest number of requests outstanding at the array: what a law works below, and all there is without one.
+    /// The greatest number of requests outstanding at the array: what a law works below, and all there is
+    /// without one.
     pub depth: u32,
     /// Which tags decide who is next.
     pub discipline: Discipline,
@@ -149,14 +155,16 @@ pub struct Host {
     pub release: Release,
     /// What a virtual machine may save up while it is idle.
     pub idle_credit: Cost,
-    /// How long after the others it takes its steps. Hosts with the same interval and phase step at the same time.
+    /// How long after the others it takes its steps. Hosts with the same interval and phase step at the same
+    /// time.
     pub phase: Duration,
-    /// When its law decides for the first time. Until then the host is uncontrolled, and tells the others nothing.
+    /// When its law decides for the first time. Until then the host is uncontrolled, and tells the others
+    /// nothing.
     pub law_from: Instant,
     /// When it is down: its virtual machines with it, its requests forgotten, its law begun anew afterwards.
     pub down: Vec<Span>,
-    /// A host that tells the others something else than it measured: its response times times this. Not finite or
-    /// negative counts as 1.
+    /// A host that tells the others something else than it measured: its response times times this. Not
+    /// finite or negative counts as 1.
     pub reported_factor: f64,
 }
 
@@ -223,7 +231,8 @@ pub struct Vm {
     pub limit: Option<Limit>,
     /// What is promised to it, where its host's law keeps contracts.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, where its host's law is the self-tuning one. `None`: the host's target.
+    /// The response time that it is to have, where its host's law is the self-tuning one. `None`: the host's
+    /// target.
     pub goal: Option<Latency>,
     /// Changes of that; before the first it is `goal`.
     pub goal_changes: Vec<GoalChange>,

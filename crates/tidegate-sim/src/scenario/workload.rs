@@ -41,8 +41,8 @@ impl Workload {
 /// When operations begin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
-    /// So many operations are always under way; between two of the same thread it thinks. The first ones begin after
-    /// a think time as well.
+    /// So many operations are always under way; between two of the same thread it thinks. The first ones
+    /// begin after a think time as well.
     Closed {
         /// How many threads.
         outstanding: u32,
@@ -55,11 +55,12 @@ pub enum Arrivals {
         rate: Iops,
         /// How they are spaced.
         spacing: Spacing,
-        /// An operation that would be one more than this under way does not take place: a client's queue is bounded.
+        /// An operation that would be one more than this under way does not take place: a client's queue is
+        /// bounded.
         limit: u32,
     },
-    /// One for every so many operations of another workload of the same virtual machine, which has to wait when they
-    /// do not keep up: a database's writer processes, and its log.
+    /// One for every so many operations of another workload of the same virtual machine, which has to wait
+    /// when they do not keep up: a database's writer processes, and its log.
     After {
         /// The other's name.
         workload: String,
@@ -115,12 +116,13 @@ pub enum Spacing {
     Poisson,
     /// Evenly.
     Even,
-    /// Evenly, and each later by up to this much, at random: what several workloads have to do at one time they then do in
-    /// any order.
+    /// Evenly, and each later by up to this much, at random: what several workloads have to do at one time
+    /// they then do in any order.
     Jittered(Latency),
-    /// Evenly, and for each arrival a number from 0 to 1 is drawn: it takes place when that is at least `from` and below
-    /// `to`. All workloads of a simulation see the same numbers, so that those of one rate with parts that fill 0 to 1 are
-    /// together one stream of mixed requests. The workload's rate is that of the whole stream.
+    /// Evenly, and for each arrival a number from 0 to 1 is drawn: it takes place when that is at least
+    /// `from` and below `to`. All workloads of a simulation see the same numbers, so that those of one rate
+    /// with parts that fill 0 to 1 are together one stream of mixed requests. The workload's rate is that of
+    /// the whole stream.
     Drawn {
         /// The beginning of its part.
         from: f64,
@@ -186,8 +188,8 @@ impl Sizes {
         Self(vec![(bytes, 1.0)])
     }
 
-    /// One of these sizes in bytes, each as often as its weight says. `None` unless there is one, all sizes are more
-    /// than nothing, and all weights are finite, not negative, and not all zero.
+    /// One of these sizes in bytes, each as often as its weight says. `None` unless there is one, all sizes
+    /// are more than nothing, and all weights are finite, not negative, and not all zero.
     #[must_use]
     pub fn weighted(sizes: Vec<(u32, f64)>) -> Option<Self> {
         let valid = sizes.iter().all(|(bytes, weight)| *bytes > 0 && weight.is_finite() && *weight >= 0.0);
@@ -195,8 +197,9 @@ impl Sizes {
         (valid && some).then_some(Self(sizes))
     }
 
-    /// Normally distributed, in whole blocks of 512 bytes, at least one of them and at most four deviations above the mean.
-    /// `None` unless the mean is a block or more, the deviation no more than the mean, and the greatest below 4 GiB.
+    /// Normally distributed, in whole blocks of 512 bytes, at least one of them and at most four deviations
+    /// above the mean. `None` unless the mean is a block or more, the deviation no more than the mean, and
+    /// the greatest below 4 GiB.
     #[must_use]
     pub fn normal(mean: Bytes, deviation: Bytes) -> Option<Self> {
         const BLOCK: u64 = 512;

@@ -18,7 +18,8 @@ pub enum Entrant {
     Pid,
     /// Lee's integral law, of means, since targets are of means here.
     Integral,
-    /// Triage's self-tuning regulator to the letter (figure 6). Of all the only one that is told what the storage can do, its u_max.
+    /// Triage's self-tuning regulator to the letter (figure 6). Of all the only one that is told what the
+    /// storage can do, its u_max.
     TriageLiteral,
     /// The same as Tidegate has it by default.
     SelfTuning,
@@ -44,7 +45,8 @@ impl Entrant {
         }
     }
 
-    /// Whether each workload has a goal of its own, which may become another one, and whether there may be bands.
+    /// Whether each workload has a goal of its own, which may become another one, and whether there may be
+    /// bands.
     const fn keeps_goals(self) -> bool {
         matches!(self, Self::TriageLiteral | Self::SelfTuning | Self::QueueingModel)
     }

@@ -201,7 +201,8 @@ pub fn all() -> Vec<Contest> {
     all
 }
 
-/// Bjørgeengen's figures 12 to 16: a reader that asks for little, and three machines of four writers each, 20 s on and 10 s off.
+/// Bjørgeengen's figures 12 to 16: a reader that asks for little, and three machines of four writers each, 20
+/// s on and 10 s off.
 fn reader(id: &'static str, title: &'static str, target_ms: u32) -> Contest {
     let text = r#"
 name = "reader and writers"
@@ -432,7 +433,8 @@ fn bands(bands: &[(f64, &[(&str, f64)])]) -> Option<Bands> {
     Some(bands.and_then(|bands| Bands::new(bands).ok()).unwrap_or_else(|| panic!("bands of ours are wrong")))
 }
 
-/// Triage's figure 9. Laws without bands have shares as the bands say up to their end, and contracts of the goals that the paper has.
+/// Triage's figure 9. Laws without bands have shares as the bands say up to their end, and contracts of the
+/// goals that the paper has.
 fn isolation() -> Contest {
     let contract = |iops: u32| {
         format!(

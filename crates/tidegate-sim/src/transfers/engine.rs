@@ -40,8 +40,8 @@ struct Node {
     carries: Vec<Ticket>,
     /// Who of them has not moved anything, since when it is there, and what it reads.
     begins: Vec<(Ticket, Instant, Option<u32>)>,
-    /// What is on its disk, and what the placement takes for being there: of a disk in front of tapes. The placement was not there when what
-    /// is on the disk at first was put there.
+    /// What is on its disk, and what the placement takes for being there: of a disk in front of tapes. The
+    /// placement was not there when what is on the disk at first was put there.
     on_disk: Option<[DiskCache; 2]>,
 }
 
@@ -121,7 +121,8 @@ impl<'a> Engine<'a> {
         (next <= self.end).then_some(next)
     }
 
-    /// In this order at one time: ends, samples, changes from outside, and last who wants something, so that it sees them all.
+    /// In this order at one time: ends, samples, changes from outside, and last who wants something, so that
+    /// it sees them all.
     fn happen(&mut self, now: Instant) -> Result<(), InvalidPlan> {
         let mut done: Vec<Completion> = Vec::new();
         for node in &mut self.nodes {
@@ -181,7 +182,8 @@ impl<'a> Engine<'a> {
             };
             let own = since(moved, &mut node.sampled);
             let all = own + since(others, &mut node.sampled_of_others);
-            // The model has one bandwidth for both directions, and others use it as those do who are simulated.
+            // The model has one bandwidth for both directions, and others use it as those do who are
+            // simulated.
             let lane = usize::from(self.plan.reads.is_none());
             let (mut lanes, mut device) = ([ByteRate::ZERO; 2], [DeviceLane::default(); 2]);
             lanes[lane] = ByteRate::new(own);
@@ -239,7 +241,8 @@ impl<'a> Engine<'a> {
         self.asks = (self.asked < self.plan.transfers).then(|| now + self.plan.every);
     }
 
-    /// An object, each as likely; where it is to come soon, each that a node without tapes holds. There is one: so the plan was checked.
+    /// An object, each as likely; where it is to come soon, each that a node without tapes holds. There is
+    /// one: so the plan was checked.
     fn draw(&mut self, objects: u32, soon: bool) -> u32 {
         loop {
             let object = (self.random.fraction() * f64::from(objects)) as u32 % objects;
@@ -393,8 +396,8 @@ mod tests {
 
     #[test]
     fn a_transfer_that_finds_nobody_waits_and_the_next_is_asked_for_after_it() {
-        // 25 MB/s carry two reservations of 10. The first moves 25 MB alone, then both have 12.5 MB/s: it ends at 7 s. The third was
-        // asked for at 2 s.
+        // 25 MB/s carry two reservations of 10. The first moves 25 MB alone, then both have 12.5 MB/s: it
+        // ends at 7 s. The third was asked for at 2 s.
         let findings = simulate(&plan(R1, &[25.0], 4), 1).unwrap();
         let times: Vec<_> =
             findings.transfers.iter().map(|one| (one.asked_s, one.began_s, one.ended_s.unwrap())).collect();
@@ -430,7 +433,8 @@ mod tests {
 
     #[test]
     fn a_sensor_sees_what_others_move() {
-        // Others take half of 100 MB/s. What transfers move leaves room for one more at any time; what moves leaves none.
+        // Others take half of 100 MB/s. What transfers move leaves room for one more at any time; what moves
+        // leaves none.
         let mut plan = plan(Policy::SmR2 { overhead: 1.0 }, &[100.0], 15);
         plan.nodes[0].external = Some(External { least: 0.5, greatest: 0.5, every: Duration::from_secs(20) });
         let waited = |plan: &Plan| {
@@ -467,7 +471,8 @@ mod tests {
             let findings = simulate(&reads(true), seed).unwrap();
             assert_eq!(findings.transfers.len(), 40);
             assert!((longest(&findings) - 60.0).abs() < 1e-6, "a recall, and no more");
-            // Recalls are under way at once, and who reads from the disk in front of the tapes does not wait for them.
+            // Recalls are under way at once, and who reads from the disk in front of the tapes does not wait
+            // for them.
             let recalls: Vec<_> =
                 findings.transfers.iter().filter(|one| one.moved_s.unwrap() > one.began_s).collect();
             assert!(recalls.windows(2).any(|two| two[1].began_s < two[0].moved_s.unwrap()));

@@ -1,8 +1,9 @@
 //! Whole transfers over storage nodes of unequal and changing speed, placed by `tidegate-place`.
 //!
-//! As in D. Nikolow et al., *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING 2010, §IV: a node is
-//! chosen for a transfer, or the transfer waits until there is one; it begins; after a pause the next is asked for. A sensor
-//! samples every node meanwhile. Transfers that read come at fixed times instead, and those that wait do so beside each other.
+//! As in D. Nikolow et al., *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING
+//! 2010, §IV: a node is chosen for a transfer, or the transfer waits until there is one; it begins; after a
+//! pause the next is asked for. A sensor samples every node meanwhile. Transfers that read come at fixed
+//! times instead, and those that wait do so beside each other.
 
 mod engine;
 mod plan;
@@ -43,7 +44,8 @@ pub struct TransferFindings {
 }
 
 impl TransferFindings {
-    /// Its average rate in bytes per second, its wait for a node not counted; `None` for one that did not end.
+    /// Its average rate in bytes per second, its wait for a node not counted; `None` for one that did not
+    /// end.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         let seconds = self.ended_s? - self.began_s;

@@ -45,7 +45,8 @@ pub struct Plan {
 pub struct Reads {
     /// How many objects there are, of one size. Which of them is read is drawn, each as likely.
     pub objects: u32,
-    /// Every other transfer asks for its first byte within this time instead of a rate, of an object that is on a node without tapes.
+    /// Every other transfer asks for its first byte within this time instead of a rate, of an object that is
+    /// on a node without tapes.
     pub soon: Latency,
 }
 
@@ -60,7 +61,8 @@ pub struct NodePlan {
     pub external: Option<External>,
     /// It holds one in so many of the objects that are read: 1 is all.
     pub holds_one_in: u32,
-    /// Where it is a disk in front of tapes. Its model says how long a recall takes, and how many drives there are.
+    /// Where it is a disk in front of tapes. Its model says how long a recall takes, and how many drives
+    /// there are.
     pub tapes: Option<Tapes>,
 }
 
@@ -69,11 +71,13 @@ pub struct NodePlan {
 pub struct Tapes {
     /// How much the disk holds: what was read last. At the beginning that are the last of its objects.
     pub cache: Bytes,
-    /// Whether the placement is told of the tapes. Otherwise it takes the node for a disk, and learns how long a first byte takes.
+    /// Whether the placement is told of the tapes. Otherwise it takes the node for a disk, and learns how
+    /// long a first byte takes.
     pub described: bool,
 }
 
-/// Load from outside, that nobody announces: others take a part of a node's bandwidth, another one every so often.
+/// Load from outside, that nobody announces: others take a part of a node's bandwidth, another one every so
+/// often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct External {
     /// The least part.

@@ -418,7 +418,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever happens in whatever order: what was acknowledged is there, and nothing stays reserved once everybody is silent.
+    /// Whatever happens in whatever order: what was acknowledged is there, and nothing stays reserved once
+    /// everybody is silent.
     #[test]
     fn nothing_acknowledged_is_lost_and_nothing_stays_reserved(steps in proptest::collection::vec(step(), 1..80)) {
         let folder = tempfile::tempdir().unwrap();
@@ -539,7 +540,8 @@ fn what_an_agent_says_counts_while_it_is_new_and_of_its_own_node() {
     assert!(sensor.recent && (sensor.age_s - 0.1).abs() < 0.02 && sensor.report.kind == Kind::Disk);
     assert_eq!((nodes[1].free, nodes[1].read.latency_s), (Some(Bytes::new(7_000_000)), Some(0.5)));
     assert_eq!(node(&broker.place(at(10.0), "1", write("x")).unwrap()), Some("a"));
-    // It is silent: nothing is known of others any more, nor of the latency, and b has its transfers' word only.
+    // It is silent: nothing is known of others any more, nor of the latency, and b has its transfers' word
+    // only.
     for second in 11..=30u32 {
         broker.look(at(f64::from(second)), &BTreeMap::new()).unwrap();
         broker.reservation(at(f64::from(second)), "1").unwrap();

@@ -1,13 +1,14 @@
 //! The catalogue in a key-value bucket of NATS.
 //!
-//! A key for each object, a key for each transfer under way (numbered, and used again, so that they do not grow in number), and `owner`:
-//! who writes. There is one writer. It says with every write which number the last write of the whole bucket has, as far as it knows;
-//! the server refuses the write if that is not so. So a broker that was held up, cut off or taken for dead cannot write anything once
-//! another one has written `owner`, whatever the clocks of both say.
+//! A key for each object, a key for each transfer under way (numbered, and used again, so that they do not
+//! grow in number), and `owner`: who writes. There is one writer. It says with every write which number the
+//! last write of the whole bucket has, as far as it knows; the server refuses the write if that is not so. So
+//! a broker that was held up, cut off or taken for dead cannot write anything once another one has written
+//! `owner`, whatever the clocks of both say.
 //!
-//! Where the answer to a write is lost, nobody knows whether it is there. It carries a mark of ours, and its number would be the next
-//! one: when a later write is refused, what stands under that number tells. Two of them cannot both be there: each says the same number
-//! for the last.
+//! Where the answer to a write is lost, nobody knows whether it is there. It carries a mark of ours, and its
+//! number would be the next one: when a later write is refused, what stands under that number tells. Two of
+//! them cannot both be there: each says the same number for the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -39,13 +40,15 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// For the server to take a write. The broker does nothing else meanwhile, and its clients come back.
 const WRITE: Duration = Duration::from_secs(2);
 
-/// After a write that was not answered none is tried for so long: each would take its time, one after the other.
+/// After a write that was not answered none is tried for so long: each would take its time, one after the
+/// other.
 const REST: Duration = Duration::from_secs(1);
 
 /// A copy waits so long for a server that does not answer.
 const OUTAGE: Duration = Duration::from_secs(30);
 
-/// So many transfers whose end could not be written are written off at one look, and as many marks of removed keys purged.
+/// So many transfers whose end could not be written are written off at one look, and as many marks of removed
+/// keys purged.
 const OWED_AT_ONCE: usize = 100;
 
 /// So many entries are asked for at first; then twice as many for as long as they come quickly.
@@ -54,7 +57,8 @@ const FIRST_BATCH: usize = 64;
 /// And no more: they are in memory twice.
 const LARGEST_BATCH: usize = 4_096;
 
-/// The server forgets who reads the bucket when nothing was asked for so long: longer than a write that is not answered takes.
+/// The server forgets who reads the bucket when nothing was asked for so long: longer than a write that is
+/// not answered takes.
 const READER: Duration = Duration::from_secs(60);
 
 /// Under which header a write carries its mark.
@@ -244,7 +248,8 @@ async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
     }
 }
 
-/// It is made as a stream: to make it as a bucket the client library expects fields that servers before 2.10 do not send.
+/// It is made as a stream: to make it as a bucket the client library expects fields that servers before 2.10
+/// do not send.
 async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueError> {
     let bucket = &plan.bucket;
     let config = Config {
@@ -263,7 +268,8 @@ async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueE
 }
 
 impl Site {
-    /// Becomes the one writer of the bucket, and reads it. `id` is of our folder, which nobody else has while we do.
+    /// Becomes the one writer of the bucket, and reads it. `id` is of our folder, which nobody else has while
+    /// we do.
     pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, Known), CatalogueError> {
         let line = Line::start().map_err(|error| unusable(plan, error))?;
         let (client, context, stream) = line.wait(async {
@@ -426,8 +432,9 @@ impl Site {
         }
     }
 
-    /// All of it, up to our own `owner`: after that nobody else writes. It may take longer than the lease, so that we say in between that we
-    /// are there: what is asked for at once is no more than comes in a part of it. Nothing is changed in the bucket before all is read.
+    /// All of it, up to our own `owner`: after that nobody else writes. It may take longer than the lease, so
+    /// that we say in between that we are there: what is asked for at once is no more than comes in a part of
+    /// it. Nothing is changed in the bucket before all is read.
     fn load(&mut self) -> Result<Known, CatalogueError> {
         (self.numbers, self.free, self.owed) = Default::default();
         (self.gone, self.over) = Default::default();
@@ -588,8 +595,8 @@ impl Site {
         Ok(())
     }
 
-    /// What a deleted key leaves behind goes as well: names that are used once would fill the bucket. What comes later stays, so that
-    /// this does no harm whoever writes meanwhile. Returns whether it is gone.
+    /// What a deleted key leaves behind goes as well: names that are used once would fill the bucket. What
+    /// comes later stays, so that this does no harm whoever writes meanwhile. Returns whether it is gone.
     fn purge(&self, key: &str, revision: u64) -> bool {
         let purge = self.stream.purge().filter(self.subject(key)).sequence(revision + 1);
         matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_)))
@@ -668,8 +675,8 @@ impl Site {
         number
     }
 
-    /// Writes until it is there, or nobody answers, or it is another's turn. Each time anew what is to be written: what was not
-    /// known to be there may turn out to be.
+    /// Writes until it is there, or nobody answers, or it is another's turn. Each time anew what is to be
+    /// written: what was not known to be there may turn out to be.
     fn write(&mut self, known: &mut Known, key: &str, value: Value<'_>) -> Result<(), Unwritten> {
         loop {
             if let Some(by) = &self.over {
@@ -733,7 +740,8 @@ impl Site {
         }
     }
 
-    /// The bucket goes on where we do not know: with a write of ours whose answer was lost, or with another's.
+    /// The bucket goes on where we do not know: with a write of ours whose answer was lost, or with
+    /// another's.
     fn settle(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
         let number = self.last + 1;
         let state = self.line.wait(async { timeout(CONNECT, self.state()).await });
@@ -783,7 +791,8 @@ impl Site {
         Ok(())
     }
 
-    /// Whether something may be in the bucket that is not known: a write that was not answered, or what another has written.
+    /// Whether something may be in the bucket that is not known: a write that was not answered, or what
+    /// another has written.
     pub(super) fn in_doubt(&self) -> Option<CatalogueError> {
         if let Some(by) = &self.over {
             return Some(CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by: by.clone() });
@@ -804,7 +813,8 @@ impl Site {
         CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by }
     }
 
-    /// Writes all of another catalogue into this one, which is empty. Before that is done it is nobody's. `meanwhile` is called after each write.
+    /// Writes all of another catalogue into this one, which is empty. Before that is done it is nobody's.
+    /// `meanwhile` is called after each write.
     pub(super) fn fill(
         &mut self,
         from: &Known,

@@ -63,7 +63,8 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Those of a profile from the file. Without one, what the environment says, else the profile that it names, else `default`.
+    /// Those of a profile from the file. Without one, what the environment says, else the profile that it
+    /// names, else `default`.
     pub(super) fn find(profile: Option<&str>) -> Result<Self, CredentialsError> {
         let said = |name| env::var(name).ok().filter(|value| !value.is_empty());
         if profile.is_none() {

@@ -1,6 +1,8 @@
-//! What goes on after its writer was dropped, so that nothing of it stays: a file is still being made, an upload called off.
+//! What goes on after its writer was dropped, so that nothing of it stays: a file is still being made, an
+//! upload called off.
 //!
-//! Dropping cannot wait, so whoever ends a process does: for all of its stores, since their owners are gone by then.
+//! Dropping cannot wait, so whoever ends a process does: for all of its stores, since their owners are gone
+//! by then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,8 +41,8 @@ pub(super) fn go_on(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// Waits until writes that were given up have left nothing behind, or could not be kept from it, and no longer than this. Returns whether
-/// all have ended.
+/// Waits until writes that were given up have left nothing behind, or could not be kept from it, and no
+/// longer than this. Returns whether all have ended.
 pub async fn ended(patience: Duration) -> bool {
     let all = async {
         loop {

@@ -1,7 +1,8 @@
 //! A bucket on a server that speaks S3.
 //!
-//! An object is written in parts, one after the other: while one is sent, the next is read. S3 wants the checksum and the length of a
-//! part before it, so that two parts are in memory. Nothing is under the key before the last of them is there.
+//! An object is written in parts, one after the other: while one is sent, the next is read. S3 wants the
+//! checksum and the length of a part before it, so that two parts are in memory. Nothing is under the key
+//! before the last of them is there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,8 +30,8 @@ use crate::gauge::Gauge;
 use super::credentials::{Credentials, CredentialsError};
 use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, ends, with_causes};
 
-/// A part, where the object does not need larger ones: its checksum takes some hundredths of a second, and at 100 MB/s it is sent in
-/// less than a tenth of one, to which the server's answer adds a few hundredths.
+/// A part, where the object does not need larger ones: its checksum takes some hundredths of a second, and at
+/// 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few hundredths.
 const PART: usize = 8 * PIECE;
 
 /// S3 takes no more parts of an object.
@@ -39,7 +40,8 @@ const MOST_PARTS: u64 = 10_000;
 /// Where nobody says otherwise; most servers that are not Amazon's call theirs so, or do not care.
 const REGION: &str = "us-east-1";
 
-/// A bucket, and where in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. What is secret is not in it.
+/// A bucket, and where in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. What is
+/// secret is not in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     bucket: String,
@@ -456,7 +458,8 @@ impl HttpService for Counted {
     }
 }
 
-/// What a server says of a failure: `<Code>` and `<Message>` of its document, wherever in the crate's text that stands.
+/// What a server says of a failure: `<Code>` and `<Message>` of its document, wherever in the crate's text
+/// that stands.
 fn said(text: &str) -> Option<(&str, &str)> {
     let within = |open: &str, close: &str| Some(text.split_once(open)?.1.split_once(close)?.0.trim());
     Some((within("<Code>", "</Code>")?, within("<Message>", "</Message>").unwrap_or_default()))

@@ -35,8 +35,8 @@ const LARGEST: u64 = 1024 * 1024;
 
 /// What a file says.
 pub(crate) struct File {
-    /// The requirements that hold together, in the order of the day; none where the file has no tenants. At times at which nobody has
-    /// one, nothing is asked for.
+    /// The requirements that hold together, in the order of the day; none where the file has no tenants. At
+    /// times at which nobody has one, nothing is asked for.
     pub(crate) sets: Vec<Set>,
     /// The storage's model, and what stands before it.
     storage: Option<Storage>,
@@ -282,7 +282,8 @@ impl Terms {
         }
     }
 
-    /// As a contract and its load; `None` where something is missing or wrong, and the latter is then reported.
+    /// As a contract and its load; `None` where something is missing or wrong, and the latter is then
+    /// reported.
     fn check(self, name: &ConsumerName, weight: Shares, report: &mut Report<'_>) -> Option<Requirement> {
         if let Some(reads) = self.reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {
             report.error(&reads.span, "`read` is the part of the requests that read, 0 to 1");

@@ -15,7 +15,8 @@ pub(super) enum Measuring {
 }
 
 impl Measuring {
-    /// What it can do at best. What a live one completes at the most is not tried: to know it, it would have to be overloaded.
+    /// What it can do at best. What a live one completes at the most is not tried: to know it, it would have
+    /// to be overloaded.
     ///
     /// # Errors
     /// When it cannot be measured.

@@ -24,13 +24,15 @@ use output::Said;
 
 /// Decide whether a storage can keep the contracts of all its tenants
 ///
-/// Offers the load of all of them together to a model of the storage, and compares: each tenant is promised 1.2 times the
-/// 95th percentile of its response times, and all are admitted when no contract asks for less. When one does, it says what
-/// could be admitted instead. Where requirements change over the day, everything that holds together at some time is judged.
+/// Offers the load of all of them together to a model of the storage, and compares: each tenant is promised
+/// 1.2 times the 95th percentile of its response times, and all are admitted when no contract asks for less.
+/// When one does, it says what could be admitted instead. Where requirements change over the day, everything
+/// that holds together at some time is judged.
 ///
-/// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it takes to send
-/// --requests of them: once, and after a refusal a few times more slowly. It sends nothing when somebody else uses the pool, stops
-/// at once when somebody begins to, when a request waits ten times as long as was promised (and a second at least), and at Ctrl-C.
+/// With --live it reads an export of the storage itself, at the rates of the contracts, for as long as it
+/// takes to send --requests of them: once, and after a refusal a few times more slowly. It sends nothing when
+/// somebody else uses the pool, stops at once when somebody begins to, when a request waits ten times as long
+/// as was promised (and a second at least), and at Ctrl-C.
 ///
 /// Exit status: 0 admitted, 1 refused or failed, 2 wrong usage or file.
 #[derive(clap::Args)]
@@ -78,7 +80,8 @@ pub(crate) struct Effort {
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arrivals {
-    /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps to its rate
+    /// Evenly, as buckets let them through, and all buckets at once: the worst that can be while each keeps
+    /// to its rate
     InStep,
     /// Evenly, and each bucket begins at random
     Even,
@@ -114,7 +117,8 @@ pub(crate) enum AdmitError {
     /// A measurement of others.
     #[error(transparent)]
     Count(#[from] WrongCount),
-    /// What is asked for cannot be, on this storage: at some time of the day at least. What could be judged was printed.
+    /// What is asked for cannot be, on this storage: at some time of the day at least. What could be judged
+    /// was printed.
     #[error("{}", .0.join("\n"))]
     Impossible(Vec<String>),
     /// The verdict, which was printed.
@@ -145,7 +149,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         };
         all.push((set, found));
     }
-    // What cannot be at one time of the day takes nothing from what was found, perhaps in hours, of the others.
+    // What cannot be at one time of the day takes nothing from what was found, perhaps in hours, of the
+    // others.
     let answers = all.iter().filter_map(|(set, found)| {
         let Found { capacity, decided, seeds, weights, .. } = found.as_ref().ok()?;
         let (contracts, capacity, arrivals) = (&set.contracts, *capacity, arrivals.as_str());

@@ -79,7 +79,8 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// A rate without its unit, rounded down to what is said of it: what is proposed must not be more than was measured.
+/// A rate without its unit, rounded down to what is said of it: what is proposed must not be more than was
+/// measured.
 fn rate(per_second: f64) -> String {
     let decimals = match per_second {
         ..1.0 => 3,

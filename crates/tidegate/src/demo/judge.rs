@@ -1,11 +1,11 @@
 //! How a run is judged. Pure.
 //!
-//! The promise is about 1 s means of the protected consumer's reads: a second keeps the target when the mean over
-//! the reads completed in it is at most the target. A second in which nothing was completed although reads were
-//! outstanding has broken it; one in which nothing was asked says nothing and is not counted.
+//! The promise is about 1 s means of the protected consumer's reads: a second keeps the target when the mean
+//! over the reads completed in it is at most the target. A second in which nothing was completed although
+//! reads were outstanding has broken it; one in which nothing was asked says nothing and is not counted.
 //!
-//! The three seconds after each start of a burst are not judged but reported, with their greatest mean and their
-//! greatest single response time. Means and percentiles of a phase leave nothing out.
+//! The three seconds after each start of a burst are not judged but reported, with their greatest mean and
+//! their greatest single response time. Means and percentiles of a phase leave nothing out.
 
 use serde::{Serialize, Serializer};
 use tidegate_units::{ByteRate, Latency};

@@ -1,7 +1,7 @@
 //! `tidegate demo`: a saturating array, a database, its neighbours; before and after, live.
 //!
-//! `plan` says what will run, `scenario` runs it and leaves a `timeline`, `judge` judges that; `view` shows the run,
-//! `text` and `report` the result. Only `scenario` and `view` touch the world.
+//! `plan` says what will run, `scenario` runs it and leaves a `timeline`, `judge` judges that; `view` shows
+//! the run, `text` and `report` the result. Only `scenario` and `view` touch the world.
 
 mod judge;
 mod plan;
@@ -44,19 +44,20 @@ const LINE_EVERY: usize = 5;
 
 /// A saturating array, a database that suffers from its neighbours, and Tidegate protecting it
 ///
-/// Three phases on an emulated stripe set of SATA disks, served and loaded over real NBD sockets: the database
-/// alone, the database beside twelve backups that start and stop together, and the same with Tidegate holding the
-/// backups back. Needs nothing but this program. The exit status says whether the demonstration ran; whether its
-/// goals were met stands in its verdict.
+/// Three phases on an emulated stripe set of SATA disks, served and loaded over real NBD sockets: the
+/// database alone, the database beside twelve backups that start and stop together, and the same with
+/// Tidegate holding the backups back. Needs nothing but this program. The exit status says whether the
+/// demonstration ran; whether its goals were met stands in its verdict.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The promise to the database: the greatest mean response time of its reads in any second
     #[arg(long, value_name = "TIME", default_value = "15ms")]
     target: Latency,
 
-    // The window is the default because it costs the backups less for the same promise: in the lab (ten seeds, all other
-    // defaults; bench/runs/2026-11-21-lab-demo.json) it keeps the target in 99 to 100 % of the judged seconds at a mean of
-    // 12.3 ms, and the backups keep 69 to 75 %. The PID keeps it in 97 to 100 % at 12.3 ms, and the backups keep 65 to 71 %.
+    // The window is the default because it costs the backups less for the same promise: in the lab (ten
+    // seeds, all other defaults; bench/runs/2026-11-21-lab-demo.json) it keeps the target in 99 to 100 % of
+    // the judged seconds at a mean of 12.3 ms, and the backups keep 69 to 75 %. The PID keeps it in 97 to 100
+    // % at 12.3 ms, and the backups keep 65 to 71 %.
     /// The law that protects the database
     #[arg(long, value_enum, default_value_t = Law::Window)]
     law: Law,
@@ -65,7 +66,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATIO", default_value_t = 0.8)]
     set_point: f64,
 
-    /// About how long the whole takes: 10 s alone, then as many whole bursts as fit, three fifths of them regulated
+    /// About how long the whole takes: 10 s alone, then as many whole bursts as fit, three fifths of them
+    /// regulated
     #[arg(long, value_name = "TIME", default_value = "185s")]
     duration: Latency,
 
@@ -146,7 +148,8 @@ pub(crate) enum DemoError {
 /// Runs the demonstration and says what came of it. A missed goal is no error: it is said, clearly.
 ///
 /// # Errors
-/// When it could not run to its end, be shown or be written down. A person who quits the live view has no error.
+/// When it could not run to its end, be shown or be written down. A person who quits the live view has no
+/// error.
 pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
     let plan = args.plan()?;
     let live = !args.json && !args.no_tui && io::stdout().is_terminal() && io::stdin().is_terminal();

@@ -20,8 +20,8 @@ const LONGEST: u32 = 24 * 3_600;
 /// How long the database runs alone, at most.
 const ALONE_SECONDS: u32 = 10;
 
-/// How often the law decides (Bjørgeengen, appendix A). The window law's bursts begin more gently than at 250 ms, and
-/// the six reads of an interval are enough for it.
+/// How often the law decides (Bjørgeengen, appendix A). The window law's bursts begin more gently than at 250
+/// ms, and the six reads of an interval are enough for it.
 pub(crate) const INTERVAL: Latency = Latency::from_millis(100);
 
 /// Which law protects the database in the last phase.
@@ -123,8 +123,8 @@ pub(crate) struct Wanted {
 }
 
 impl Plan {
-    /// Divides the duration: ten seconds alone (less when bursts are shorter), then as many whole bursts as fit,
-    /// two fifths of them unregulated, at least one.
+    /// Divides the duration: ten seconds alone (less when bursts are shorter), then as many whole bursts as
+    /// fit, two fifths of them unregulated, at least one.
     pub(crate) fn new(wanted: &Wanted) -> Result<Self, PlanError> {
         if wanted.target == Latency::ZERO {
             return Err(PlanError::NoTarget);
@@ -177,9 +177,9 @@ impl Plan {
         (0..phase.bursts).map(|i| i * cycle..i * cycle + burst).collect()
     }
 
-    /// Whether the decision that stands at this second of a phase belongs in the report: the reaction to the start
-    /// of a burst, how it settles, and what remains of it after the pause. Of the first bursts only: nobody reads
-    /// the same story ten times.
+    /// Whether the decision that stands at this second of a phase belongs in the report: the reaction to the
+    /// start of a burst, how it settles, and what remains of it after the pause. Of the first bursts only:
+    /// nobody reads the same story ten times.
     pub(crate) fn worth_telling(&self, at: u32) -> bool {
         const AFTER_START: [u32; 6] = [1, 2, 3, 5, 10, 20];
         const BURSTS: u32 = 2;

@@ -1,7 +1,7 @@
 //! The report's plots, as SVG to stand inside the page.
 //!
-//! Every colour is one of [`palette`]'s: in the dark the page's style sheet recolours them by value, so that one
-//! drawing serves both.
+//! Every colour is one of [`palette`]'s: in the dark the page's style sheet recolours them by value, so that
+//! one drawing serves both.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -57,8 +57,8 @@ pub(crate) fn throughput(timeline: &Timeline) -> Result<String, PlotError> {
     OverTime { height: 220, at_least: 1.0, marks: &[] }.draw(timeline, value)
 }
 
-/// The window over the run, in requests; nothing where there is none. Each backup has one request outstanding, so
-/// that a window of all of them holds nobody and no wider one is worth the space.
+/// The window over the run, in requests; nothing where there is none. Each backup has one request
+/// outstanding, so that a window of all of them holds nobody and no wider one is worth the space.
 pub(crate) fn window(timeline: &Timeline) -> Result<String, PlotError> {
     let value = |second: &Second| second.held.window.map(|window| window.get().min(WRITERS as f64));
     OverTime { height: 200, at_least: 1.0, marks: &[] }.draw(timeline, value)
@@ -157,7 +157,8 @@ fn draw_phase(
     Ok(())
 }
 
-/// The response times of each phase on a logarithmic axis: median, 95th and 99th percentile, greatest, and mean.
+/// The response times of each phase on a logarithmic axis: median, 95th and 99th percentile, greatest, and
+/// mean.
 pub(crate) fn spread(timeline: &Timeline) -> Result<String, PlotError> {
     const TICKS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
     let log = |latency: Latency| latency.as_millis_f64().clamp(TICKS[0], TICKS[11]).log10();

@@ -1,4 +1,5 @@
-//! The demonstration's set-up as a configuration for `tidegate serve`, with files in place of the emulated array.
+//! The demonstration's set-up as a configuration for `tidegate serve`, with files in place of the emulated
+//! array.
 
 use super::plan::{INTERVAL, Plan, WRITERS};
 

@@ -43,8 +43,8 @@ fn name(text: &str) -> ConsumerName {
     ConsumerName::new(text).expect("the names above are short and plain")
 }
 
-/// The gateway as a phase wants it. Phases differ in the law only, so that one can follow the other under running
-/// clients.
+/// The gateway as a phase wants it. Phases differ in the law only, so that one can follow the other under
+/// running clients.
 pub(super) fn gateway(plan: &Plan, phase: PhaseName, socket: &Path) -> GatewayConfig {
     let export = |name| ExportConfig::new(name, ExportStore::Size(VOLUME));
     let mut exports = vec![ExportConfig { protected: true, ..export(database()) }];

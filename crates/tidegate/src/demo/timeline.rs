@@ -1,4 +1,5 @@
-//! What was measured: seconds, phases, decisions. The scenario writes it; the judge, the view and the report read it.
+//! What was measured: seconds, phases, decisions. The scenario writes it; the judge, the view and the report
+//! read it.
 
 use std::ops::Range;
 
@@ -70,8 +71,8 @@ pub(crate) struct Phase {
     pub(crate) distribution: Distribution,
     /// Those that the plan finds worth telling.
     pub(crate) decisions: Vec<Explained>,
-    /// How much later than it should the measuring thread once woke up: what this machine itself, when it is busy,
-    /// may have added to any response time.
+    /// How much later than it should the measuring thread once woke up: what this machine itself, when it is
+    /// busy, may have added to any response time.
     pub(crate) woke_late: Latency,
 }
 

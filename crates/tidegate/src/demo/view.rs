@@ -20,8 +20,8 @@ use super::progress::{Event, Progress};
 use super::text;
 use super::timeline::Second;
 
-/// How often the screen is drawn and the keyboard asked: often enough to feel immediate, and next to nothing in
-/// processor time, which the measurement needs.
+/// How often the screen is drawn and the keyboard asked: often enough to feel immediate, and next to nothing
+/// in processor time, which the measurement needs.
 const FRAME: Duration = Duration::from_millis(200);
 
 /// A terminal smaller than this gets one line instead.
@@ -36,7 +36,8 @@ pub(crate) enum End {
     Quit,
 }
 
-/// Puts the terminal back, whatever happens; a panic is covered by the hook that `ratatui::try_init` installs.
+/// Puts the terminal back, whatever happens; a panic is covered by the hook that `ratatui::try_init`
+/// installs.
 struct Restore;
 
 impl Drop for Restore {

@@ -1,4 +1,5 @@
-//! `tidegate identify --model … --excite`: a linear model of the storage, and a fixed integral controller for it.
+//! `tidegate identify --model … --excite`: a linear model of the storage, and a fixed integral controller for
+//! it.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -27,10 +28,12 @@ const INTERVALS: [Duration; 5] = [
 /// Orders that are tried.
 const ORDERS: [usize; 3] = [1, 2, 3];
 
-/// Around this part of what the storage completes, so that the noise ends there: half of it lies to either side.
+/// Around this part of what the storage completes, so that the noise ends there: half of it lies to either
+/// side.
 const AROUND: f64 = 2.0 / 3.0;
 
-/// A model that describes less than this part of how response times vary is none to base a controller on. The paper's disk has 0.42.
+/// A model that describes less than this part of how response times vary is none to base a controller on. The
+/// paper's disk has 0.42.
 const DESCRIBES: f64 = 0.1;
 
 /// How many gains the settling time and the overshoot are shown for.
@@ -52,7 +55,8 @@ pub(super) struct Excited {
     gain: Option<ControllerGain>,
 }
 
-/// The JSON document. Times in seconds, rates in requests per second, gains in requests per second for each millisecond.
+/// The JSON document. Times in seconds, rates in requests per second, gains in requests per second for each
+/// millisecond.
 #[derive(Serialize)]
 struct Document<'a> {
     model: &'a str,
@@ -177,7 +181,8 @@ impl Excited {
         )
     }
 
-    /// Settling time in intervals and overshoot as a part of the step, over gains up to the greatest stable one.
+    /// Settling time in intervals and overshoot as a part of the step, over gains up to the greatest stable
+    /// one.
     pub(super) fn curve(&self) -> Vec<(ControllerGain, Option<u32>, Option<f64>)> {
         let point = |gain| {
             let under = IntegralLoop::new(&self.arx, gain);

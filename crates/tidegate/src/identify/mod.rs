@@ -25,19 +25,22 @@ use crate::page::plot::PlotError;
 
 /// Find out how a storage answers to what a controller does, by an experiment on it
 ///
-/// With --relay: gains for the PID of an agent's resource. Holds those who may be held, and lets them go, by turns, until the
-/// resource's reads have oscillated around the set point a few times; how they do says how quickly the PID may act. It is to
-/// run while the load is there that is to be held back, and instead of the agent. It disturbs: while it goes on reads take up
-/// to as long as unregulated. Then, and when it is interrupted, everybody is let go.
+/// With --relay: gains for the PID of an agent's resource. Holds those who may be held, and lets them go, by
+/// turns, until the resource's reads have oscillated around the set point a few times; how they do says how
+/// quickly the PID may act. It is to run while the load is there that is to be held back, and instead of the
+/// agent. It disturbs: while it goes on reads take up to as long as unregulated. Then, and when it is
+/// interrupted, everybody is let go.
 ///
-/// With --model: the response time of a storage model over the rate of requests, where it grows about linearly, and how much
-/// there: the process gain, for a controller of rates. Nothing real is touched.
+/// With --model: the response time of a storage model over the rate of requests, where it grows about
+/// linearly, and how much there: the process gain, for a controller of rates. Nothing real is touched.
 ///
-/// With --live: the same of an export, which is read at rates up to --to, and no further than its storage keeps up. It sends nothing
-/// when somebody else uses the pool, and stops at once when somebody begins to, when a request takes two seconds, and at Ctrl-C.
+/// With --live: the same of an export, which is read at rates up to --to, and no further than its storage
+/// keeps up. It sends nothing when somebody else uses the pool, and stops at once when somebody begins to,
+/// when a request takes two seconds, and at Ctrl-C.
 ///
-/// With --model and --excite: the rate is white noise, and a linear model is laid through the response times, for each of several
-/// sampling intervals and orders; which of them to take, and what gains make of a fixed integral controller for it.
+/// With --model and --excite: the rate is white noise, and a linear model is laid through the response times,
+/// for each of several sampling intervals and orders; which of them to take, and what gains make of a fixed
+/// integral controller for it.
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["relay", "model", "live"])))]
 pub(crate) struct Args {
@@ -72,16 +75,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     loading: Loading,
 
-    /// With --model: excite it with white noise, half of the rate to either side of it, and find a linear model
+    /// With --model: excite it with white noise, half of the rate to either side of it, and find a linear
+    /// model
     #[arg(long, requires = "model", conflicts_with_all = ["arrivals", "seeds", "requests", "points", "pole"])]
     excite: bool,
 
-    /// With --model or --live: the rate at which the controller is to work [default: that of all contracts, or three quarters of
-    /// the greatest; with --excite two thirds of it]
+    /// With --model or --live: the rate at which the controller is to work [default: that of all contracts,
+    /// or three quarters of the greatest; with --excite two thirds of it]
     #[arg(long, value_name = "N", value_parser = load::rate, conflicts_with = "relay")]
     rate: Option<Iops>,
 
-    /// With --model or --live: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1 the slower and the safer
+    /// With --model or --live: where the pole of the closed loop is to be, between -1 and 1; the nearer to 1
+    /// the slower and the safer
     #[arg(long, value_name = "P", value_parser = pole, default_value = "0.9", conflicts_with = "relay")]
     pole: Pole,
 

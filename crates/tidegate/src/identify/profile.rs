@@ -1,4 +1,5 @@
-//! `tidegate identify --model` and `--live`: the response time of a storage over the rate, and the process gain.
+//! `tidegate identify --model` and `--live`: the response time of a storage over the rate, and the process
+//! gain.
 
 use std::fmt;
 use std::path::Path;
@@ -36,7 +37,8 @@ pub(super) struct Identified {
     pub(super) effort: String,
 }
 
-/// The JSON document. Times in seconds, rates in requests per second; the gain in milliseconds for each request per second.
+/// The JSON document. Times in seconds, rates in requests per second; the gain in milliseconds for each
+/// request per second.
 #[derive(Serialize)]
 struct Document<'a> {
     model: &'a str,
@@ -74,7 +76,8 @@ pub(super) fn run_model(model: &str, args: &Args) -> Result<(), Failure> {
     run(model, points, contracted, args.effort.said(), args)
 }
 
-/// Reads an export at rates up to `greatest`, from the least one on, and no further than the storage keeps up.
+/// Reads an export at rates up to `greatest`, from the least one on, and no further than the storage keeps
+/// up.
 pub(super) fn run_live(target: &Target, greatest: Iops, args: &Args) -> Result<(), Failure> {
     let tenant =
         Tenant { name: reader()?, rate: greatest, size: args.size.unwrap_or(SIZE), patience: PATIENCE };
@@ -147,9 +150,9 @@ impl Identified {
         self.gain.doubts.iter().map(ToString::to_string).collect()
     }
 
-    /// G as the controller is to have it: the steeper of the line through the region and the slope right at the rate, since what
-    /// is stable on the steeper one is stable on the other. `None` where response times do not grow, and where the storage does not
-    /// keep up.
+    /// G as the controller is to have it: the steeper of the line through the region and the slope right at
+    /// the rate, since what is stable on the steeper one is stable on the other. `None` where response times
+    /// do not grow, and where the storage does not keep up.
     fn steeper(&self) -> Option<ProcessGain> {
         if !self.gain.is_sustained() {
             return None;

@@ -1,8 +1,10 @@
-//! Measuring an export of a live pool: reads at a bounded rate, for a bounded time, with a bounded number outstanding.
+//! Measuring an export of a live pool: reads at a bounded rate, for a bounded time, with a bounded number
+//! outstanding.
 //!
-//! What a model's measurement is in the simulator ([`tidegate_sim::offer`]) this is on the storage itself: all tenants' requests
-//! together, each at its rate, and what came of them. It stops sending at once when somebody else uses the pool, when a
-//! request is waited for much longer than anybody was promised, and when it is interrupted.
+//! What a model's measurement is in the simulator ([`tidegate_sim::offer`]) this is on the storage itself:
+//! all tenants' requests together, each at its rate, and what came of them. It stops sending at once when
+//! somebody else uses the pool, when a request is waited for much longer than anybody was promised, and when
+//! it is interrupted.
 
 mod neighbours;
 
@@ -52,7 +54,8 @@ const GROWTH: f64 = 50.0;
 /// How a live pool may be loaded.
 #[derive(clap::Args)]
 pub(crate) struct Loading {
-    /// With --live: where the gateway of this export serves its metrics, which say whether somebody uses the pool
+    /// With --live: where the gateway of this export serves its metrics, which say whether somebody uses the
+    /// pool
     #[arg(long, value_name = "ADDRESS:PORT", requires = "live")]
     metrics: Option<String>,
 
@@ -111,8 +114,8 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    /// The patience with who was promised a response time: ten times as long, since a percentile is judged and not a single
-    /// request, and no less than a second.
+    /// The patience with who was promised a response time: ten times as long, since a percentile is judged
+    /// and not a single request, and no less than a second.
     pub(crate) fn patience_for(promised: Latency) -> Duration {
         promised.to_duration().saturating_mul(10).max(Duration::from_secs(1))
     }
@@ -155,8 +158,8 @@ pub(crate) struct Answered {
     pub(crate) offered: Iops,
     pub(crate) completed: Iops,
     pub(crate) sustained: bool,
-    /// Each tenant's response times, from when a request was due. `None` where none was answered, and only where it is not
-    /// sustained.
+    /// Each tenant's response times, from when a request was due. `None` where none was answered, and only
+    /// where it is not sustained.
     pub(crate) tenants: Vec<Option<Responses>>,
 }
 
@@ -318,7 +321,8 @@ impl Live {
         format!("{} of {}, live", Latency::from(self.lasts), self.target)
     }
 
-    /// Whether a measurement at this part of all rates has requests enough of everybody, and there is time for it.
+    /// Whether a measurement at this part of all rates has requests enough of everybody, and there is time
+    /// for it.
     pub(crate) fn is_worth(&self, scale: f64) -> bool {
         self.tenants.iter().all(|tenant| self.requests_of(tenant, scale) >= FEWEST)
             && self.ends() + LOOK <= self.deadline
@@ -329,7 +333,8 @@ impl Live {
         Instant::now() + BEGINS_AFTER + self.lasts
     }
 
-    /// The mean response time of each tenant's requests when one is sent at a time, at no more than all tenants' rate together.
+    /// The mean response time of each tenant's requests when one is sent at a time, at no more than all
+    /// tenants' rate together.
     pub(crate) fn alone(&mut self) -> Result<Vec<Latency>, LiveError> {
         let think = Latency::from_secs_f64(1.0 / total(&self.tenants)).to_duration();
         let mut known: Vec<(Bytes, Latency)> = Vec::new();
@@ -379,7 +384,8 @@ impl Live {
             };
             let rate = Iops::new(rate * scale);
             let phase = match self.arriving {
-                // Any phases would do that are not each other's multiples: the golden ratio's are spread best.
+                // Any phases would do that are not each other's multiples: the golden ratio's are spread
+                // best.
                 Arriving::Even => (f64::from(number) * 0.618_033_988_749_895).fract() / rate.per_second(),
                 Arriving::InStep | Arriving::Drawn | Arriving::Poisson => 0.0,
             };
@@ -395,8 +401,8 @@ impl Live {
         let begun = loads.into_iter().zip(phases).map(|(load, phase)| load.start_at(origin + phase));
         let begun = begun.collect::<Result<Vec<_>, _>>()?;
         let patience: Vec<_> = self.tenants.iter().map(|tenant| tenant.patience).collect();
-        // What waits, in each half of the time: where it grows steadily it has grown by twice the difference of the means. What
-        // a hiccup has held up and the storage has caught up with is not there at the end.
+        // What waits, in each half of the time: where it grows steadily it has grown by twice the difference
+        // of the means. What a hiccup has held up and the storage has caught up with is not there at the end.
         let (began, half) = (Instant::now(), (self.lasts + BEGINS_AFTER) / 2);
         let (mut waiting, mut last) = ([(0.0, 0.0); 2], 0.0);
         let count = |_, in_flight: usize| {
@@ -437,7 +443,8 @@ impl Live {
         LoadConfig { arrivals, block: tenant.size, seed, ..LoadConfig::new(self.target.clone()) }
     }
 
-    /// Watches loads for so long, or until it is `enough`, and ends them; or ends them before that where they must not go on.
+    /// Watches loads for so long, or until it is `enough`, and ends them; or ends them before that where they
+    /// must not go on.
     fn watch(
         &mut self,
         loads: Vec<LoadHandle>,
@@ -447,7 +454,8 @@ impl Live {
     ) -> Result<Watched, LiveError> {
         let mut answered = 0;
         let ended = self.look_on(&loads, patience, lasts, &mut answered, enough);
-        // All at once, whatever it was, and only then one after the other: to join one, or to drop it, takes seconds.
+        // All at once, whatever it was, and only then one after the other: to join one, or to drop it, takes
+        // seconds.
         loads.iter().for_each(LoadHandle::stop);
         let stopped = Instant::now();
         answered += sampled(&loads).0;
@@ -463,8 +471,8 @@ impl Live {
         }
     }
 
-    /// Looks whether loads are to be ended, until they are, and leaves it to the caller to do that. Counts what is answered; by
-    /// that and by what is outstanding it may be `enough`.
+    /// Looks whether loads are to be ended, until they are, and leaves it to the caller to do that. Counts
+    /// what is answered; by that and by what is outstanding it may be `enough`.
     fn look_on(
         &mut self,
         loads: &[LoadHandle],
@@ -500,8 +508,9 @@ impl Live {
     }
 }
 
-/// By how many requests the number of those that wait has grown, by the sums and counts of the looks at it in each half of the
-/// time, and the last look. Where it has fallen nothing has grown: what was left undone counts all the same.
+/// By how many requests the number of those that wait has grown, by the sums and counts of the looks at it in
+/// each half of the time, and the last look. Where it has fallen nothing has grown: what was left undone
+/// counts all the same.
 fn growth(halves: [(f64, f64); 2], last: f64) -> f64 {
     let [first, second] = halves.map(|(sum, looks)| if looks > 0.0 { sum / looks } else { 0.0 });
     (2.0 * (second - first)).clamp(0.0, last)

@@ -1,4 +1,5 @@
-//! What the reports have in common: one HTML file each that needs nothing else, for light and dark, screen and paper.
+//! What the reports have in common: one HTML file each that needs nothing else, for light and dark, screen
+//! and paper.
 
 pub(crate) mod plot;
 
@@ -8,8 +9,8 @@ use plotters::style::RGBColor;
 
 /// Begins a page. What follows goes into its `main`; [`end`] closes it.
 ///
-/// `dark` says for each colour of the drawings what it becomes in the dark: drawings are recoloured by value, so that one
-/// of them serves both.
+/// `dark` says for each colour of the drawings what it becomes in the dark: drawings are recoloured by value,
+/// so that one of them serves both.
 pub(crate) fn begin(out: &mut String, title: &str, dark: &[(RGBColor, &str)]) {
     let _ = write!(
         out,

@@ -1,7 +1,8 @@
 //! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
 //!
-//! What is simulated and how it is judged is `tidegate_sim::experiments`' business. Here it is run (`execute`), and
-//! shown: `text` on a terminal, `page` as a report. `document` is `docs/reproduction.md`, made from a committed run.
+//! What is simulated and how it is judged is `tidegate_sim::experiments`' business. Here it is run
+//! (`execute`), and shown: `text` on a terminal, `page` as a report. `document` is `docs/reproduction.md`,
+//! made from a committed run.
 
 #[cfg(test)]
 mod document;
@@ -35,14 +36,15 @@ Examples:
 
 /// Repeat the papers' experiments in the simulator and judge whether they agree
 ///
-/// Each experiment has quantities with the paper's figure or claim beside ours, and a tolerance with its reason, which
-/// was written down before anything ran. What is known to differ is shown with its reason. Exit status 0 says that everything else
-/// agrees, 1 that something differs that was not known to. `tournament` is another thing: every law on every scenario, in one table,
-/// which judges nothing.
+/// Each experiment has quantities with the paper's figure or claim beside ours, and a tolerance with its
+/// reason, which was written down before anything ran. What is known to differ is shown with its reason. Exit
+/// status 0 says that everything else agrees, 1 that something differs that was not known to. `tournament` is
+/// another thing: every law on every scenario, in one table, which judges nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything of the papers]; or tournament, alone
+    /// Which: parda.fig8 or fig8, or all of a paper: parda [default: everything of the papers]; or
+    /// tournament, alone
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
 
@@ -50,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
 
-    /// Two seeds instead of ten: shows that everything works, not how far results scatter, which alone may give exit status 1
+    /// Two seeds instead of ten: shows that everything works, not how far results scatter, which alone may
+    /// give exit status 1
     #[arg(long)]
     short: bool,
 

@@ -32,8 +32,8 @@ enum Command {
 
 /// Run a scenario, and print what it came to
 ///
-/// The same scenario and seed always give the same output. What is wrong with a scenario is said as FILE:line:column, all
-/// of it at once, with what to write instead, and exit status 2.
+/// The same scenario and seed always give the same output. What is wrong with a scenario is said as
+/// FILE:line:column, all of it at once, with what to write instead, and exit status 2.
 #[derive(clap::Args)]
 struct RunArgs {
     /// The scenario; see docs/scenarios.md

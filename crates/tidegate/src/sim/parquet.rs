@@ -1,7 +1,7 @@
 //! The time series as Parquet: doubles, and two columns of names.
 //!
-//! A file is a part of the crate's low interface, columns of primitive types: what Arrow's arrays add on top of it would
-//! be copied into them only to be taken out again.
+//! A file is a part of the crate's low interface, columns of primitive types: what Arrow's arrays add on top
+//! of it would be copied into them only to be taken out again.
 
 use std::fs::File;
 use std::io;

@@ -109,7 +109,8 @@ impl SeriesFile {
         }
     }
 
-    /// Writes what is left. A file that was not finished is not complete, and one of Parquet cannot be read at all.
+    /// Writes what is left. A file that was not finished is not complete, and one of Parquet cannot be read
+    /// at all.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
             Self::Csv(mut out) => out.flush(),
@@ -130,7 +131,8 @@ fn write_csv(out: &mut impl Write, row: &Row<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The numbers of a row, in the order of the columns. `None` has no value: an empty field of CSV, a null of Parquet.
+/// The numbers of a row, in the order of the columns. `None` has no value: an empty field of CSV, a null of
+/// Parquet.
 pub(super) fn numbers(row: &Row<'_>) -> [Option<f64>; NUMBERS] {
     let sample = row.sample;
     [

@@ -35,8 +35,8 @@ Examples:
 
 /// Say how a running service stands: what its laws decided, who is held, who gets what
 ///
-/// Asks `tidegate serve` or `tidegate agent` over HTTP, where it serves its metrics. What is not known is said to be unknown; what consumers do
-/// is of the last two to four seconds.
+/// Asks `tidegate serve` or `tidegate agent` over HTTP, where it serves its metrics. What is not known is
+/// said to be unknown; what consumers do is of the last two to four seconds.
 ///
 /// Exit status: 0 the service answers, however it stands; 1 it does not; 2 wrong usage or configuration.
 #[derive(clap::Args)]

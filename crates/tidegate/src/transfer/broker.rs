@@ -15,9 +15,10 @@ use crate::logging;
 
 /// Place transfers on storage nodes, for `tidegate place`, `tidegate transfer` and other programs
 ///
-/// Knows the nodes, measures them, says which one carries a transfer, holds what was reserved until the transfer ends or its
-/// client is silent for longer than its lease, and keeps the catalogue of what is where. The data does not pass through it.
-/// SIGTERM and SIGINT end it; transfers under way go on meanwhile, and are known again after the next start.
+/// Knows the nodes, measures them, says which one carries a transfer, holds what was reserved until the
+/// transfer ends or its client is silent for longer than its lease, and keeps the catalogue of what is where.
+/// The data does not pass through it. SIGTERM and SIGINT end it; transfers under way go on meanwhile, and are
+/// known again after the next start.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The configuration; see docs/transfers.md

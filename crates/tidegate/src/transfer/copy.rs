@@ -10,8 +10,9 @@ use crate::failure::Failure;
 
 /// Copy a broker's catalogue to where another configuration keeps it: from its folder into NATS, or back
 ///
-/// No broker is asked: neither may run. Nothing is copied over a catalogue that is there already. Transfers that are under way are copied,
-/// too, and go on meanwhile. What was copied stays where it is: start no broker on it any more.
+/// No broker is asked: neither may run. Nothing is copied over a catalogue that is there already. Transfers
+/// that are under way are copied, too, and go on meanwhile. What was copied stays where it is: start no
+/// broker on it any more.
 #[derive(clap::Args)]
 pub(crate) struct CopyArgs {
     /// The configuration of the broker that had it

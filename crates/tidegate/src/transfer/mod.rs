@@ -176,8 +176,9 @@ impl Need {
 
 /// Store files on storage nodes, and fetch them, at the rate that they need
 ///
-/// Each file goes to a node that can carry it now, and waits while there is none. What was stored is checked by its SHA-256
-/// when it is fetched. If a node fails, the transfer goes on at another: of what is fetched, from where it stopped.
+/// Each file goes to a node that can carry it now, and waits while there is none. What was stored is checked
+/// by its SHA-256 when it is fetched. If a node fails, the transfer goes on at another: of what is fetched,
+/// from where it stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, subcommand_required = true)]
 pub(crate) struct Args {
@@ -298,8 +299,9 @@ struct RemoveArgs {
 /// What was begun is called off in this time, by a node that is there.
 const CALLING_OFF: Duration = Duration::from_secs(5);
 
-/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is left behind, nor of an upload
-/// where its server answers in a few seconds, and what was reserved is free again after its lease.
+/// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is
+/// left behind, nor of an upload where its server answers in a few seconds, and what was reserved is free
+/// again after its lease.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {

@@ -14,9 +14,10 @@ use crate::failure::Failure;
 
 /// Try what a storage node moves, and tell the broker
 ///
-/// Writes objects to the node from this machine, one after the other, reads them, and removes them, whatever happens but SIGKILL. What is
-/// found is taken for the node's learnt peak, which ages; a peak that the configuration pins stays. Nobody else ever does this: while
-/// it lasts it takes from everybody who uses the node.
+/// Writes objects to the node from this machine, one after the other, reads them, and removes them, whatever
+/// happens but SIGKILL. What is found is taken for the node's learnt peak, which ages; a peak that the
+/// configuration pins stays. Nobody else ever does this: while it lasts it takes from everybody who uses the
+/// node.
 #[derive(clap::Args)]
 pub(super) struct ProbeArgs {
     /// The node

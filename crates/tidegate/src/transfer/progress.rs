@@ -5,7 +5,8 @@ use std::io;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tidegate_transfer::{Event, ObjectName};
 
-/// Names are cut off after so many characters, so that bars stand below each other and there is room for them.
+/// Names are cut off after so many characters, so that bars stand below each other and there is room for
+/// them.
 const LONGEST: usize = 24;
 
 /// Of all transfers of a command.

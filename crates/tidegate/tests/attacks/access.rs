@@ -1,5 +1,5 @@
-//! Clients that may not: in plain text where TLS is required, with the wrong certificate, from the wrong address, as the
-//! wrong user. And those that may, by TLS, with the clients that others have written.
+//! Clients that may not: in plain text where TLS is required, with the wrong certificate, from the wrong
+//! address, as the wrong user. And those that may, by TLS, with the clients that others have written.
 
 use std::fs;
 use std::io::{Read, Write};

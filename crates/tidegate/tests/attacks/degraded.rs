@@ -1,4 +1,5 @@
-//! An upstream that is not there when the gateway starts: its pool is degraded, and only that pool, until the upstream comes.
+//! An upstream that is not there when the gateway starts: its pool is degraded, and only that pool, until the
+//! upstream comes.
 
 use std::process::Command;
 

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-/// Runs a program under a seccomp filter that refuses io_uring_setup (system call 425 on every architecture) with EPERM,
-/// as container runtimes do.
+/// Runs a program under a seccomp filter that refuses io_uring_setup (system call 425 on every architecture)
+/// with EPERM, as container runtimes do.
 const FILTER: &str = r#"
 import ctypes, os, struct, sys
 program = struct.pack("HBBI", 0x20, 0, 0, 0) + struct.pack("HBBI", 0x15, 0, 1, 425)

@@ -1,5 +1,5 @@
-//! An agent that hangs, that cannot act any more, or that is killed together with its guardian: in none of these cases a consumer
-//! stays limited. With limits of a cgroup on a loop device, as root.
+//! An agent that hangs, that cannot act any more, or that is killed together with its guardian: in none of
+//! these cases a consumer stays limited. With limits of a cgroup on a loop device, as root.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -112,7 +112,8 @@ impl Machine {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// An agent that has limited the cgroup just now. In a network namespace of its own it is the only one there.
+    /// An agent that has limited the cgroup just now. In a network namespace of its own it is the only one
+    /// there.
     fn agent(&self) -> Agent {
         let config = self.folder.path().join("agent.toml");
         let cgroup = self.cgroup.file_name().unwrap().to_str().unwrap();
@@ -238,7 +239,8 @@ fn an_agent_without_descriptors_leaves_no_consumer_limited_and_comes_back() {
 #[test]
 fn what_outlives_the_agent_and_its_guardian_is_released_and_what_is_alive_is_left_alone() {
     let Some(machine) = Machine::new("orphaned") else { return };
-    // The law may release for a moment by itself, or another agent of the machine by its start: then it is tried again.
+    // The law may release for a moment by itself, or another agent of the machine by its start: then it is
+    // tried again.
     until("a living agent whose limits stay", || {
         let _agent = machine.agent();
         machine.release(&["--orphaned"]);

@@ -1,5 +1,5 @@
-//! Two volumes on file systems that hang, with 64 requests each: the other exports of their pool go on, and so does the
-//! service.
+//! Two volumes on file systems that hang, with 64 requests each: the other exports of their pool go on, and
+//! so does the service.
 
 use std::io::Read;
 use std::path::PathBuf;

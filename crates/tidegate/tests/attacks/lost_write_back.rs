@@ -1,7 +1,7 @@
 //! Data that the kernel could not write back, and the client that is told that it is safe.
 //!
-//! The storage is a device of 16 MiB that has room for 2 MiB: writes go to the page cache and are answered, and most
-//! of them cannot be written back. The kernel tells of that once.
+//! The storage is a device of 16 MiB that has room for 2 MiB: writes go to the page cache and are answered,
+//! and most of them cannot be written back. The kernel tells of that once.
 
 use std::process::{Child, Command as Process, Stdio};
 
@@ -78,12 +78,13 @@ fn a_failed_fua_write_does_not_make_the_next_flush_succeed() {
     until("health", || (service.metric(POISONED) == Some(0.0)).then_some(()));
 }
 
-/// Several syncs of one open file share its one report: the first takes it, and the others succeed without their data.
+/// Several syncs of one open file share its one report: the first takes it, and the others succeed without
+/// their data.
 #[test]
 fn of_many_fua_writes_at_once_none_succeeds_without_its_data() {
     const LENGTH: u32 = 4_096;
-    // Room for half of them. With gaps, so that the kernel makes one request of each: a loop device answers one that
-    // fits in part as if all of it did.
+    // Room for half of them. With gaps, so that the kernel makes one request of each: a loop device answers
+    // one that fits in part as if all of it did.
     let Some(storage) = LoopDevice::on("tmpfs", "size=200k", 16 * MIB) else { return };
     let service = Service::start("serve", &on_file(&storage));
     let mut client = Raw::open(&service.path("nbd.sock"), "x");

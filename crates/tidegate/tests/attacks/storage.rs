@@ -10,8 +10,8 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device of `size` bytes in a file system of this type with these options. `None`, with a message, where this
-    /// takes rights or programs that are not here.
+    /// A device of `size` bytes in a file system of this type with these options. `None`, with a message,
+    /// where this takes rights or programs that are not here.
     pub(crate) fn on(kind: &str, options: &str, size: u64) -> Option<Self> {
         let mounted = tempfile::tempdir().unwrap();
         let folder = mounted.path().to_str().unwrap();

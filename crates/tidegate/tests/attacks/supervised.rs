@@ -1,5 +1,5 @@
-//! What systemd hears of a service: that it is ready, reads its configuration again, lives, and ends; and that a service that does
-//! its work no more falls silent.
+//! What systemd hears of a service: that it is ready, reads its configuration again, lives, and ends; and
+//! that a service that does its work no more falls silent.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;

@@ -1,4 +1,5 @@
-//! A second user of a volume that an export writes to: another gateway, another export, QEMU, a mount, a loop device.
+//! A second user of a volume that an export writes to: another gateway, another export, QEMU, a mount, a loop
+//! device.
 
 use std::fs;
 use std::path::Path;

@@ -35,7 +35,8 @@ impl CgroupConfig {
     }
 }
 
-/// Reads one; `None` if something is wrong, which is then reported. `pid` and `interval` are what the PID has by default.
+/// Reads one; `None` if something is wrong, which is then reported. `pid` and `interval` are what the PID has
+/// by default.
 pub(in super::super) fn read(
     name: &Given<&str>,
     section: &Section<'_>,

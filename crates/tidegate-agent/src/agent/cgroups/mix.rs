@@ -1,5 +1,5 @@
-//! How a rate is divided among reads and writes, which the kernel limits one by one, and in requests only roughly: what they come to in
-//! bytes is limited, too.
+//! How a rate is divided among reads and writes, which the kernel limits one by one, and in requests only
+//! roughly: what they come to in bytes is limited, too.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tidegate_units::{ByteRate, Bytes, Iops};
 
 use super::super::pace::{bytes, remembered};
 
-/// How soon it is forgotten what was read and written: within a few intervals of a law, so that who turns from reading to writing
-/// has his rate again soon.
+/// How soon it is forgotten what was read and written: within a few intervals of a law, so that who turns
+/// from reading to writing has his rate again soon.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// Of its rate each direction has at least this part, whatever was done lately: so that it is seen when somebody begins to write. All
-/// together is above the rate by no more than this.
+/// Of its rate each direction has at least this part, whatever was done lately: so that it is seen when
+/// somebody begins to write. All together is above the rate by no more than this.
 const LEAST: f64 = 1.0 / 16.0;
 
 /// Nobody does so many to a device in a second: the kernel is not bothered with such a limit.
@@ -48,8 +48,8 @@ impl Mix {
         self.writes.add(keep, done.writes, done.written);
     }
 
-    /// The limit by which no more than a rate is done, where the proportion, and how large each is, stay what they were. While nothing
-    /// is known of that, each direction has all.
+    /// The limit by which no more than a rate is done, where the proportion, and how large each is, stay what
+    /// they were. While nothing is known of that, each direction has all.
     pub(super) fn limit(self, rate: Iops) -> IoLimit {
         if rate.per_second() >= UNFELT {
             return IoLimit::NONE;
@@ -148,7 +148,8 @@ mod tests {
         assert!((writes - 18.8).abs() < 0.01, "{writes}");
     }
 
-    /// Somebody with work for both, who turns from reading to writing: what is done is what the limits let pass.
+    /// Somebody with work for both, who turns from reading to writing: what is done is what the limits let
+    /// pass.
     #[test]
     fn who_turns_to_writing_has_the_rate_again_within_seconds() {
         let mut mix = Mix::default();
@@ -172,7 +173,8 @@ mod tests {
                 mix.observe(STEP * steps, done(reads, writes));
             }
             let (reads, writes) = limits(mix, rate);
-            // The kernel counts requests by tens, and a direction that is silent has no other limit in the end.
+            // The kernel counts requests by tens, and a direction that is silent has no other limit in the
+            // end.
             prop_assert!(reads + writes <= rate * (1.0 + LEAST) + 20.0, "{} {}", reads, writes);
             prop_assert!(reads + writes >= rate * (1.0 - 1e-9) && reads.min(writes) >= rate * LEAST - 1e-6);
         }

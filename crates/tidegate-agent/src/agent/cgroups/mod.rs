@@ -24,7 +24,8 @@ use super::pace::Pace;
 use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
-/// Who completes this part of what he may was kept waiting by it: the kernel does not say who waits for a limit.
+/// Who completes this part of what he may was kept waiting by it: the kernel does not say who waits for a
+/// limit.
 const HELD: f64 = 0.9;
 
 /// A device that is being regulated.
@@ -66,8 +67,9 @@ struct Consumer {
     rate: Option<Iops>,
 }
 
-/// Requests that cgroups were counted for before the device has completed them: a cgroup's are counted when they go to the device.
-/// Whoever takes one count from the other without regard to that finds others at work who are not there.
+/// Requests that cgroups were counted for before the device has completed them: a cgroup's are counted when
+/// they go to the device. Whoever takes one count from the other without regard to that finds others at work
+/// who are not there.
 #[derive(Debug, Default)]
 struct Ahead {
     reads: Lead,
@@ -79,7 +81,8 @@ struct Ahead {
 struct Lead(u64);
 
 impl Lead {
-    /// How many of the requests that the device completed are nobody's whose cgroup is meant, after these have sent it so many.
+    /// How many of the requests that the device completed are nobody's whose cgroup is meant, after these
+    /// have sent it so many.
     fn of_others(&mut self, completed: u64, sent: u64, in_flight: u64) -> u64 {
         let theirs = self.0.saturating_add(sent);
         // What is neither completed nor in flight was merged into something that is.
@@ -182,7 +185,8 @@ impl CgroupResource {
             consumer.take(elapsed, cgroup.done(), device);
         }
         if unknown {
-            // Whose requests these were, and which of them are on their way, is not known: nobody else's are seen among them.
+            // Whose requests these were, and which of them are on their way, is not known: nobody else's are
+            // seen among them.
             self.ahead = Ahead { reads: Lead(u64::MAX), writes: Lead(u64::MAX) };
         }
         // The device may merge and split what cgroups do: what is left is about what others did.
@@ -295,7 +299,8 @@ impl CgroupResource {
 }
 
 impl Consumer {
-    /// Adds what went to the device. How long that took is what everybody's took meanwhile: of each cgroup the kernel does not say.
+    /// Adds what went to the device. How long that took is what everybody's took meanwhile: of each cgroup
+    /// the kernel does not say.
     fn take(&mut self, elapsed: Duration, done: IoCounters, device: &DiskDelta) {
         self.mix.observe(elapsed, done);
         self.undated = plus(self.undated, done);

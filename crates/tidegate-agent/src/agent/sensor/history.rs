@@ -8,7 +8,8 @@ use tidegate_place::transfer::{MovingAverage, Peak, SAMPLES};
 use tidegate_transfer::sensed::SensedLane;
 use tidegate_units::{ByteRate, Latency};
 
-/// Peak, current and moving-average rates, and the response time, of both directions (Nikolow §IV.A: what a monitoring daemon gathers).
+/// Peak, current and moving-average rates, and the response time, of both directions (Nikolow §IV.A: what a
+/// monitoring daemon gathers).
 #[derive(Debug, Default)]
 pub(super) struct History {
     read: Lane,

@@ -1,7 +1,9 @@
-//! The sensor layer of placed transfers (Nikolow §III.A): what storage nodes on this machine do, told to brokers.
+//! The sensor layer of placed transfers (Nikolow §III.A): what storage nodes on this machine do, told to
+//! brokers.
 //!
-//! Each node has a thread of its own: where its file system hangs, nobody hears of it any more, and the broker knows then that it knows
-//! nothing. No node waits for another, and none for a broker longer than its own interval.
+//! Each node has a thread of its own: where its file system hangs, nobody hears of it any more, and the
+//! broker knows then that it knows nothing. No node waits for another, and none for a broker longer than its
+//! own interval.
 
 pub(super) mod config;
 mod history;
@@ -118,7 +120,8 @@ fn sense(
         let sample = reader.sample(elapsed);
         let interval_s = elapsed.as_secs_f64();
         if !Sensed::MEASURED.contains(&interval_s) {
-            // It was held up for longer than anything can be said of. What comes next does not follow what was before.
+            // It was held up for longer than anything can be said of. What comes next does not follow what
+            // was before.
             history.add(elapsed, &StorageSample::default());
             continue;
         }
@@ -140,7 +143,8 @@ fn sense(
     Ok(())
 }
 
-/// When it is measured after this time. Who woke late does not make up for it: what moves in a few milliseconds is a burst, and no rate.
+/// When it is measured after this time. Who woke late does not make up for it: what moves in a few
+/// milliseconds is a burst, and no rate.
 fn following(last: Clock, now: Clock, interval: Duration) -> Clock {
     let next = last + interval;
     if next < now + interval / 2 { now + interval } else { next }

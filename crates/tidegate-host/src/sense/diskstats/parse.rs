@@ -57,8 +57,8 @@ pub(super) fn disks(text: &[u8], disks: &mut Vec<Disk>) -> Result<(), Wrong> {
         let disk = disk(line).map_err(|problem| Wrong { line: index + 1, problem })?;
         disks.push(disk);
     }
-    // The kernel lists devices in the order of their creation. Stable, so that of a number that occurs twice (a device was
-    // made again while the kernel wrote the list) the later line is the later device.
+    // The kernel lists devices in the order of their creation. Stable, so that of a number that occurs twice
+    // (a device was made again while the kernel wrote the list) the later line is the later device.
     if !disks.is_sorted_by(|a, b| a.number < b.number) {
         disks.sort_by_key(|disk| disk.number);
         disks.dedup_by(|later, earlier| {
@@ -113,7 +113,8 @@ fn disk(line: &[u8]) -> Result<Disk, String> {
     Ok(Disk { number, name, counters })
 }
 
-/// Kernels before 5.0 count requests in flight without a lock, and now and then write -1 as an `unsigned int`.
+/// Kernels before 5.0 count requests in flight without a lock, and now and then write -1 as an `unsigned
+/// int`.
 fn in_flight(value: u64) -> u64 {
     if i32::try_from(value).is_ok() { value } else { 0 }
 }

@@ -43,9 +43,9 @@ impl Latencies {
         self.nanos.checked_div(self.count()).map(Latency::from_nanos)
     }
 
-    /// The response time within which a share of `quantile` (0 to 1, clamped) of the requests were answered: never too short, and at
-    /// most an eighth too long where it is between 1 µs and 69 s. `None` without requests. [`Latency::MAX`] for one that took
-    /// longer than 69 s.
+    /// The response time within which a share of `quantile` (0 to 1, clamped) of the requests were answered:
+    /// never too short, and at most an eighth too long where it is between 1 µs and 69 s. `None` without
+    /// requests. [`Latency::MAX`] for one that took longer than 69 s.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Latency> {
         let count = self.count();
@@ -53,8 +53,8 @@ impl Latencies {
         self.cumulative().find(|(_, within)| *within >= rank).map(|(bound, _)| bound)
     }
 
-    /// The buckets: (upper bound, requests at or below it), cumulative as Prometheus wants them, ascending. The last bound is
-    /// [`Latency::MAX`] and its number is [`count`](Self::count).
+    /// The buckets: (upper bound, requests at or below it), cumulative as Prometheus wants them, ascending.
+    /// The last bound is [`Latency::MAX`] and its number is [`count`](Self::count).
     pub fn cumulative(&self) -> impl Iterator<Item = (Latency, u64)> + '_ {
         self.counts.iter().enumerate().scan(0, |within, (bucket, count)| {
             *within += count;

@@ -1,26 +1,27 @@
-//! How long each request took at a block device: histograms that an eBPF program keeps in the kernel. `/proc/diskstats` has sums
-//! only, and so means; this has percentiles.
+//! How long each request took at a block device: histograms that an eBPF program keeps in the kernel.
+//! `/proc/diskstats` has sums only, and so means; this has percentiles.
 //!
-//! **What is counted.** Reads and writes (writes of zeroes included) that carry data, once each, when they end, at the devices that
-//! are watched. Flushes, discards and a driver's own commands are not.
+//! **What is counted.** Reads and writes (writes of zeroes included) that carry data, once each, when they
+//! end, at the devices that are watched. Flushes, discards and a driver's own commands are not.
 //!
 //! | device | is counted | from | to |
 //! |---|---|---|---|
 //! | with a request queue (SCSI, NVMe, virtio, loop, dm-multipath) | a request, with all that was merged into it, as in `/proc/diskstats` | the kernel makes it, as there | its last byte is answered. What only a flush after it still waits for is left out |
 //! | without (device-mapper otherwise: LVM, dm-crypt; md, zram) | a bio, as it was submitted | it is submitted | its last part is answered. The kernel divides some, at the stripes of a volume, and `/proc/diskstats` counts the parts |
 //!
-//! What is given to a partition counts for the partition and for its disk. A bio that a driver hands on to another device as it
-//! is, instead of a copy, is not seen to end: that was so with md before 5.14, and is with NVMe's own multipath of what was merged below.
-//! A bio that ends while the program runs for another one on the same processor is not counted; nor is a request of a device whose
-//! `queue/iostats` is 0.
+//! What is given to a partition counts for the partition and for its disk. A bio that a driver hands on to
+//! another device as it is, instead of a copy, is not seen to end: that was so with md before 5.14, and is
+//! with NVMe's own multipath of what was merged below. A bio that ends while the program runs for another one
+//! on the same processor is not counted; nor is a request of a device whose `queue/iostats` is 0.
 //!
-//! **What it costs.** While no device is watched no program is attached, and nothing is in the way of any request. Otherwise
-//! programs run for the requests of all devices, and look up those that are watched.
+//! **What it costs.** While no device is watched no program is attached, and nothing is in the way of any
+//! request. Otherwise programs run for the requests of all devices, and look up those that are watched.
 //!
-//! **What bounds it.** The room for devices that is asked for: of each 3.4 KiB per processor that the kernel could have. Bios under
-//! way are 32 768; beyond that the longest unheard of are forgotten and not counted.
+//! **What bounds it.** The room for devices that is asked for: of each 3.4 KiB per processor that the kernel
+//! could have. Bios under way are 32 768; beyond that the longest unheard of are forgotten and not counted.
 //!
-//! It takes Linux 5.12 or newer with the types of its structures in it (`CONFIG_DEBUG_INFO_BTF`), and CAP_BPF and CAP_PERFMON.
+//! It takes Linux 5.12 or newer with the types of its structures in it (`CONFIG_DEBUG_INFO_BTF`), and CAP_BPF
+//! and CAP_PERFMON.
 
 mod histogram;
 #[cfg(test)]
@@ -46,8 +47,8 @@ use crate::ebpf::{failed, lacks, not_loaded, take};
 pub const REMEDY: &str =
     "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF and CAP_PERFMON";
 
-/// Counts response times at block devices. Nothing is in the kernel's way until devices are [watched](Self::watch), and again
-/// when none are, or when this is gone.
+/// Counts response times at block devices. Nothing is in the kernel's way until devices are
+/// [watched](Self::watch), and again when none are, or when this is gone.
 pub struct BlockLatency {
     loaded: Ebpf,
     /// While devices are watched.
@@ -137,8 +138,8 @@ impl BlockLatency {
         })
     }
 
-    /// Watches these devices and no others. One that was not watched before begins at zero; one that is no longer watched is
-    /// forgotten. What is as it was costs nothing.
+    /// Watches these devices and no others. One that was not watched before begins at zero; one that is no
+    /// longer watched is forgotten. What is as it was costs nothing.
     ///
     /// # Errors
     /// When not all of them are watched.

@@ -132,7 +132,8 @@ impl Drop for Device {
     }
 }
 
-/// Whether the buckets can be of requests that took so long together: each is as wide as is said, and where it is said.
+/// Whether the buckets can be of requests that took so long together: each is as wide as is said, and where
+/// it is said.
 fn is_consistent(latencies: &Latencies) -> bool {
     let (mut least, mut most, mut below, mut bound_before) = (0, 0, 0, 0);
     for (bound, within) in latencies.cumulative() {
@@ -149,8 +150,8 @@ fn is_consistent(latencies: &Latencies) -> bool {
 /// The kernel's sum is of whole milliseconds, and ends a little later, after who waits was woken.
 const OF_REQUESTS_MS: f64 = 2.0;
 
-/// Of a bio the kernel counts how often its clock ticked meanwhile, up to 10 ms each time: of many short ones none at all, or
-/// several, as it happens.
+/// Of a bio the kernel counts how often its clock ticked meanwhile, up to 10 ms each time: of many short ones
+/// none at all, or several, as it happens.
 const OF_BIOS_MS: f64 = 50.0;
 
 fn agree(latencies: &Latencies, kernels: &Done, within_ms: f64) {

@@ -1,4 +1,5 @@
-//! LIO's iSCSI target, as configfs shows it (drivers/target/iscsi/iscsi_target_configfs.c, target_core_stat.c):
+//! LIO's iSCSI target, as configfs shows it (drivers/target/iscsi/iscsi_target_configfs.c,
+//! target_core_stat.c):
 //!
 //! ```text
 //! target/core/iblock_0/<backstore>/{info,udev_path}
@@ -30,17 +31,20 @@ const CONFIG: &str = "/sys/kernel/config";
 const TARGET: &str = "/sys/kernel/config/target";
 const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 
-/// One in so many targets is read at each reading although nobody has logged in or out: what is configured changes no count.
+/// One in so many targets is read at each reading although nobody has logged in or out: what is configured
+/// changes no count.
 const TURNS: usize = 32;
 
-/// What a session has written is read at one of so many readings: a file takes as long to open as a hundred consumers take otherwise.
-/// Who begins to write shows at the second reading at the latest. Divides `TURNS`, as the next one does.
+/// What a session has written is read at one of so many readings: a file takes as long to open as a hundred
+/// consumers take otherwise. Who begins to write shows at the second reading at the latest. Divides `TURNS`,
+/// as the next one does.
 const WRITES_TURNS: usize = 2;
 
 /// What it has read: it divides a device's reads, which takes no haste.
 const READS_TURNS: usize = 8;
 
-/// What has been read of LIO. A target is looked at again only when somebody has logged in or out there, or when it is its turn.
+/// What has been read of LIO. A target is looked at again only when somebody has logged in or out there, or
+/// when it is its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lio {
     targets: BTreeMap<String, (Mark, Target)>,
@@ -68,8 +72,8 @@ impl Mark {
 }
 
 impl Lio {
-    /// Every session of every target, without counters; `None` if they are those of the reading before. Counters are read, too, of
-    /// the sessions that share a device: see [`Lio::counters`].
+    /// Every session of every target, without counters; `None` if they are those of the reading before.
+    /// Counters are read, too, of the sessions that share a device: see [`Lio::counters`].
     pub(super) fn read(
         &mut self,
         root: &Root,
@@ -165,8 +169,8 @@ impl Lio {
         Ok(())
     }
 
-    /// What was counted last of each session, in their order. Only sessions that share a device have any: of one alone the device's
-    /// own counters say more.
+    /// What was counted last of each session, in their order. Only sessions that share a device have any: of
+    /// one alone the device's own counters say more.
     pub(super) fn counters(&self) -> impl Iterator<Item = Option<Counters>> {
         let counted = self.targets.values().flat_map(|(_, target)| &target.counted);
         counted.map(|counted| counted.as_ref().and_then(|counted| counted.counters))

@@ -1,9 +1,11 @@
 //! Who loads which device, from which address: what the storage targets of the kernel say of their clients.
 //!
-//! One [`Session`] is one login of one consumer as far as it concerns one volume. A consumer with three volumes has three, a
-//! volume of two consumers is in two; the same consumer may come from two addresses, and two consumers from one.
+//! One [`Session`] is one login of one consumer as far as it concerns one volume. A consumer with three
+//! volumes has three, a volume of two consumers is in two; the same consumer may come from two addresses, and
+//! two consumers from one.
 //!
-//! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a consumer that did nothing.
+//! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a
+//! consumer that did nothing.
 
 mod lio;
 mod nfsd;
@@ -33,13 +35,13 @@ pub struct Session {
     pub volume: Arc<Backing>,
     /// Its number on this machine; `None` if the volume is no block device, or none that can be told.
     pub device: Option<DeviceNumber>,
-    /// The addresses that the session's connections certainly come from, each once. Empty while its connections are lost, or
-    /// where nothing is certain.
+    /// The addresses that the session's connections certainly come from, each once. Empty while its
+    /// connections are lost, or where nothing is certain.
     pub addresses: Vec<IpAddr>,
     /// What is not known of the addresses; `None` if `addresses` are all there are.
     pub doubt: Option<Arc<Doubt>>,
-    /// What the consumer has done to the volume, where the target counts it, and where several sessions share the device:
-    /// of one alone the device's own counters say more.
+    /// What the consumer has done to the volume, where the target counts it, and where several sessions share
+    /// the device: of one alone the device's own counters say more.
     pub counters: Option<Counters>,
 }
 
@@ -85,7 +87,8 @@ pub struct Backing {
     pub path: Option<PathBuf>,
 }
 
-/// What the target has counted of one consumer at one volume. Only grows, while the target's configuration lives.
+/// What the target has counted of one consumer at one volume. Only grows, while the target's configuration
+/// lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// What was read, in whole MiB; wraps at 4 PiB.
@@ -106,10 +109,11 @@ pub struct Doubt {
 /// Reasons for doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// The target gives no addresses of initiators that have no entry in its list (demo mode), and the socket table has
-    /// connections of several.
+    /// The target gives no addresses of initiators that have no entry in its list (demo mode), and the socket
+    /// table has connections of several.
     DemoMode,
-    /// The consumer has more sessions with the target than the kernel shows: it shows the latest of each name.
+    /// The consumer has more sessions with the target than the kernel shows: it shows the latest of each
+    /// name.
     MoreSessions,
     /// The target's portal is not in this network namespace, so that nothing is known of its connections.
     NoSockets,
@@ -237,7 +241,8 @@ enum Found {
     Absent(Absence),
 }
 
-/// Asks every storage target of the kernel for its sessions, once. Who asks again and again keeps a [`SessionReader`].
+/// Asks every storage target of the kernel for its sessions, once. Who asks again and again keeps a
+/// [`SessionReader`].
 #[must_use]
 pub fn sessions(root: &Root) -> Sessions {
     let mut reader = SessionReader::new(root.clone());
@@ -245,12 +250,14 @@ pub fn sessions(root: &Root) -> Sessions {
     reader.sessions
 }
 
-/// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what may have changed.
+/// Asks every storage target of the kernel for its sessions, again and again, and looks closely only at what
+/// may have changed.
 ///
-/// An iSCSI target is read again when somebody has logged in or out there; one in 32 of them at each reading anyway, since a
-/// volume that is given to an initiator who is logged in changes no count.
+/// An iSCSI target is read again when somebody has logged in or out there; one in 32 of them at each reading
+/// anyway, since a volume that is given to an initiator who is logged in changes no count.
 ///
-/// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets' own.
+/// Socket tables are those of the network namespace of this process (`/proc/net`): run it in the targets'
+/// own.
 #[derive(Debug)]
 pub struct SessionReader {
     root: Root,
@@ -265,11 +272,12 @@ impl SessionReader {
         Self { root, lio: lio::Lio::default(), sessions: Sessions::default() }
     }
 
-    /// Reads every session. Gives those of the reading before if these are others now; `None` if they are the same, each in its place,
-    /// whatever they have done meanwhile. A kind of target that cannot be understood does not hide the others.
+    /// Reads every session. Gives those of the reading before if these are others now; `None` if they are the
+    /// same, each in its place, whatever they have done meanwhile. A kind of target that cannot be understood
+    /// does not hide the others.
     ///
-    /// [`Session::counters`] cost a file each: they are read where several sessions share a device that `did` something meanwhile, what
-    /// they wrote every second time, and what they read every eighth.
+    /// [`Session::counters`] cost a file each: they are read where several sessions share a device that `did`
+    /// something meanwhile, what they wrote every second time, and what they read every eighth.
     pub fn read(&mut self, did: impl Fn(DeviceNumber) -> Activity) -> Option<Sessions> {
         let mut now = Sessions::default();
         let found = self.lio.read(&self.root, &did).transpose();
@@ -325,7 +333,8 @@ fn distinct(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<IpAddr> {
     addresses
 }
 
-/// A name that a client gives itself, whatever is in it: control characters are escaped, and what is too long is cut.
+/// A name that a client gives itself, whatever is in it: control characters are escaped, and what is too long
+/// is cut.
 fn consumer_name(text: &str) -> ConsumerName {
     const LONGEST: usize = 255;
     let mut name = String::new();

@@ -7,8 +7,8 @@
 //!              /versions, /portlist
 //! ```
 //!
-//! A client of NFSv4 loads the devices that it has files open on. NFSv3 has no clients, as far as the server knows: who is connected
-//! and is no client of NFSv4 may use any export that is for it.
+//! A client of NFSv4 loads the devices that it has files open on. NFSv3 has no clients, as far as the server
+//! knows: who is connected and is no client of NFSv4 may use any export that is for it.
 
 mod text;
 
@@ -110,7 +110,8 @@ impl Reader<'_> {
             };
             let backing =
                 Backing { name: target.clone(), path: mount.map(|mount| mount.source.clone().into()) };
-            // File systems that are not on one device, such as btrfs, have a number of their own with the major 0.
+            // File systems that are not on one device, such as btrfs, have a number of their own with the
+            // major 0.
             let device = match mount {
                 Some(mount) => mount.device,
                 None => (file_system.major != 0).then_some(file_system),

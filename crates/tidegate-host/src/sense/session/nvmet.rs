@@ -1,5 +1,5 @@
-//! The kernel's NVMe target over TCP, as configfs shows it (drivers/nvme/target/configfs.c), and debugfs where the kernel has it
-//! there (6.11, drivers/nvme/target/debugfs.c):
+//! The kernel's NVMe target over TCP, as configfs shows it (drivers/nvme/target/configfs.c), and debugfs
+//! where the kernel has it there (6.11, drivers/nvme/target/debugfs.c):
 //!
 //! ```text
 //! config/nvmet/ports/<n>/{addr_trtype,addr_traddr,addr_trsvcid}
@@ -9,8 +9,9 @@
 //! debug/nvmet/<subsystem>/ctrl<n>/{hostnqn,host_traddr,state}
 //! ```
 //!
-//! configfs does not say who is connected. Without debugfs there is the socket table: who is connected to a port uses one of the
-//! subsystems there, and where there is only one, that one. A host that only looks at the discovery service is among them.
+//! configfs does not say who is connected. Without debugfs there is the socket table: who is connected to a
+//! port uses one of the subsystems there, and where there is only one, that one. A host that only looks at
+//! the discovery service is among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -147,7 +148,8 @@ fn resolve_devices(root: &Root, subsystems: &mut [Subsystem]) -> Result<(), Read
     Ok(())
 }
 
-/// The hosts that debugfs says are connected to a subsystem, with their addresses. A host has a controller for each path.
+/// The hosts that debugfs says are connected to a subsystem, with their addresses. A host has a controller
+/// for each path.
 fn controllers(root: &Root, subsystem: &str) -> Result<BTreeMap<String, Vec<IpAddr>>, ReadError> {
     let mut hosts: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
     let at = Path::new(DEBUG).join(subsystem);

@@ -1,4 +1,5 @@
-//! Who is connected to a portal: `/proc/net/tcp` and `tcp6` of this network namespace (Documentation/networking/proc_net_tcp.rst).
+//! Who is connected to a portal: `/proc/net/tcp` and `tcp6` of this network namespace
+//! (Documentation/networking/proc_net_tcp.rst).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

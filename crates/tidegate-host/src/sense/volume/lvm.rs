@@ -11,16 +11,17 @@ pub struct LogicalVolume {
     pub group_uuid: String,
     /// The logical volume's UUID, in the same form.
     pub uuid: String,
-    /// What the device is to its logical volume, if it is a part that nobody is meant to use: `real` and `cow` of a snapshot,
-    /// `tpool` of a thin pool, `cdata` of a cache, `rimage_0` of a RAID volume. `None` for the volume itself.
+    /// What the device is to its logical volume, if it is a part that nobody is meant to use: `real` and
+    /// `cow` of a snapshot, `tpool` of a thin pool, `cdata` of a cache, `rimage_0` of a RAID volume. `None`
+    /// for the volume itself.
     pub part: Option<String>,
 }
 
 /// Characters of a UUID without hyphens.
 const UUID: usize = 32;
 
-/// What LVM appends to the names of sub-volumes of mirrors and RAIDs. Their UUIDs have no suffix, other than those of
-/// snapshots, pools and caches; no other volume may have such a name.
+/// What LVM appends to the names of sub-volumes of mirrors and RAIDs. Their UUIDs have no suffix, other than
+/// those of snapshots, pools and caches; no other volume may have such a name.
 const INTERNAL: [&str; 4] = ["_rimage_", "_rmeta_", "_mimage_", "_mlog"];
 
 impl LogicalVolume {

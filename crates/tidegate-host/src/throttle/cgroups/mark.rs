@@ -1,5 +1,5 @@
-//! What says of a cgroup that its limits are ours, and what they were: an extended attribute of its directory. It is in the kernel's
-//! memory, and gone with the cgroup.
+//! What says of a cgroup that its limits are ours, and what they were: an extended attribute of its
+//! directory. It is in the kernel's memory, and gone with the cgroup.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use crate::cgroup::{IoLimit, Tree, Version};
 use crate::device::DeviceNumber;
 
-/// Who owns a cgroup's directory may set this (Linux 5.7), whoever owns its files: of a delegated cgroup that is somebody else, who can have
-/// limits lifted by it.
+/// Who owns a cgroup's directory may set this (Linux 5.7), whoever owns its files: of a delegated cgroup that
+/// is somebody else, who can have limits lifted by it.
 const NAME_BY_V2: &str = "user.tidegate";
 
 /// By v1 there may be none of that kind, and this takes CAP_SYS_ADMIN.
@@ -31,7 +31,8 @@ pub(super) struct Mark {
     pub(super) found: IoLimit,
     /// What we were asked for.
     pub(super) wanted: IoLimit,
-    /// What was in force before this: as long as the limit is not written, or of the four files of v1 not all, it is still that.
+    /// What was in force before this: as long as the limit is not written, or of the four files of v1 not
+    /// all, it is still that.
     pub(super) before: IoLimit,
     /// What we have set: what was wanted, where that is lower than what was found.
     pub(super) in_force: IoLimit,
@@ -43,7 +44,8 @@ impl Mark {
         Self { found, wanted, before: seen, in_force: found.min(wanted) }
     }
 
-    /// What somebody else wants, where a limit is seen. That is decided number by number: who writes one of them leaves ours in the others.
+    /// What somebody else wants, where a limit is seen. That is decided number by number: who writes one of
+    /// them leaves ours in the others.
     pub(super) fn theirs(self, seen: IoLimit) -> IoLimit {
         seen.without([self.before, self.in_force], self.found)
     }
@@ -59,7 +61,8 @@ impl Mark {
     }
 }
 
-/// The devices that a cgroup's mark is about; `None` if it has none, or is gone. What cannot be understood is left out.
+/// The devices that a cgroup's mark is about; `None` if it has none, or is gone. What cannot be understood is
+/// left out.
 pub(super) fn read(tree: &Tree, directory: &Path) -> io::Result<Option<BTreeMap<DeviceNumber, Mark>>> {
     Ok(get(directory, name(tree))?.map(|text| parse(&text)))
 }

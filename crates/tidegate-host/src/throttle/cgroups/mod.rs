@@ -1,10 +1,10 @@
-//! The throttle `cgroup`: a limit of what a control group may do to a device per second, by `io.max` of cgroup v2 or the files
-//! `blkio.throttle.*_device` of v1.
+//! The throttle `cgroup`: a limit of what a control group may do to a device per second, by `io.max` of
+//! cgroup v2 or the files `blkio.throttle.*_device` of v1.
 //!
-//! Requests of the cgroup's processes wait in the block layer then, in front of the device, and nobody else's do. The cgroups are
-//! others': their limits are what an administrator, or a service's unit, wanted. What is in force is never more than that, and
-//! when everybody is let go it is what it was. A mark on the cgroup says what that is ([`mark`]), so that it is known after a
-//! SIGKILL, too.
+//! Requests of the cgroup's processes wait in the block layer then, in front of the device, and nobody else's
+//! do. The cgroups are others': their limits are what an administrator, or a service's unit, wanted. What is
+//! in force is never more than that, and when everybody is let go it is what it was. A mark on the cgroup
+//! says what that is ([`mark`]), so that it is known after a SIGKILL, too.
 
 mod mark;
 #[cfg(test)]
@@ -36,7 +36,8 @@ pub struct Cgroups {
     root: Root,
     tree: Tree,
     held: BTreeMap<CgroupDevice, Mark>,
-    /// Those of them of which it is not known whether the limit is in force: setting it, or reading it back, failed.
+    /// Those of them of which it is not known whether the limit is in force: setting it, or reading it back,
+    /// failed.
     unsure: BTreeSet<CgroupDevice>,
     /// The devices that the kernel was told to count for.
     counted: BTreeSet<DeviceNumber>,
@@ -44,7 +45,8 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this machine.
+    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this
+    /// machine.
     ///
     /// # Errors
     /// When this machine has no cgroups that can limit, or another agent has them.
@@ -59,8 +61,8 @@ impl Cgroups {
         Self { root, tree, held, unsure, counted, looked: Instant::ZERO }
     }
 
-    /// Puts into force what is wanted, for all cgroups and devices; one that is not named is let go. What is in force already costs a
-    /// look each second. Every change is read back.
+    /// Puts into force what is wanted, for all cgroups and devices; one that is not named is let go. What is
+    /// in force already costs a look each second. Every change is read back.
     ///
     /// # Errors
     /// The first thing that could not be done; everything else was. The next call tries it again.
@@ -95,7 +97,8 @@ impl Cgroups {
         to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
     }
 
-    /// Whether a cgroup may be limited more than is wanted: its limit could not be changed, or it is not known.
+    /// Whether a cgroup may be limited more than is wanted: its limit could not be changed, or it is not
+    /// known.
     pub(super) fn is_stuck(&self, wanted: &[Hold]) -> bool {
         let wanted = lowest(wanted);
         self.held.iter().any(|(key, mark)| {
@@ -104,7 +107,8 @@ impl Cgroups {
         })
     }
 
-    /// Has the kernel count what is done to devices, once for each: one that went and came again is another one.
+    /// Has the kernel count what is done to devices, once for each: one that went and came again is another
+    /// one.
     fn count(&mut self, devices: BTreeSet<DeviceNumber>) -> Result<(), ThrottleError> {
         self.counted.retain(|device| devices.contains(device));
         let mut failed = Ok(());
@@ -149,10 +153,12 @@ impl Cgroups {
         self.set(key, mark)
     }
 
-    /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or not by us.
+    /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or
+    /// not by us.
     fn set(&mut self, key: &CgroupDevice, mark: Mark) -> Result<(), ThrottleError> {
         self.put(key, mark).inspect_err(|error| {
-            // What is read back wrongly may be in force all the same: without its mark it would stay for ever.
+            // What is read back wrongly may be in force all the same: without its mark it would stay for
+            // ever.
             if !matches!(error, ThrottleError::ReadBack { .. }) {
                 // If this fails, too, it is tried again with the next call.
                 let _ = self.release(key);
@@ -208,8 +214,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares everything with the kernel. What was undone, as by `tidegate release` or with a device that was made anew, is held
-    /// again; what somebody else wants now is what counts from now on.
+    /// Compares everything with the kernel. What was undone, as by `tidegate release` or with a device that
+    /// was made anew, is held again; what somebody else wants now is what counts from now on.
     fn look(&mut self) -> Result<(), ThrottleError> {
         let held: Vec<_> = self.held.iter().map(|(key, mark)| (key.clone(), *mark)).collect();
         let mut failed = Ok(());
@@ -271,8 +277,8 @@ fn restore(tree: &Tree, directory: &Path, device: DeviceNumber, mark: Mark) -> R
     Ok(())
 }
 
-/// Puts back every limit that a cgroup of this machine had before an agent held it. How many cgroups were marked. An agent that is
-/// alive puts its own there again.
+/// Puts back every limit that a cgroup of this machine had before an agent held it. How many cgroups were
+/// marked. An agent that is alive puts its own there again.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
@@ -285,7 +291,8 @@ pub(super) fn undo(root: &Root) -> io::Result<usize> {
     let (directories, read) = tree.all();
     let mut failed = read.err();
     for directory in directories {
-        // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is not ours.
+        // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is
+        // not ours.
         let Ok(Some(marks)) = mark::read(&tree, &directory) else { continue };
         found += 1;
         if marks.is_empty()

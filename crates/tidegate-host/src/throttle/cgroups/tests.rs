@@ -349,7 +349,8 @@ fn a_limit_that_is_written_by_half_is_ours() {
     assert_eq!((machine.limit(0), machine.is_marked(0)), (IoLimit::NONE, false));
 }
 
-/// What looks like a machine with cgroup v2: files that can be made to fail. What was written last is what is read.
+/// What looks like a machine with cgroup v2: files that can be made to fail. What was written last is what is
+/// read.
 struct Paper(TempDir);
 
 impl Paper {

@@ -1,9 +1,9 @@
-//! The throttle `edt`: a program at the root of an interface gives the packets of members an earliest departure time, and fq
-//! holds them until then.
+//! The throttle `edt`: a program at the root of an interface gives the packets of members an earliest
+//! departure time, and fq holds them until then.
 //!
-//! Everything hangs under a root like that of netem's device, so it is found, told from others' and removed the same way. A
-//! program at clsact, the usual place, would need care for somebody else's programs there, and would leave fq to be the root: all
-//! that is not held would go through it, too.
+//! Everything hangs under a root like that of netem's device, so it is found, told from others' and removed
+//! the same way. A program at clsact, the usual place, would need care for somebody else's programs there,
+//! and would leave fq to be the root: all that is not held would go through it, too.
 
 mod program;
 #[cfg(test)]
@@ -30,8 +30,9 @@ const CLASS: u16 = 1;
 
 /// Delays packets by their departure times.
 ///
-/// At rest, when nobody is held, the program is in memory and nowhere attached, and its maps are empty: nothing else of it is
-/// in the kernel. After somebody was held, its root stays on the interface for a minute.
+/// At rest, when nobody is held, the program is in memory and nowhere attached, and its maps are empty:
+/// nothing else of it is in the kernel. After somebody was held, its root stays on the interface for a
+/// minute.
 #[derive(Debug)]
 pub struct Edt {
     tc: Tc,
@@ -85,8 +86,8 @@ impl Edt {
         })
     }
 
-    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force already costs
-    /// nothing. Every change is read back.
+    /// Puts into force what is wanted, for all resources; one that is not named is let go. What is in force
+    /// already costs nothing. Every change is read back.
     ///
     /// # Errors
     /// What could not be done, while the rest was: the next call tries it again.
@@ -108,7 +109,8 @@ impl Edt {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Whether a resource's delay is in the program's map, somebody is told to have it, and the program is where packets pass.
+    /// Whether a resource's delay is in the program's map, somebody is told to have it, and the program is
+    /// where packets pass.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
         let Some((_, resource)) = known else { return wanted.delay == Latency::ZERO };
@@ -173,12 +175,14 @@ impl Edt {
         if let Some(first) = left_out.first() {
             return Err(ThrottleError::NoRoom { first: *first, others: left_out.len() - 1, most });
         }
-        // Who is being let go is forgotten later; of two delays for an address another may be the longer one the next time.
+        // Who is being let go is forgotten later; of two delays for an address another may be the longer one
+        // the next time.
         self.settled = !shared && self.members.values().all(|member| member.slot != RELEASED);
         Ok(())
     }
 
-    /// The slot of each member, and whether any is a member of several resources: then the longest delay is its.
+    /// The slot of each member, and whether any is a member of several resources: then the longest delay is
+    /// its.
     fn slots(&self) -> (BTreeMap<IpAddr, u32>, bool) {
         let mut shared = false;
         let mut longest: BTreeMap<IpAddr, (Latency, u32)> = BTreeMap::new();
@@ -247,8 +251,8 @@ impl Edt {
         Ok(queue && self.tc.filters(index)?.iter().any(|filter| filter.program == self.program.id()))
     }
 
-    /// Whether interfaces still have what they were given: whoever removed it, it is put there anew the next time. An fq that
-    /// somebody has set otherwise since is left to them.
+    /// Whether interfaces still have what they were given: whoever removed it, it is put there anew the next
+    /// time. An fq that somebody has set otherwise since is left to them.
     fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());
@@ -281,8 +285,8 @@ impl Edt {
     }
 }
 
-/// What makes the members that are there those that are wanted. Who is not wanted any more has no delay for a while before it
-/// is removed: what is held leaves before what follows.
+/// What makes the members that are there those that are wanted. Who is not wanted any more has no delay for a
+/// while before it is removed: what is held leaves before what follows.
 fn changes(
     there: &BTreeMap<IpAddr, Member>,
     wanted: &BTreeMap<IpAddr, u32>,

@@ -16,8 +16,8 @@ use super::super::Packets;
 use super::super::protocol::PROTOCOLS;
 use crate::ebpf::{failed, lacks, not_loaded, take};
 
-/// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it is in any file
-/// system.
+/// Loaded, and attached nowhere yet. Gone with its last filter and the process that loaded it: nothing of it
+/// is in any file system.
 pub(super) struct Program {
     loaded: Ebpf,
     id: u32,
@@ -112,7 +112,8 @@ impl Program {
     }
 }
 
-/// Takes all delays from programs of ours, by their numbers, whoever loaded them. Packets go on leaving in order.
+/// Takes all delays from programs of ours, by their numbers, whoever loaded them. Packets go on leaving in
+/// order.
 ///
 /// # Errors
 /// When the kernel refuses; it takes CAP_SYS_ADMIN to find what another process loaded.

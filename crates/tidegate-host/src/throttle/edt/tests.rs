@@ -1,5 +1,6 @@
-//! The program itself, on the kernel that runs here: which packets it chooses, and when they are to leave. It takes the right to
-//! load programs, and a Linux that runs them on made-up packets; that fq then holds them is for the lab.
+//! The program itself, on the kernel that runs here: which packets it chooses, and when they are to leave. It
+//! takes the right to load programs, and a Linux that runs them on made-up packets; that fq then holds them
+//! is for the lab.
 
 use aya::programs::{TestRun, TestRunOptions};
 use rustix::thread::{UnshareFlags, unshare_unsafe};

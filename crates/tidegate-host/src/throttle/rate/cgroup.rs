@@ -16,8 +16,8 @@ use crate::cgroup::{IoLimit, LIMITS, PROCESSES, SUBTREE, Tree, put};
 use crate::device::DeviceNumber;
 use crate::root::Root;
 
-/// What ours is called: the first where its parent gave its children the controller `io` before, and the second where we
-/// had it do so, which is to be undone. So that is known after a SIGKILL, too.
+/// What ours is called: the first where its parent gave its children the controller `io` before, and the
+/// second where we had it do so, which is to be undone. So that is known after a SIGKILL, too.
 const NAMES: [&str; 2] = ["tidegate", "tidegate.io"];
 const ENABLED_BY_US: &str = NAMES[1];
 
@@ -40,8 +40,8 @@ impl Hierarchy {
         Ok(Self { tree: Tree::v2(root)?, threads: Threads::new(root.clone()) })
     }
 
-    /// Makes sure that this process may write here, and that no other agent does, in whichever network namespace that is: LIO's
-    /// threads and their devices are the whole machine's.
+    /// Makes sure that this process may write here, and that no other agent does, in whichever network
+    /// namespace that is: LIO's threads and their devices are the whole machine's.
     pub(super) fn claim(&self) -> io::Result<()> {
         for file in [SUBTREE, PROCESSES] {
             let path = self.tree.path().join(file);
@@ -75,7 +75,8 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Removes our cgroup, whoever made it; first its limits, so that what waits leaves at once. Whether there was one.
+    /// Removes our cgroup, whoever made it; first its limits, so that what waits leaves at once. Whether
+    /// there was one.
     ///
     /// # Errors
     /// When the kernel refuses, or something else has its name.
@@ -174,8 +175,9 @@ impl Cgroup {
     }
 }
 
-/// Removes what an agent left, or has, on this machine. Whether there was anything. An agent that has it and is alive, in another
-/// network namespace, puts it back; where this process may not touch what is such an agent's, that is left alone.
+/// Removes what an agent left, or has, on this machine. Whether there was anything. An agent that has it and
+/// is alive, in another network namespace, puts it back; where this process may not touch what is such an
+/// agent's, that is left alone.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -4,7 +4,8 @@ use tidegate_units::{ByteRate, Iops};
 
 use crate::cgroup::{IoLimit, Key};
 
-/// What may be written to a device per second, in requests and in bytes, as the kernel keeps them: see [`IoLimit`].
+/// What may be written to a device per second, in requests and in bytes, as the kernel keeps them: see
+/// [`IoLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteLimit {
     writes: u32,

@@ -1,10 +1,12 @@
 //! The throttle `rate`: a limit of what may be written to a device per second, by cgroup v2's `io.max`.
 //!
-//! LIO's kernel threads that receive what initiators send, `iscsi_trx`, submit it to the volumes themselves, and a cgroup may
-//! have them. So writes wait in the block layer, in front of the device, and nothing else does: a read of the same session goes
-//! on, which no delay of packets can do, since TCP keeps the order of what it carries.
+//! LIO's kernel threads that receive what initiators send, `iscsi_trx`, submit it to the volumes themselves,
+//! and a cgroup may have them. So writes wait in the block layer, in front of the device, and nothing else
+//! does: a read of the same session goes on, which no delay of packets can do, since TCP keeps the order of
+//! what it carries.
 //!
-//! `io.max` is per cgroup and device, and all of the target's sessions are in our one cgroup: who shares a device is held together.
+//! `io.max` is per cgroup and device, and all of the target's sessions are in our one cgroup: who shares a
+//! device is held together.
 
 mod cgroup;
 mod limit;
@@ -29,11 +31,12 @@ use crate::device::DeviceNumber;
 use crate::root::Root;
 use crate::sense::session::Via;
 
-/// While somebody is held, sessions' threads are looked for this often, and everything is compared with the kernel.
+/// While somebody is held, sessions' threads are looked for this often, and everything is compared with the
+/// kernel.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether the writes of who comes through a kind of target can be limited. Those of NVMe/TCP are submitted by work queues
-/// that others use too, and those of NFS go through the page cache, which writes them later.
+/// Whether the writes of who comes through a kind of target can be limited. Those of NVMe/TCP are submitted
+/// by work queues that others use too, and those of NFS go through the page cache, which writes them later.
 #[must_use]
 pub const fn reaches(via: Via) -> bool {
     match via {
@@ -44,7 +47,8 @@ pub const fn reaches(via: Via) -> bool {
 
 /// Limits what is written to devices.
 ///
-/// At rest, when nobody is held, there is no cgroup, no limit, and no thread is anywhere else than where it was.
+/// At rest, when nobody is held, there is no cgroup, no limit, and no thread is anywhere else than where it
+/// was.
 #[derive(Debug)]
 pub struct Rate {
     root: Root,
@@ -63,10 +67,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this machine.
+    /// Finds what it needs; nothing is changed yet. As long as this lives, no other can be made on this
+    /// machine.
     ///
     /// # Errors
-    /// When this machine has no cgroup v2 that can limit, or this process may not write to it, or another agent has it.
+    /// When this machine has no cgroup v2 that can limit, or this process may not write to it, or another
+    /// agent has it.
     pub fn new(root: Root) -> io::Result<Self> {
         let hierarchy = Hierarchy::find(&root)?;
         hierarchy.claim()?;
@@ -82,8 +88,8 @@ impl Rate {
         })
     }
 
-    /// Puts into force what is wanted, for all devices; one that is not named is let go. What is in force already costs a look each
-    /// second. Every change is read back.
+    /// Puts into force what is wanted, for all devices; one that is not named is let go. What is in force
+    /// already costs a look each second. Every change is read back.
     ///
     /// # Errors
     /// What could not be done: the next call puts everything there anew.
@@ -183,7 +189,8 @@ fn write(
         if in_force.get(device).is_some_and(|known| known.is_about(*limit)) {
             continue;
         }
-        // A volume that was removed meanwhile has nobody to be held for: the next look at sessions says so, too.
+        // A volume that was removed meanwhile has nobody to be held for: the next look at sessions says so,
+        // too.
         if hierarchy.limit(cgroup, *device, *limit)? {
             in_force.insert(*device, *limit);
             changed = true;

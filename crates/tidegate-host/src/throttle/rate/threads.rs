@@ -26,7 +26,8 @@ impl Threads {
         Self { root }
     }
 
-    /// Those that are in the root cgroup, and not `known` to be elsewhere. Those that somebody else put elsewhere are left there.
+    /// Those that are in the root cgroup, and not `known` to be elsewhere. Those that somebody else put
+    /// elsewhere are left there.
     pub(super) fn at_the_root(&self, known: &BTreeSet<u32>) -> io::Result<Vec<u32>> {
         let mut candidates = self.candidates()?;
         candidates.retain(|id| !known.contains(id) && self.is_one(*id) && self.is_at_the_root(*id));

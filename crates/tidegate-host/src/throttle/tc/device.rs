@@ -1,8 +1,9 @@
 //! A device of our own, for packets to wait in on their way to an interface.
 //!
-//! It is an ifb: what is redirected to it goes through its queueing disciplines and then on to the interface that it was on the
-//! way to. So no interface gets another root. While the kernel exchanges one, what is sent through it in that moment is lost
-//! uncounted, and on an interface with many queues one root would replace all of theirs.
+//! It is an ifb: what is redirected to it goes through its queueing disciplines and then on to the interface
+//! that it was on the way to. So no interface gets another root. While the kernel exchanges one, what is sent
+//! through it in that moment is lost uncounted, and on an interface with many queues one root would replace
+//! all of theirs.
 
 use std::io;
 

@@ -22,8 +22,8 @@ pub(in super::super) struct Filter {
 }
 
 impl Tc {
-    /// Has a program choose the class of every packet that comes to our root: by its answer, 0 being none. The filter is gone
-    /// when the root is.
+    /// Has a program choose the class of every packet that comes to our root: by its answer, 0 being none.
+    /// The filter is gone when the root is.
     pub(in super::super) fn add_filter(
         &mut self,
         interface: u32,

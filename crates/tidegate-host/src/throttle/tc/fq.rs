@@ -21,9 +21,9 @@ pub(in super::super) struct Fair {
     /// Packets that may wait, and those of one connection; more are dropped. By default 10 000 and 100.
     limit: u32,
     flow_limit: u32,
-    /// Whether connections that have a queue here are told to space their packets. By default they are: over the round trip
-    /// that TCP measures, of which what is held here is a part, so that data would be held for a little longer than its time
-    /// says.
+    /// Whether connections that have a queue here are told to space their packets. By default they are: over
+    /// the round trip that TCP measures, of which what is held here is a part, so that data would be held for
+    /// a little longer than its time says.
     paces: bool,
     /// Packets to other machines' connections are told apart by this much of a hash.
     orphan_mask: u32,
@@ -33,7 +33,8 @@ pub(in super::super) struct Fair {
 }
 
 impl Fair {
-    /// As what is held needs it: nothing is dropped that netem would not drop, and nothing held but by its time.
+    /// As what is held needs it: nothing is dropped that netem would not drop, and nothing held but by its
+    /// time.
     pub(in super::super) const WANTED: Self = Self {
         limit: LIMIT_PACKETS,
         flow_limit: LIMIT_PACKETS,

@@ -396,8 +396,8 @@ fn is_known_as_counted(placement: &Placement) -> bool {
 }
 
 proptest! {
-    /// Whatever happens, nobody who asked is forgotten: everyone is granted or waits until its end, once, and when all have
-    /// ended nothing is reserved and nobody waits.
+    /// Whatever happens, nobody who asked is forgotten: everyone is granted or waits until its end, once, and
+    /// when all have ended nothing is reserved and nobody waits.
     #[test]
     fn nobody_is_forgotten(policy in policy(), events in prop::collection::vec(event(), 1..120)) {
         let mut placement = three(policy);

@@ -1,4 +1,5 @@
-//! The request model against the lab's measurements on real kernels (`lab/README.md`, "Packet delay on an iSCSI target").
+//! The request model against the lab's measurements on real kernels (`lab/README.md`, "Packet delay on an
+//! iSCSI target").
 
 use std::time::Duration;
 
@@ -35,9 +36,9 @@ impl Window {
         }
     }
 
-    /// What may be under way to the target. A small one is half of its receive buffer (`tcp_adv_win_scale` 1). The default
-    /// one grows beyond what the initiator keeps: open-iscsi asks for a send buffer of 524288 bytes
-    /// (`node.conn[0].tcp.window_size`), which Linux cuts to `wmem_max`, 212992, and doubles.
+    /// What may be under way to the target. A small one is half of its receive buffer (`tcp_adv_win_scale`
+    /// 1). The default one grows beyond what the initiator keeps: open-iscsi asks for a send buffer of 524288
+    /// bytes (`node.conn[0].tcp.window_size`), which Linux cuts to `wmem_max`, 212992, and doubles.
     pub(super) const fn up(self) -> Bytes {
         match self {
             Self::Default => Bytes::new(2 * 212_992),
@@ -46,8 +47,8 @@ impl Window {
     }
 }
 
-/// What may be under way to the initiator: half of the receive buffer that open-iscsi asks for, cut to `rmem_max` and
-/// doubled. Asked for by a program, it does not depend on `tcp_rmem`.
+/// What may be under way to the initiator: half of the receive buffer that open-iscsi asks for, cut to
+/// `rmem_max` and doubled. Asked for by a program, it does not depend on `tcp_rmem`.
 pub(super) const DOWN: Bytes = Bytes::new(212_992);
 
 /// A row of the lab's table.
@@ -71,7 +72,8 @@ fn run_name(window: Window, packets: Packets, delay_ms: u64) -> String {
     format!("{}, {}, {delay_ms} ms", window.name(), packets.name())
 }
 
-/// The lab's set-up: four servers of 8 ms behind LVM and LIO, one initiator that moves 8 or 12 MiB each way and size.
+/// The lab's set-up: four servers of 8 ms behind LVM and LIO, one initiator that moves 8 or 12 MiB each way
+/// and size.
 fn plan(window: Window, packets: Packets, delay_ms: u64) -> Plan {
     let loads = transfers().enumerate().map(|(place, transfer)| Load {
         machine: 0,
@@ -94,8 +96,9 @@ fn plan(window: Window, packets: Packets, delay_ms: u64) -> Plan {
         network: Network {
             window_up: window.up(),
             window_down: DOWN,
-            // The emulated processor's copying, from the lab's rows without delay at depth 1: 192 KiB more take 0.41 ms
-            // more to write and 1.21 ms to read. What is then left of 64 KiB are 0.07 ms both ways.
+            // The emulated processor's copying, from the lab's rows without delay at depth 1: 192 KiB more
+            // take 0.41 ms more to write and 1.21 ms to read. What is then left of 64 KiB are 0.07 ms both
+            // ways.
             rate_up: ByteRate::new(480e6),
             rate_down: ByteRate::new(162e6),
             latency: Latency::from_micros(35),

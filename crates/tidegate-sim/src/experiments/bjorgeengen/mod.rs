@@ -1,12 +1,13 @@
-//! Bjørgeengen: J. Bjørgeengen, H. Haugerud, *Using TCP/IP Traffic Shaping to Achieve iSCSI Service Predictability*, LISA
-//! 2010.
+//! Bjørgeengen: J. Bjørgeengen, H. Haugerud, *Using TCP/IP Traffic Shaping to Achieve iSCSI Service
+//! Predictability*, LISA 2010.
 //!
-//! Requests travel over the model of [`iscsi`](crate::iscsi), to the storage of the paper's laboratory, the preset
-//! `sata-stripe`, which was fitted to the paper's unregulated figures before this model was there. The law is the agent's:
-//! its loop, its PID, its sets of writers.
+//! Requests travel over the model of [`iscsi`](crate::iscsi), to the storage of the paper's laboratory, the
+//! preset `sata-stripe`, which was fitted to the paper's unregulated figures before this model was there. The
+//! law is the agent's: its loop, its PID, its sets of writers.
 //!
-//! Hardware decides the paper's absolute numbers. They are reported beside ours; what is judged is what the paper says of
-//! them: ratios, lines, order. Tolerances were written down before the first run of the experiment that they belong to.
+//! Hardware decides the paper's absolute numbers. They are reported beside ours; what is judged is what the
+//! paper says of them: ratios, lines, order. Tolerances were written down before the first run of the
+//! experiment that they belong to.
 
 mod agent;
 mod delay;

@@ -105,8 +105,8 @@ fn free() -> Run {
     Run::new(FREE, bursts(FREE, nobody))
 }
 
-/// The agent's loop with the paper's interval, steps and range, and its threshold as the set point. The gains are
-/// Tidegate's; the paper gives none.
+/// The agent's loop with the paper's interval, steps and range, and its threshold as the set point. The gains
+/// are Tidegate's; the paper gives none.
 fn regulated(sets: Sets, threshold_ms: u64) -> Run {
     let resource =
         ResourceName::new("vg_aic").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));

@@ -19,8 +19,8 @@ const RATES: [u32; 10] = [15, 30, 40, 45, 50, 60, 66, 72, 75, 80];
 /// Time enough for any order of what is due at once, and short beside every response time.
 const TIE: Latency = Latency::from_micros(1);
 
-/// The two workloads without contracts, each evenly at its part of a rate, as buckets of it let them through, in step: all
-/// buckets are replenished by the same ticks.
+/// The two workloads without contracts, each evenly at its part of a rate, as buckets of it let them through,
+/// in step: all buckets are replenished by the same ticks.
 fn offered(rates: &[(&str, f64)]) -> Scenario {
     let mut scenario = both();
     scenario.name = "lee, offered".to_owned();

@@ -1,21 +1,25 @@
-//! Lee: H. D. Lee, Y. J. Nam, K. J. Jung, S. G. Jung, C. Park, *Regulating I/O Performance of Shared Storage with a Control
-//! Theoretical Approach*, MSST 2004.
+//! Lee: H. D. Lee, Y. J. Nam, K. J. Jung, S. G. Jung, C. Park, *Regulating I/O Performance of Shared Storage
+//! with a Control Theoretical Approach*, MSST 2004.
 //!
 //! What holds for all of them, unless an experiment says otherwise:
 //!
-//! - The disk is the preset `dnes-309170w`, which has the drive's own parameters and nothing of this paper's. Requests are reads
-//!   of 4 KiB anywhere on it, their sizes normal around 8 blocks (§4.1; the deviation is not given: 2 blocks).
-//! - The disk serves in order of arrival. One request at a time is with it, so that YFQ decides about all others.
-//! - RT_i(k) is the 95th percentile of a control period. The paper calls it "the current response time"; both readings are run in
-//!   `lee.statistic`. It counts from a request's release by its bucket, as does whether it is late.
+//! - The disk is the preset `dnes-309170w`, which has the drive's own parameters and nothing of this paper's.
+//!   Requests are reads of 4 KiB anywhere on it, their sizes normal around 8 blocks (§4.1; the deviation is
+//!   not given: 2 blocks).
+//! - The disk serves in order of arrival. One request at a time is with it, so that YFQ decides about all
+//!   others.
+//! - RT_i(k) is the 95th percentile of a control period. The paper calls it "the current response time"; both
+//!   readings are run in `lee.statistic`. It counts from a request's release by its bucket, as does whether
+//!   it is late.
 //! - References are those of the paper's table 3, not our own, which `lee.references` has.
-//! - The closed model has 16 requests of each workload; the paper does not say. With 3 to 32 results differ by a few per cent.
+//! - The closed model has 16 requests of each workload; the paper does not say. With 3 to 32 results differ
+//!   by a few per cent.
 //! - Workloads that pause finish what they have begun.
 //!
 //! Of a pair of figures in the text (12/6 %, 3/19 %) the first is taken for W1's.
 //!
-//! Some results of cases 1 to 4 had been seen when their tolerances were written. They are the paper's own figures wherever it
-//! gives any.
+//! Some results of cases 1 to 4 had been seen when their tolerances were written. They are the paper's own
+//! figures wherever it gives any.
 
 mod admission;
 mod cases;
@@ -64,8 +68,8 @@ fn law(scenario: &mut Scenario) -> &mut IntegralConfig {
     law
 }
 
-/// What is beyond the paper: rates are divided anew when somebody comes or goes, are raised only where they are used, no
-/// more than two requests wait behind a bucket, and no more than two tokens pile up in it.
+/// What is beyond the paper: rates are divided anew when somebody comes or goes, are raised only where they
+/// are used, no more than two requests wait behind a bucket, and no more than two tokens pile up in it.
 fn improved(scenario: &mut Scenario) {
     law(scenario).variant = IntegralVariant::IMPROVED;
     scenario.hosts[0].release.ahead = Some(2);

@@ -1,5 +1,5 @@
-//! Beyond the paper's figures: what a sensor adds, what lending does, tapes, and whether what we guess about the paper explains where we
-//! differ from it.
+//! Beyond the paper's figures: what a sensor adds, what lending does, tapes, and whether what we guess about
+//! the paper explains where we differ from it.
 
 use std::time::Duration;
 
@@ -148,7 +148,8 @@ fn mean_rate(run: &RunResult) -> Option<f64> {
     Some(rates.iter().sum::<f64>() / rates.len() as f64 / MB)
 }
 
-/// Whether what is guessed of the paper's set-up makes our results agree with it. Its tolerances are those of figs. 4 and 5.
+/// Whether what is guessed of the paper's set-up makes our results agree with it. Its tolerances are those of
+/// figs. 4 and 5.
 pub(super) fn guesses() -> Experiment {
     let steadier = |plan: Plan| {
         let mut plan = loaded(plan);

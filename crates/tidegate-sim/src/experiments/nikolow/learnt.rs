@@ -13,7 +13,8 @@ use crate::transfers::{External, NodePlan};
 const SETS: [&str; 5] =
     ["the paper's", "two equal", "five unequal", "four of dear concurrency", "two that others use"];
 
-/// Sets that neither was looked at with before, and nodes of new names, to which other random numbers belong. Written before their first run.
+/// Sets that neither was looked at with before, and nodes of new names, to which other random numbers belong.
+/// Written before their first run.
 const UNSEEN: [&str; 5] = [
     "three alike",
     "one fast, five slow",

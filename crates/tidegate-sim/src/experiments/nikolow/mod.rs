@@ -1,20 +1,23 @@
-//! Nikolow: D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING
-//! 2010.
+//! Nikolow: D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*,
+//! CLOUD COMPUTING 2010.
 //!
-//! The paper gives the nodes' peaks, the rate that is asked for, the pause and the number of transfers; its figures are lost in
-//! the text, and its results are words. What it leaves open was chosen before the first run:
+//! The paper gives the nodes' peaks, the rate that is asked for, the pause and the number of transfers; its
+//! figures are lost in the text, and its results are words. What it leaves open was chosen before the first
+//! run:
 //!
-//! - A transfer writes 1 GB, so that at one per second more is asked for than the nodes can do, as the paper's waiting transfers
-//!   imply. A node gives all that it has to whoever transfers, in equal parts.
-//! - Each further transfer costs 0.5 % of what the disk array moves, and 3 % of what Lustre and the disk move: the paper says that
-//!   concurrency costs bandwidth, not how much. `nikolow.assumptions` halves and doubles it.
+//! - A transfer writes 1 GB, so that at one per second more is asked for than the nodes can do, as the
+//!   paper's waiting transfers imply. A node gives all that it has to whoever transfers, in equal parts.
+//! - Each further transfer costs 0.5 % of what the disk array moves, and 3 % of what Lustre and the disk
+//!   move: the paper says that concurrency costs bandwidth, not how much. `nikolow.assumptions` halves and
+//!   doubles it.
 //! - A node's bandwidth varies by 5 % from second to second.
-//! - The coefficients are k1 = k2 = k3 = 1, no overhead, and k4 = 1.25, since the paper has the static policy leave something unused.
+//! - The coefficients are k1 = k2 = k3 = 1, no overhead, and k4 = 1.25, since the paper has the static policy
+//!   leave something unused.
 //! - Sensors sample once a second; ma10 is what a node's transfers moved together.
 //! - What a transfer reserves and does not use over ten samples is lent. Only SM-R1 looks at reservations.
 //! - Of the nodes that can carry a transfer the one is chosen on which the policy expects the most for it.
-//! - Under external load others take 20 to 60 % of each node, another part every 20 s. The paper names "the disk", and all its nodes
-//!   are on one machine.
+//! - Under external load others take 20 to 60 % of each node, another part every 20 s. The paper names "the
+//!   disk", and all its nodes are on one machine.
 
 mod further;
 mod learnt;
@@ -119,8 +122,8 @@ fn loaded(mut plan: Plan) -> Plan {
     plan
 }
 
-/// In per cent, the part of the transfers that did not get what they asked for. One that did not end got nothing. Where some never began
-/// nothing is known.
+/// In per cent, the part of the transfers that did not get what they asked for. One that did not end got
+/// nothing. Where some never began nothing is known.
 fn missed(run: &RunResult) -> Option<f64> {
     let short = all(run)?.iter().filter(|one| !got(one)).count();
     Some(short as f64 * 100.0 / f64::from(TRANSFERS))
@@ -142,7 +145,8 @@ fn throughput(run: &RunResult) -> Option<f64> {
     ratio(Some(bytes / MB), Some(ended))
 }
 
-/// Of those that got less than they asked for, the mean of what they got, in MB/s; what they asked for where there are none.
+/// Of those that got less than they asked for, the mean of what they got, in MB/s; what they asked for where
+/// there are none.
 fn of_the_missed(run: &RunResult) -> Option<f64> {
     let short: Vec<f64> =
         run.transfers.iter().filter(|one| !got(one)).map(|one| one.rate().unwrap_or(0.0) / MB).collect();

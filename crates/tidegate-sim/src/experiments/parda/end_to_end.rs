@@ -1,5 +1,5 @@
-//! From virtual machine to array: shares of virtual machines on several hosts (§2, §5.4, §5.5), and a law for each
-//! virtual machine (§3.3).
+//! From virtual machine to array: shares of virtual machines on several hosts (§2, §5.4, §5.5), and a law for
+//! each virtual machine (§3.3).
 
 use tidegate_units::Bytes;
 
@@ -185,8 +185,8 @@ pub(super) fn fig12() -> Experiment {
     }
 }
 
-/// In the order of the array. Each place and the one opposite, seen from the middle, belong to hosts whose machines all in
-/// all are equally well placed.
+/// In the order of the array. Each place and the one opposite, seen from the middle, belong to hosts whose
+/// machines all in all are equally well placed.
 const WELL_PLACED: [&str; 6] = ["oltp-1a", "micro-3", "oltp-2a", "oltp-1b", "micro-4", "oltp-2b"];
 
 pub(super) fn placed_scenario() -> Scenario {

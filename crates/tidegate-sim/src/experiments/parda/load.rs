@@ -1,4 +1,5 @@
-//! The array without control: response time against workload and load (§5.1), and what static windows do (§5.2).
+//! The array without control: response time against workload and load (§5.1), and what static windows do
+//! (§5.2).
 
 use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, Span, Trial};
 use super::{embedded, mean, of, ratio};

@@ -1,21 +1,25 @@
-//! PARDA: A. Gulati, I. Ahmad, C. A. Waldspurger, *PARDA: Proportional Allocation of Resources for Distributed Storage
-//! Access*, FAST 2009.
+//! PARDA: A. Gulati, I. Ahmad, C. A. Waldspurger, *PARDA: Proportional Allocation of Resources for
+//! Distributed Storage Access*, FAST 2009.
 //!
 //! What holds for all of them, unless an experiment says otherwise:
 //!
-//! - γ = 0.8, a control interval of 2 s, and α = 0.002 read literally, as the weight of the past (§5, eq. 1). Read the other
-//!   way round, 0.998 of the past, the signal would follow a change within 1000 s, which fig. 11 contradicts; both are run
-//!   where it matters (`parda.alpha`).
-//! - K: a virtual machine with 100 shares brings its host β = 1. That is the paper's own scale: table 3 gives β = 1 to each
-//!   of four hosts with equal shares, and measures a mean of 31 ms at 𝓛 = 30 ms, where 𝓛 + Σβ/C is 31.2 ms.
-//! - `w_max` = 64, the usual queue length per LUN (§2) and what §5.5 uses, where the text names no other. Windows begin there.
-//! - Response times go into the law as they are: PARDA's experiments compare them with 𝓛 without scaling them by size.
-//! - Disks of 16 GB, each behind a system disk of 4 GB, lie on the array in the order of the virtual machines (§4.1).
+//! - γ = 0.8, a control interval of 2 s, and α = 0.002 read literally, as the weight of the past (§5, eq. 1).
+//!   Read the other way round, 0.998 of the past, the signal would follow a change within 1000 s, which fig.
+//!   11 contradicts; both are run where it matters (`parda.alpha`).
+//! - K: a virtual machine with 100 shares brings its host β = 1. That is the paper's own scale: table 3 gives
+//!   β = 1 to each of four hosts with equal shares, and measures a mean of 31 ms at 𝓛 = 30 ms, where 𝓛 + Σβ/C
+//!   is 31.2 ms.
+//! - `w_max` = 64, the usual queue length per LUN (§2) and what §5.5 uses, where the text names no other.
+//!   Windows begin there.
+//! - Response times go into the law as they are: PARDA's experiments compare them with 𝓛 without scaling them
+//!   by size.
+//! - Disks of 16 GB, each behind a system disk of 4 GB, lie on the array in the order of the virtual machines
+//!   (§4.1).
 //!
-//! Hardware decides most absolute numbers. They are reported beside the paper's; what is judged is what the paper
-//! concludes: ratios, order, direction. Tolerances were written down before the first run. Where the control loop itself
-//! is still on its way when something is measured, eq. 2 iterated without noise says how far it then is, and the
-//! tolerance has room for that.
+//! Hardware decides most absolute numbers. They are reported beside the paper's; what is judged is what the
+//! paper concludes: ratios, order, direction. Tolerances were written down before the first run. Where the
+//! control loop itself is still on its way when something is measured, eq. 2 iterated without noise says how
+//! far it then is, and the tolerance has room for that.
 //!
 //! Figures of tables 3, 4 and 6 are from the paper's published HTML edition.
 

@@ -1,5 +1,5 @@
-//! What of the differences from the paper is the array's order of service: figures 8 and 9 and table 3 on the same disks with
-//! another order.
+//! What of the differences from the paper is the array's order of service: figures 8 and 9 and table 3 on the
+//! same disks with another order.
 
 use tidegate_device::{DeviceConfig, QueueConfig};
 use tidegate_units::Latency;
@@ -22,8 +22,8 @@ fn arrival(scenario: &mut Scenario) {
     order(scenario, &QueueConfig::Fifo);
 }
 
-/// Nearest first among three instead of five: the number that fits the paper's three unregulated experiments with reads
-/// together best. The preset was fitted to one of them, which shows how placement matters.
+/// Nearest first among three instead of five: the number that fits the paper's three unregulated experiments
+/// with reads together best. The preset was fitted to one of them, which shows how placement matters.
 fn three(scenario: &mut Scenario) {
     order(scenario, &QueueConfig::ShortestSeek { depth: 3, max_age: Latency::from_millis(500) });
 }
@@ -48,7 +48,8 @@ fn cost(what: &str, paper: f64, under: &'static str, without: &'static str, span
     Figure::new(format!("{what}: throughput to uncontrolled"), "", Some(paper), kept(under, without, span))
 }
 
-/// Requests at the array, by Little's law, and the part of ten disks that is busy with them when they lie anywhere.
+/// Requests at the array, by Little's law, and the part of ten disks that is busy with them when they lie
+/// anywhere.
 fn busy(run: &RunResult, span: Span) -> Option<f64> {
     let requests = run.total_iops(span)? * run.latency(span)? / 1e3;
     Some(requests / (requests + DISKS - 1.0))

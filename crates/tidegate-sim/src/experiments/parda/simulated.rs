@@ -1,4 +1,5 @@
-//! The paper's own simulation (§3.2): one array with exponential service times, and the equilibrium that eq. 3 predicts.
+//! The paper's own simulation (§3.2): one array with exponential service times, and the equilibrium that eq.
+//! 3 predicts.
 
 use tidegate_units::Latency;
 

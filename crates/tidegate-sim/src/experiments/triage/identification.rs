@@ -1,4 +1,5 @@
-//! Table 2 and figures 3 and 4: what a storage's answer to white noise says of it, and of a controller for it.
+//! Table 2 and figures 3 and 4: what a storage's answer to white noise says of it, and of a controller for
+//! it.
 
 use std::time::Duration;
 

@@ -1,15 +1,19 @@
-//! Triage: M. Karlsson, C. Karamanolis, X. Zhu, *Triage: Performance Isolation and Differentiation for Storage Systems*, IWQoS 2004.
+//! Triage: M. Karlsson, C. Karamanolis, X. Zhu, *Triage: Performance Isolation and Differentiation for
+//! Storage Systems*, IWQoS 2004.
 //!
-//! The paper's figures are lost in the text, and with them operating points, latency goals and request sizes. What holds for all experiments,
-//! unless one says otherwise:
+//! The paper's figures are lost in the text, and with them operating points, latency goals and request sizes.
+//! What holds for all experiments, unless one says otherwise:
 //!
-//! - A storage is some servers with exponential service times, as many requests per second as below. Clients have one request outstanding
-//!   each, there are eight (§3.1), and throttlers release evenly.
-//! - The law decides every second. λ and u_max are not in the text: λ is the default, and u_max what the storage can do.
-//! - Figures are judged with the law that is the default, which docs/bands.md describes; figure 6 to the letter has an experiment of its own.
+//! - A storage is some servers with exponential service times, as many requests per second as below. Clients
+//!   have one request outstanding each, there are eight (§3.1), and throttlers release evenly.
+//! - The law decides every second. λ and u_max are not in the text: λ is the default, and u_max what the
+//!   storage can do.
+//! - Figures are judged with the law that is the default, which docs/bands.md describes; figure 6 to the
+//!   letter has an experiment of its own.
 //! - Clients of a workload share a regulator, as one consumer with several requests outstanding.
-//! - A storage meets a goal at the first second whose mean is within 30 % of it when the mean over five seconds from there is within 20 %:
-//!   a second of the disk has some 130 requests that wait for each other, and their mean is off by a tenth or more by chance.
+//! - A storage meets a goal at the first second whose mean is within 30 % of it when the mean over five
+//!   seconds from there is within 20 %: a second of the disk has some 130 requests that wait for each other,
+//!   and their mean is off by a tenth or more by chance.
 //!
 //! Storages are fitted to the paper's figures without a law, before any law ran:
 //!
@@ -20,10 +24,12 @@
 //! | one server | 647 | 1 | figure 10: 500 IO/s meet 4 ms |
 //! | two servers | 826 | 1 | figure 10: 700 IO/s meet 4 ms |
 //!
-//! How far the paper's noise went is lost with its figures, and how many requests its servers serve at once it does not say. For cache and disk both
-//! are the same, and were found together: of one to eight servers, and operating points from 0.2 to 0.8 up to 0.8 to 1.3 of the capacity, the
-//! least squares of all ten R² of table 2 and both α that figure 3 and table 2 accept, by a program of its own, without any law. They are three servers,
-//! from 0.6 to 1.1 of the capacity; two, from 0.4 to 1, come next, and a single one has too much α in all of these.
+//! How far the paper's noise went is lost with its figures, and how many requests its servers serve at once
+//! it does not say. For cache and disk both are the same, and were found together: of one to eight servers,
+//! and operating points from 0.2 to 0.8 up to 0.8 to 1.3 of the capacity, the least squares of all ten R² of
+//! table 2 and both α that figure 3 and table 2 accept, by a program of its own, without any law. They are
+//! three servers, from 0.6 to 1.1 of the capacity; two, from 0.4 to 1, come next, and a single one has too
+//! much α in all of these.
 
 mod identification;
 mod literal;
@@ -108,8 +114,9 @@ outstanding = 4
     Run::new(name, scenario)
 }
 
-/// From `from` on, after how many seconds a number of every second meets what it is to be: its own within 30 %, and its mean over five
-/// seconds from there within 20 %. All the time until `until` where it never does; `None` where there is nothing at all.
+/// From `from` on, after how many seconds a number of every second meets what it is to be: its own within 30
+/// %, and its mean over five seconds from there within 20 %. All the time until `until` where it never does;
+/// `None` where there is nothing at all.
 fn met(number: impl Fn(Span) -> Option<f64>, goal: f64, from: f64, until: f64) -> Option<f64> {
     number(Span::new(from, until))?;
     let near = |span, part: f64| number(span).is_some_and(|found| (found / goal - 1.0).abs() <= part);
@@ -120,7 +127,8 @@ fn met(number: impl Fn(Span) -> Option<f64>, goal: f64, from: f64, until: f64) -
     Some(first.unwrap_or(until) - from)
 }
 
-/// How far the means of single seconds are from a goal: the root of the mean square, as a part of it. A second without a request is off by all.
+/// How far the means of single seconds are from a goal: the root of the mean square, as a part of it. A
+/// second without a request is off by all.
 fn deviation(run: &RunResult, goal: f64, span: Span) -> Option<f64> {
     run.latency(span)?;
     let seconds = (span.to - span.from) as u32;

@@ -36,14 +36,14 @@ impl Case {
     }
 }
 
-/// The goals are lost. Those of figure 10, where all is cached, are not: 4 ms is the one of its more important workload. On the disk it is as
-/// many times what the storage takes without load.
+/// The goals are lost. Those of figure 10, where all is cached, are not: 4 ms is the one of its more
+/// important workload. On the disk it is as many times what the storage takes without load.
 pub(super) const ON_CACHE: Case =
     Case { name: "cache", rate: CACHE, servers: SERVERS, goal: 4.0, gain: 213.0 };
 pub(super) const ON_DISK: Case = Case { name: "disk", rate: DISK, servers: SERVERS, goal: 23.4, gain: 7.2 };
 
-/// Single servers with the same gains of their models, as steep near their capacity as a queue can be; goals of two and a half times what they
-/// take without load.
+/// Single servers with the same gains of their models, as steep near their capacity as a queue can be; goals
+/// of two and a half times what they take without load.
 const ONE_CACHE: Case = Case { name: "cache", rate: 960.0, servers: 1, goal: 2.5, gain: 213.0 };
 const ONE_DISK: Case = Case { name: "disk", rate: 164.0, servers: 1, goal: 15.0, gain: 7.2 };
 
@@ -69,7 +69,8 @@ pub(super) fn moving(name: &str, (from, to): (Case, Case), seconds: f64, law: La
     run(name, seconds as u32, &storage, law, &format!("target = \"{}ms\"", from.goal), &clients)
 }
 
-/// The same clients, held to one rate from the beginning to the end: what is left of noise where nothing has to be found out.
+/// The same clients, held to one rate from the beginning to the end: what is left of noise where nothing has
+/// to be found out.
 fn held(name: &str, case: Case, rate: f64) -> Run {
     under(name, case, Law::Improved).but(|scenario| {
         scenario.hosts[0].law = None;

@@ -43,7 +43,8 @@ const NINE_END: f64 = 70.0;
 const BEFORE: Span = Span::new(2.0, ENABLED);
 const NINE_SETTLED: Span = Span::new(15.0, NINE_END);
 
-/// What the second one is to have of what they have together in fig. 9: a tenth of 500, and half of what is beyond.
+/// What the second one is to have of what they have together in fig. 9: a tenth of 500, and half of what is
+/// beyond.
 fn second(total: f64) -> f64 {
     0.1 * total.min(500.0) + 0.5 * (total - 500.0).max(0.0)
 }
@@ -64,7 +65,8 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
             Accepts::AtMost(2.0),
             "the paper: within approximately 2 s",
             of(name, |run| {
-                // What it is to have depends on what there is, a second at a time: their ratio is to be one, or less.
+                // What it is to have depends on what there is, a second at a time: their ratio is to be one,
+                // or less.
                 let excess = |span| {
                     let (own, total) = (iops(run, "w2", span)?, run.total_iops(span)?);
                     ratio(Some(own), Some(second(total))).map(|excess| excess.max(1.0))
@@ -266,7 +268,8 @@ mod tests {
     use super::*;
     use crate::excite::Excitation;
 
-    /// What they were fitted to: 4 ms, at 500 IO/s of one server and at 700 of two, which eight clients release evenly.
+    /// What they were fitted to: 4 ms, at 500 IO/s of one server and at 700 of two, which eight clients
+    /// release evenly.
     #[test]
     fn the_storages_meet_the_papers_goal_at_the_papers_throughput() {
         for (rate, at) in [(ONE, 500.0), (TWO, 700.0)] {

@@ -42,8 +42,8 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
 /// The keys by which a table says what storage it is.
 pub const DEVICE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity"];
 
-/// Reads the model of a storage from a table that has [`DEVICE_KEYS`] among its keys. `None` when something is wrong, which
-/// is then reported.
+/// Reads the model of a storage from a table that has [`DEVICE_KEYS`] among its keys. `None` when something
+/// is wrong, which is then reported.
 pub fn device(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceConfig> {
     let given: Vec<&str> = ["preset", "device", "rate"].into_iter().filter(|key| array.has(key)).collect();
     match given[..] {
@@ -95,7 +95,8 @@ fn exponential(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceCon
     Some(DeviceConfig::Exponential(ExponentialConfig { rate: rate?.value, servers, capacity }))
 }
 
-/// What becomes of an array, in the order of time. A `rate` alone makes an exponential server faster or slower, and anything else one.
+/// What becomes of an array, in the order of time. A `rate` alone makes an exponential server faster or
+/// slower, and anything else one.
 fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Report<'_>) -> Vec<ArrayChange> {
     let mut given = Vec::new();
     for table in array.tables("changes", CHANGE_KEYS, report) {

@@ -1,6 +1,7 @@
 //! A scenario's text becomes typed values once, here. Every mistake is collected with its place.
 //!
-//! Keys, units and defaults are documented in `docs/scenarios.md`, which a test compares with the lists of keys here.
+//! Keys, units and defaults are documented in `docs/scenarios.md`, which a test compares with the lists of
+//! keys here.
 
 mod array;
 mod host;
@@ -67,8 +68,8 @@ impl Scenario {
         Self::read(name, text, &mut none).map(|(scenario, _)| scenario)
     }
 
-    /// Reads a scenario, and the traces it names through `files`. The second part of the answer is what is allowed and
-    /// probably not meant.
+    /// Reads a scenario, and the traces it names through `files`. The second part of the answer is what is
+    /// allowed and probably not meant.
     ///
     /// # Errors
     /// When anything in the text is wrong.
@@ -172,9 +173,10 @@ struct Room {
     most: usize,
 }
 
-/// The names of `count` copies of a template: numbered from 1, with as many digits as the last one, so that the order of
-/// names is the order of numbers. A template without a count is itself. Where there is no room for all copies, none is
-/// made: a few lines would take the memory for millions before the scenario is refused.
+/// The names of `count` copies of a template: numbered from 1, with as many digits as the last one, so that
+/// the order of names is the order of numbers. A template without a count is itself. Where there is no room
+/// for all copies, none is made: a few lines would take the memory for millions before the scenario is
+/// refused.
 fn copies(section: &Section<'_>, name: &str, room: &Room, report: &mut Report<'_>) -> Vec<String> {
     let Room { kind, given, most } = room;
     match section.whole("count", 1..=MOST_COPIES, report) {

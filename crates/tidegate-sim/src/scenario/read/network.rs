@@ -57,7 +57,8 @@ pub(super) fn read(
     }
 }
 
-/// Spreads the steps of the hosts evenly over so many points of their interval. One that has a phase keeps it.
+/// Spreads the steps of the hosts evenly over so many points of their interval. One that has a phase keeps
+/// it.
 fn stagger_phases(scenario: &mut Scenario, points: u32) {
     for (at, host) in (0u32..).zip(&mut scenario.hosts) {
         if let (true, Some(law)) = (host.phase.is_zero(), &host.law) {

@@ -2,10 +2,11 @@
 //!
 //! # `oltp`
 //!
-//! The composition of Filebench's OLTP personality (`oltp.f`), with which PARDA §5.4 loads its virtual machines: processes
-//! that read at random, database writers that follow them with bursts of asynchronous writes, and one that writes the
-//! log. What is waited for is modelled (Filebench's semaphores are credited before the wait, so that readers may run ahead
-//! by the high water and by what is under way), and what is computed is think time:
+//! The composition of Filebench's OLTP personality (`oltp.f`), with which PARDA §5.4 loads its virtual
+//! machines: processes that read at random, database writers that follow them with bursts of asynchronous
+//! writes, and one that writes the log. What is waited for is modelled (Filebench's semaphores are credited
+//! before the wait, so that readers may run ahead by the high water and by what is under way), and what is
+//! computed is think time:
 //!
 //! | workload | does | Filebench |
 //! |---|---|---|
@@ -13,8 +14,8 @@
 //! | `NAME.writers` | for every 1000 reads 1000 random writes of `size` at once, durable when answered, the next such burst not before all are; readers wait while 3000 reads are not answered for | 10 writers, each 100 writes with `dsync` per 1000 reads, all woken by the same reads; high water 2000 beside the 1000 under way |
 //! | `NAME.log` | for every 3200 reads one random write of 256 KiB into the log, durable when answered; readers wait while 4200 reads are not answered for | the log writer, with `dsync`; high water 1000 beside the 3200 |
 //!
-//! Reads and writes are thus equally many. Operations are counted as Filebench counts them: each read and each write.
-//! The log has the last sixteenth of the disk, or the volume that `volume` names.
+//! Reads and writes are thus equally many. Operations are counted as Filebench counts them: each read and
+//! each write. The log has the last sixteenth of the disk, or the volume that `volume` names.
 
 use tidegate_config::{Report, Section};
 use tidegate_units::Latency;

@@ -19,9 +19,9 @@ pub(super) struct TraceError {
     reason: String,
 }
 
-/// Reads a trace. `time` is in seconds from the beginning and never goes back; `op` is `R`, `W`, `read` or `write`;
-/// `offset` and `bytes` are whole numbers of bytes. Empty lines, lines that begin with `#`, and a first line with the
-/// names of the columns are passed over.
+/// Reads a trace. `time` is in seconds from the beginning and never goes back; `op` is `R`, `W`, `read` or
+/// `write`; `offset` and `bytes` are whole numbers of bytes. Empty lines, lines that begin with `#`, and a
+/// first line with the names of the columns are passed over.
 pub(super) fn parse(text: &str) -> Result<Vec<TraceRecord>, TraceError> {
     let mut records: Vec<TraceRecord> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -53,7 +53,8 @@ impl Server {
         let mut process = start();
         let address = self.address;
         until("nats-server", || {
-            // While it was not there, the kernel may have given its port to a connection, which does not have it for long.
+            // While it was not there, the kernel may have given its port to a connection, which does not have
+            // it for long.
             if process.try_wait().unwrap().is_some() {
                 process = start();
             }

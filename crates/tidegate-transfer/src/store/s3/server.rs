@@ -66,8 +66,9 @@ impl Server {
         self.running = Some((runtime, accepting));
     }
 
-    /// Its connections are closed where they are, before anything else ends: what reads and writes its files for them would otherwise
-    /// be seen to fail, and the client be told so, which no server does that is killed.
+    /// Its connections are closed where they are, before anything else ends: what reads and writes its files
+    /// for them would otherwise be seen to fail, and the client be told so, which no server does that is
+    /// killed.
     pub fn kill(&mut self) {
         let Some((runtime, accepting)) = self.running.take() else { return };
         end(&[accepting]);

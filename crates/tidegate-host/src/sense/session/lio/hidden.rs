@@ -1,12 +1,13 @@
 //! Addresses of sessions that LIO does not show, from the socket table.
 //!
-//! LIO tells no addresses of initiators without an entry in its lists, and of those with one it shows one session each, although
-//! an initiator that comes by two paths has two. How many sessions a target has, it does tell. The connections at its portals that no
-//! session accounts for are theirs, and of initiators that are just looking around (discovery) or logging in.
+//! LIO tells no addresses of initiators without an entry in its lists, and of those with one it shows one
+//! session each, although an initiator that comes by two paths has two. How many sessions a target has, it
+//! does tell. The connections at its portals that no session accounts for are theirs, and of initiators that
+//! are just looking around (discovery) or logging in.
 //!
-//! Which is whose is only said where there is no other possibility: all of them come from one address, and there are as many as
-//! sessions to be accounted for; or all of those sessions are of one initiator, and there are exactly as many. Portals may be
-//! shared by targets, and then so are the connections.
+//! Which is whose is only said where there is no other possibility: all of them come from one address, and
+//! there are as many as sessions to be accounted for; or all of those sessions are of one initiator, and
+//! there are exactly as many. Portals may be shared by targets, and then so are the connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -75,7 +76,8 @@ pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
             };
             let one_address = addresses.len() == 1 && mine.len() >= claims;
             let initiators = group.dynamic_initiators + group.logins.len();
-            // A further session is of any initiator that is shown. (A name too many to fit the list of names is shown nowhere.)
+            // A further session is of any initiator that is shown. (A name too many to fit the list of names
+            // is shown nowhere.)
             let one_initiator = initiators == 1;
             Settled {
                 dynamic: (group.dynamic > 0).then(|| {

@@ -22,8 +22,8 @@ pub(super) struct Login {
 
 /// `acls/<initiator>/info`; `None` without a session, or with one that is not logged in (yet, or any more).
 ///
-/// The initiator chooses its alias, which may have newlines and look like what follows it. So it is from the end that the text is
-/// read: behind the last heading of connections, the kernel alone speaks.
+/// The initiator chooses its alias, which may have newlines and look like what follows it. So it is from the
+/// end that the text is read: behind the last heading of connections, the kernel alone speaks.
 pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
     let lines: Vec<&str> = text.lines().collect();
     if lines.first().is_some_and(|line| line.starts_with("No active iSCSI Session")) {
@@ -47,7 +47,8 @@ pub(super) fn login(text: &str) -> Result<Option<Login>, Wrong> {
     let Some(state) = state else {
         return Err(Wrong { line: values, problem: "expected `Session State: …`".to_owned() });
     };
-    // FAILED keeps its session, and its turn among the initiator's, until the initiator is back or its time is over.
+    // FAILED keeps its session, and its turn among the initiator's, until the initiator is back or its time
+    // is over.
     if !matches!(
         state,
         "TARG_SESS_STATE_LOGGED_IN" | "TARG_SESS_STATE_FAILED" | "TARG_SESS_STATE_IN_CONTINUE"
@@ -83,7 +84,8 @@ fn address(text: &str) -> Option<IpAddr> {
     inner.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// `dynamic_sessions`: a name for each session. A NUL is after each newline, so that a name with a newline is one name.
+/// `dynamic_sessions`: a name for each session. A NUL is after each newline, so that a name with a newline is
+/// one name.
 pub(super) fn dynamic(text: &str) -> Vec<&str> {
     let separator = if text.contains('\0') { '\0' } else { '\n' };
     text.split(separator).map(|name| name.trim_end_matches('\n')).filter(|name| !name.is_empty()).collect()
@@ -96,8 +98,8 @@ pub(super) struct Told {
     pub(super) path: Option<PathBuf>,
 }
 
-/// `core/<plugin>_<n>/<backstore>/info`: of a block device its number (iblock), of a file its path (fileio), of anything else
-/// nothing.
+/// `core/<plugin>_<n>/<backstore>/info`: of a block device its number (iblock), of a file its path (fileio),
+/// of anything else nothing.
 pub(super) fn backstore(text: &str) -> Result<Told, Wrong> {
     let mut told = Told::default();
     for (index, line) in text.lines().enumerate() {
@@ -124,8 +126,8 @@ fn numbers(text: &str) -> Option<DeviceNumber> {
     format!("{major}:{minor}").parse().ok()
 }
 
-/// What stands between two marks; up to the end without the second one. The path is the administrator's, and the marks may occur in
-/// it: the first begins it, the last ends it.
+/// What stands between two marks; up to the end without the second one. The path is the administrator's, and
+/// the marks may occur in it: the first begins it, the last ends it.
 fn between(line: &str, before: &str, after: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once(before)?;
     let path = rest.rsplit_once(after).map_or(rest, |(path, _)| path);

@@ -56,8 +56,8 @@ impl Counted {
         Self { read_at, written_at, counters: None, due: Activity::ANY }
     }
 
-    /// Reads those whose `turn` it is, if the device `did` anything since they were read; all, if there is nothing to go on from. None
-    /// are left if they have gone.
+    /// Reads those whose `turn` it is, if the device `did` anything since they were read; all, if there is
+    /// nothing to go on from. None are left if they have gone.
     pub(super) fn read(
         &mut self,
         targets: &Directory,

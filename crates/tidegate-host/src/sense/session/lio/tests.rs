@@ -279,7 +279,8 @@ fn a_target_is_read_again_when_somebody_has_logged_in_or_out_or_when_it_is_its_t
     assert_eq!(addresses(), "10.0.0.13", "the third is the second now");
 }
 
-/// Two initiators of the first volume, at whose target nobody logs in or out, and the directory of the first one's counters.
+/// Two initiators of the first volume, at whose target nobody logs in or out, and the directory of the first
+/// one's counters.
 fn shared_volume() -> (tempfile::TempDir, Root, PathBuf) {
     let accepts = "fabric_statistics/iscsi_login_stats/accepts";
     let sessions = "fabric_statistics/iscsi_instance/sessions";

@@ -16,7 +16,8 @@ pub(super) struct Client {
     pub(super) address: Option<IpAddr>,
 }
 
-/// `clients/<n>/info`; an error has the line, counted from 1. The client's own words are escaped by the kernel.
+/// `clients/<n>/info`; an error has the line, counted from 1. The client's own words are escaped by the
+/// kernel.
 pub(super) fn client(text: &str) -> Result<Client, (usize, String)> {
     let mut address = None;
     let mut name = None;
@@ -57,8 +58,9 @@ fn ip(text: &str) -> Option<IpAddr> {
 
 /// `clients/<n>/states`: the file systems on which there is anything open, locked or delegated.
 ///
-/// File names are the clients' and not escaped, newlines included: what does not look like the beginning of a line of the kernel's is
-/// skipped, and the superblock comes before the name. A client that forges a line claims to load what it does not.
+/// File names are the clients' and not escaped, newlines included: what does not look like the beginning of a
+/// line of the kernel's is skipped, and the superblock comes before the name. A client that forges a line
+/// claims to load what it does not.
 pub(super) fn file_systems(text: &str) -> BTreeSet<DeviceNumber> {
     let superblock = |line: &str| {
         let (_, rest) = line.strip_prefix("- 0x")?.split_once("superblock: \"")?;
@@ -107,8 +109,8 @@ impl Export {
     }
 }
 
-/// `exports`: `<path>\t<client>(<flags>)`, white space and backslashes as octal numbers. Paths below `/` that are there for NFSv4 only
-/// are among them.
+/// `exports`: `<path>\t<client>(<flags>)`, white space and backslashes as octal numbers. Paths below `/` that
+/// are there for NFSv4 only are among them.
 pub(super) fn exports(text: &str) -> Vec<Export> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
