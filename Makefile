@@ -14,7 +14,7 @@ demo: release ## A saturating array, a victim, its neighbours: before and after,
 test: ## Lints, all tests with real clients, the demo
 	@scripts/test
 
-acceptance: ## A short version of every experiment, the Debian package, fuzzing, licences of the crates
+acceptance: ## A short version of most experiments, the Debian package, fuzzing, licences of the crates
 	@scripts/acceptance
 
 experiments: ## Every experiment in full; dated results under bench/runs/
