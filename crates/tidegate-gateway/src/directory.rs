@@ -1,4 +1,4 @@
-//! What handshakes need to know of the pools: names, sizes, and the doors through which sessions enter.
+//! The exports as handshakes see them: names, sizes, and the doors through which sessions enter.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Whether the files that a configuration names can be used. The only part of reading a configuration that
+//! Checks that the files of a configuration can be used. The only part of reading a configuration that
 //! looks at anything but its text.
 
 use std::fs::{self, File};

@@ -45,7 +45,7 @@ pub(super) fn for_reading(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether an error means that the file system has no locks.
+/// Returns whether an error means that the file system has no locks.
 pub(super) fn is_not_offered(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

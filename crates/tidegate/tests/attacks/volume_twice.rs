@@ -18,7 +18,7 @@ fn export(name: &str, path: &Path, keys: &str) -> String {
     format!("[pool.p.export.{name}]\npath = '{}'\n{keys}\n", path.display())
 }
 
-/// What a command says of a configuration in a folder of its own.
+/// Runs a command on a configuration in a folder of its own.
 fn tidegate(command: &str, configuration: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("tidegate.toml");
