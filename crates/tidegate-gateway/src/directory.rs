@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 use tidegate_nbd::handshake::Answer;
 use tidegate_nbd::{Export, ExportName};
 use tidegate_tls::ServerTls;
 
 use crate::access::{Access, Client, Verdict};
+use crate::bell::Bell;
 use crate::config::PoolLimits;
 use crate::seats::{Seats, Source};
 use crate::stats::Refusal;
@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Door {
     commands: Sender<Command>,
-    wake: OwnedFd,
+    bell: Arc<Bell>,
     seats: Mutex<Seats>,
     /// The sockets of sessions, so that they can be shut down when the worker cannot do it any more.
     sockets: Mutex<Vec<Weak<OwnedFd>>>,
@@ -38,8 +38,8 @@ impl Door {
     /// # Errors
     /// When the system has no descriptor left.
     pub(crate) fn new(commands: Sender<Command>) -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { commands, wake, seats: Mutex::default(), sockets: Mutex::default() })
+        let bell = Arc::new(Bell::new()?);
+        Ok(Self { commands, bell, seats: Mutex::default(), sockets: Mutex::default() })
     }
 
     /// Whether the worker is there to take it.
@@ -49,8 +49,18 @@ impl Door {
             sockets.retain(|socket| socket.strong_count() > 0);
             sockets.push(Arc::downgrade(&new.socket));
         }
-        // A failed write means that the counter is at its limit: the worker is awake already.
-        self.commands.send(command).is_ok() && rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok()
+        let sent = self.commands.send(command).is_ok();
+        self.bell.ring();
+        sent
+    }
+
+    /// Sends several commands, none of them a session.
+    pub(crate) fn send_all(&self, commands: impl Iterator<Item = Command>) {
+        for command in commands {
+            // A worker that is not there any more needs none.
+            let _ = self.commands.send(command);
+        }
+        self.bell.ring();
     }
 
     /// Shuts down the sockets of all sessions, in the place of a worker that does not run any more: their
@@ -67,9 +77,9 @@ impl Door {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Readable while commands may wait.
-    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+    /// Rings when there are commands.
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     /// Takes new bounds and the exports that are served; see [`Seats::configure`].

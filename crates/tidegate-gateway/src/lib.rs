@@ -18,6 +18,7 @@
 
 mod access;
 mod backend;
+mod bell;
 mod buffer;
 mod claim;
 mod clock;

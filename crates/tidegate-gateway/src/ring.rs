@@ -9,12 +9,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 
+use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::message::{Item, Message, Reply};
 use crate::request::SyncRange;
@@ -72,14 +74,16 @@ impl Polling {
 /// What an operation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// The worker is woken: commands wait.
-    Wake,
+    /// The ring's own: its bell has rung.
+    Bell,
     /// Bytes of a session's client arrived.
     Received { session: usize },
     /// A part of a session's replies is on its way.
     Sent { session: usize },
     /// The backend did something for a request.
     Request { request: usize },
+    /// A request's read found its data in the page cache, or did not.
+    Cached { request: usize },
     /// An export's data is on stable storage.
     Synced { export: usize },
     /// Bytes of an export's upstream arrived on one of its connections.
@@ -126,6 +130,7 @@ struct Operation {
 
 pub(crate) struct Ring {
     uring: IoUring,
+    bell: Arc<Bell>,
     watching: Watching,
     polling: Polling,
     operations: Slab<Operation>,
@@ -169,7 +174,7 @@ fn advice(errno: Option<i32>, disabled: Option<&str>) -> &'static str {
 /// # Errors
 /// When the kernel gives none. The error says why, and what to do about it.
 pub fn check_io_uring() -> io::Result<()> {
-    Ring::new(1, Watching::Never).map(drop)
+    Ring::new(1, Watching::Never, Arc::new(Bell::new()?)).map(drop)
 }
 
 /// A part of a buffer.
@@ -180,11 +185,11 @@ pub(crate) struct Part {
 }
 
 impl Ring {
-    /// A ring for the calling thread alone.
+    /// A ring for the calling thread alone, which the bell wakes.
     ///
     /// # Errors
     /// When the kernel gives none.
-    pub(crate) fn new(entries: u32, watching: Watching) -> io::Result<Self> {
+    pub(crate) fn new(entries: u32, watching: Watching, bell: Arc<Bell>) -> io::Result<Self> {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -207,15 +212,26 @@ impl Ring {
         // Kernels before 5.15 keep their own bound.
         let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS, 0]);
         let polling = Polling::default();
-        Ok(Self { uring, watching, polling, operations: Slab::new(), early: VecDeque::new() })
+        let (operations, early) = (Slab::new(), VecDeque::new());
+        let mut ring = Self { uring, bell, watching, polling, operations, early };
+        ring.listen();
+        Ok(ring)
     }
 
     /// Operations that have not completed.
     pub(crate) fn outstanding(&self) -> usize {
-        self.operations.len()
+        // But for the one that waits for the bell.
+        self.operations.len() - 1
     }
 
-    /// Submits what was asked for and waits for a completion, at most until `timeout`; zero does not wait.
+    /// Waits for the bell from the next submission on.
+    fn listen(&mut self) {
+        let entry = opcode::PollAdd::new(Fd(self.bell.fd().as_raw_fd()), libc::POLLIN as u32).build();
+        self.submit(Token::Bell, entry, Held::Nothing);
+    }
+
+    /// Submits what was asked for and waits for a completion or the bell, at most until `timeout`; zero does not
+    /// wait.
     ///
     /// # Errors
     /// When the kernel refuses for another reason than time or a signal.
@@ -258,45 +274,52 @@ impl Ring {
                 // have been a part of a payload, which completes nothing.
                 self.uring.submit()?;
             }
-            if !self.uring.completion().is_empty() {
+            if !self.uring.completion().is_empty() || self.bell.is_rung() {
                 break Ok(0);
             }
             if began.elapsed() >= patience {
                 break self.wait(timeout.map(|timeout| timeout.saturating_sub(patience)));
             }
-            std::hint::spin_loop();
+            // Whoever is waited for may need this processor.
+            std::thread::yield_now();
         };
         self.polling.waited(began.elapsed());
         submitted
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        match timeout {
+        if !self.bell.sleeps() {
+            return self.uring.submit();
+        }
+        let submitted = match timeout {
             Some(timeout) => {
                 let timespec = Timespec::from(timeout);
                 self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
             }
             None => self.uring.submit_and_wait(1),
-        }
+        };
+        self.bell.wakes();
+        submitted
     }
 
     /// The next completion that has arrived.
     pub(crate) fn completed(&mut self) -> Option<Completed> {
-        let entry = self.early.pop_front().or_else(|| self.uring.completion().next())?;
-        // Invariant: `submit` made this key, and each operation here completes exactly once (none is
-        // multishot).
-        let operation = self.operations.remove(entry.user_data() as usize);
-        let result = match entry.result() {
-            count if count >= 0 => Ok(count as usize),
-            error => Err(io::Error::from_raw_os_error(-error)),
-        };
-        Some(Completed { token: operation.token, result, held: operation.held })
-    }
-
-    /// Waits until the eventfd is written to.
-    pub(crate) fn wait_readable(&mut self, token: Token, fd: BorrowedFd<'_>) {
-        let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
-        self.submit(token, entry, Held::Nothing);
+        loop {
+            let entry = self.early.pop_front().or_else(|| self.uring.completion().next())?;
+            // Invariant: `submit` made this key, and each operation here completes exactly once (none is
+            // multishot).
+            let operation = self.operations.remove(entry.user_data() as usize);
+            if operation.token == Token::Bell {
+                self.bell.silence();
+                self.listen();
+                continue;
+            }
+            let result = match entry.result() {
+                count if count >= 0 => Ok(count as usize),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            };
+            return Some(Completed { token: operation.token, result, held: operation.held });
+        }
     }
 
     /// Receives into a part of the buffer: at least one byte, or all of it when `whole`.
@@ -372,6 +395,19 @@ impl FileOperation {
         let (memory, length) = window(&mut buffer, part);
         let entry = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset).build();
         Self { token, entry, held: Held::Buffer(buffer) }
+    }
+
+    /// Reads what the page cache holds of a part; fails with EAGAIN where that begins with nothing.
+    pub(crate) fn read_cached(
+        token: Token,
+        fd: BorrowedFd<'_>,
+        mut buffer: Buffer,
+        part: Part,
+        offset: u64,
+    ) -> Self {
+        let (memory, length) = window(&mut buffer, part);
+        let read = opcode::Read::new(Fd(fd.as_raw_fd()), memory, length).offset(offset);
+        Self { token, entry: read.rw_flags(libc::RWF_NOWAIT).build(), held: Held::Buffer(buffer) }
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
@@ -474,7 +510,8 @@ mod tests {
     fn a_part_of_a_payload_while_watching_does_not_outlast_the_timeout() {
         let (report, outcome) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut ring = Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile).unwrap();
+            let bell = Arc::new(Bell::new().unwrap());
+            let mut ring = Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile, bell).unwrap();
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             let part = Part { start: 0, length: 4096 };
             ring.receive(Token::Received { session: 0 }, ours.as_fd(), Buffer::zeroed(4096), part, true);

@@ -1,13 +1,14 @@
 //! Regular files and block devices, through io_uring.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_getfl, fcntl_setfl, fstatfs};
+use rustix::io::ReadWriteFlags;
 use tidegate_nbd::{Errno, Operation};
 
 use super::{FileRing, Progress};
@@ -15,7 +16,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::claim::VolumeFile;
 use crate::config::ExportConfig;
 use crate::request::Request;
-use crate::ring::{Held, Part, Token};
+use crate::ring::{Completed, Held, Part, Token};
 use crate::zeroing::{Method, Slice, ZEROES};
 
 /// What direct I/O needs where the system does not say: no storage in use has larger logical blocks.
@@ -34,13 +35,39 @@ const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1
 /// size.
 const LARGEST_COPY: usize = 1 << 20;
 
+/// What can be begun on a file without waiting for storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// Everything: the data is in memory.
+    AtOnce,
+    /// A read that the page cache serves or refuses.
+    Cached,
+    /// Reads and writes past the page cache, for as long as the device takes them.
+    Direct,
+    /// Nothing: its file system asks a server, or is not known.
+    MayWait,
+}
+
+impl Beginning {
+    /// Of an open file; `file_system` is its magic number, if it is not a block device.
+    fn of(file: &File, file_system: Option<u64>, direct: bool) -> Self {
+        match file_system {
+            Some(TMPFS) => Self::AtOnce,
+            Some(magic) if !LOCAL.contains(&magic) => Self::MayWait,
+            _ if direct => Self::Direct,
+            _ if reads_from_cache_alone(file) => Self::Cached,
+            _ => Self::MayWait,
+        }
+    }
+}
+
 /// An open file or block device, and what it asks of requests.
 #[derive(Debug)]
 pub(crate) struct FileVolume {
     file: Arc<VolumeFile>,
     size: u64,
     alignment: u32,
-    may_wait: bool,
+    beginning: Beginning,
     /// Past the page cache.
     direct: bool,
     /// Every write is one with O_SYNC: its file or file system is mounted or marked so.
@@ -58,10 +85,10 @@ impl FileVolume {
         let kind = file.metadata()?.file_type();
         let block_device = kind.is_block_device();
         let file_system = if block_device { None } else { Some(fstatfs(&**file)?.f_type as u64) };
-        if file_system != Some(TMPFS) {
+        let beginning = Beginning::of(&file, file_system, direct);
+        if beginning != Beginning::AtOnce {
             submit_without_waiting(&file)?;
         }
-        let may_wait = file_system.is_some_and(|magic| !LOCAL.contains(&magic));
         let size = (&**file).seek(SeekFrom::End(0))?;
         let alignment = if direct { direct_alignment(&file, block_device)? } else { 1 };
         if !size.is_multiple_of(u64::from(alignment)) {
@@ -71,7 +98,7 @@ impl FileVolume {
             ));
         }
         let synchronous = !block_device && is_synchronous(&file);
-        Ok(Self { file, size, alignment, may_wait, direct, synchronous })
+        Ok(Self { file, size, alignment, beginning, direct, synchronous })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -82,9 +109,8 @@ impl FileVolume {
         self.alignment
     }
 
-    /// Whether its file system may wait for a server while an operation begins.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.may_wait
+    pub(super) fn beginning(&self) -> Beginning {
+        self.beginning
     }
 
     /// The open file, for a thread that outlives the export.
@@ -142,11 +168,18 @@ impl FileVolume {
         pool: &mut BufferPool,
         key: usize,
         request: &mut Request,
-        result: io::Result<usize>,
-        held: Held,
+        completed: Completed,
     ) -> Progress {
+        let Completed { token, result, held } = completed;
         match (request.operation, held) {
-            (Operation::Read { .. }, Held::Buffer(buffer)) => {
+            (Operation::Read { offset, .. }, Held::Buffer(buffer)) => {
+                if let (Token::Cached { .. }, Err(error)) = (token, &result)
+                    && error.kind() == io::ErrorKind::WouldBlock
+                {
+                    let (part, offset) = (self.next_part(request), offset + u64::from(request.done));
+                    ring.read_storage(key, self, buffer, part, offset);
+                    return Progress::Working;
+                }
                 let progress = self.transferred(ring, key, request, buffer, result);
                 if let Progress::Done { result: Err(_), .. } = progress
                     && let Some(buffer) = request.buffer.take()
@@ -180,26 +213,29 @@ impl FileVolume {
 
     /// Submits the next part of a transfer.
     fn transfer(&self, ring: &mut FileRing<'_>, key: usize, request: &Request, buffer: Buffer) {
-        let token = Token::Request { request: key };
         let done = request.done;
-        let left = (request.slice.until - done) as usize;
-        let left = if self.direct { left } else { left.min(LARGEST_COPY) };
+        let part = self.next_part(request);
         match request.operation {
             Operation::Read { offset, .. } => {
-                let part = Part { start: done as usize, length: left };
-                ring.read(token, self, buffer, part, offset + u64::from(done));
+                ring.read(key, self, buffer, part, offset + u64::from(done));
             }
             Operation::Write { offset, fua, .. } => {
-                let part = Part { start: done as usize, length: left };
                 let durable = self.is_durable_by_itself(fua);
-                ring.write(token, self, buffer, part, offset + u64::from(done), durable);
+                ring.write(key, self, buffer, part, offset + u64::from(done), durable);
             }
             Operation::WriteZeroes { offset, .. } => {
-                let part = Part { start: 0, length: left };
-                ring.write(token, self, buffer, part, offset + u64::from(done), false);
+                let part = Part { start: 0, ..part };
+                ring.write(key, self, buffer, part, offset + u64::from(done), false);
             }
             _ => unreachable!("moves no data"),
         }
+    }
+
+    /// What one operation may move of what is left.
+    fn next_part(&self, request: &Request) -> Part {
+        let left = (request.slice.until - request.done) as usize;
+        let length = if self.direct { left } else { left.min(LARGEST_COPY) };
+        Part { start: request.done as usize, length }
     }
 
     /// Counts a completed part and continues a short one; the buffer goes back to the request at the end.
@@ -265,6 +301,12 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
 /// Whether the file system or device cannot do such a thing, or not at this alignment.
 fn cannot(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+}
+
+/// Whether the file system can serve a read from the page cache, or refuse it before any input begins.
+fn reads_from_cache_alone(file: &File) -> bool {
+    let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT);
+    !matches!(read, Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS))
 }
 
 /// Has io_uring try operations on the file only where its file system can refuse to wait, and leave the

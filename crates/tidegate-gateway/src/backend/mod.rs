@@ -7,6 +7,7 @@ mod memory;
 mod opening;
 mod path;
 mod volume_thread;
+mod writer;
 
 pub(crate) use emulated::{Emulated, Finished};
 pub(crate) use file::{FileVolume, errno};

@@ -1,26 +1,37 @@
-//! The way of a volume's operations to the kernel: through the worker's own ring while the volume answers,
-//! and otherwise through a thread of its own.
+//! The way of a volume's operations to the kernel: through the worker's own ring where they cannot wait, and
+//! otherwise through threads of the volume.
 //!
-//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread
-//! (measured, ext4). But a submission may wait: in a file system that asks a server, always; in a local one
-//! where it needs metadata from a device that is silent, or where the device's queue is full. Everything in
-//! the pool would wait with it.
+//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread (measured,
+//! ext4). But everything in the pool waits with a submission that waits: in a file system that asks a server, in
+//! a local one that needs metadata from a silent device, for a lock that a waiting write holds. So the ring takes
+//!
+//! - reads of what the page cache holds, which the kernel refuses rather than begin any input or output;
+//! - direct I/O of a volume that has just completed something, which the kernel begins without waiting, except
+//!   for a file's metadata that has left memory;
+//! - syncs, which the kernel gives to threads of its own at once;
+//! - everything on a volume that is in memory.
+//!
+//! Writes through the page cache have a thread of plain system calls ([`Writer`]), and all else one with a ring of
+//! its own ([`VolumeThread`]).
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_nbd::Operation;
 use tidegate_units::Instant;
 use tracing::warn;
 
+use super::file::{Beginning, FileVolume};
 use super::volume_thread::VolumeThread;
-use super::{FileVolume, Volume};
+use super::writer::{Write, Writer};
 use crate::buffer::Buffer;
 use crate::directory::Door;
 use crate::request::SyncRange;
 use crate::ring::{FileOperation, Part, Ring, Token};
 
-/// The worker submits to a volume for this long after its last completion: a sign that it answers. What comes
-/// after a pause or a silence goes by the thread, until something completes. Chosen above a healthy disk's
+/// The worker submits direct I/O for this long after the volume's last completion: a sign that it answers. What
+/// comes after a pause or a silence goes by the thread, until something completes. Chosen above a healthy disk's
 /// response, and so that the thread's 10 µs are little beside it.
 const TRUSTED: Duration = Duration::from_millis(20);
 
@@ -99,78 +110,65 @@ impl Pulse {
 }
 
 /// The way of one volume's operations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SubmissionPath {
-    /// Never through the worker's ring.
-    may_wait: bool,
     thread: Option<VolumeThread>,
-    /// Of all operations: it decides about the way.
+    writer: Option<Writer>,
+    /// All operations on the storage: they decide about the way.
     pulse: Pulse,
-    /// Of all but syncs, which take seconds on a healthy disk that has much to write: it decides about the
-    /// silence.
-    requests: Pulse,
+    /// One for reads and one for changes. They decide about the silence, each by itself: changes may complete in
+    /// the page cache while the device behind it is silent. Syncs do not count, since they take seconds on a
+    /// healthy disk that has much to write.
+    requests: [Pulse; 2],
 }
 
-/// Kinds of operations that a volume takes unlike times for.
+/// Kinds of operations that a volume takes unlike times for. The first two are those of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Request,
+    Read,
+    Change,
     Sync,
 }
 
+impl Kind {
+    /// The kind of a request's operations, apart from its sync.
+    pub(crate) fn of(operation: &Operation) -> Self {
+        if matches!(operation, Operation::Read { .. }) { Self::Read } else { Self::Change }
+    }
+}
+
 impl SubmissionPath {
-    pub(crate) fn new(volume: &Volume) -> Self {
-        let may_wait = matches!(volume, Volume::File(file) if file.may_wait());
-        Self { may_wait, thread: None, pulse: Pulse::default(), requests: Pulse::default() }
-    }
-
-    /// Whether, and for how long in relation to what is usual, it has completed nothing.
+    /// Whether, and for how long in relation to what is usual, it has completed nothing of a kind.
     pub(crate) fn silence(&self, now: Instant) -> Silence {
-        self.requests.silence(now)
+        let [reads, changes] = &self.requests;
+        reads.silence(now).max(changes.silence(now))
     }
 
+    /// How long it has completed nothing of a kind.
     pub(crate) fn silent_for(&self, now: Instant) -> Duration {
-        self.requests.silent_for(now)
+        let [reads, changes] = &self.requests;
+        reads.silent_for(now).max(changes.silent_for(now))
     }
 
-    /// Operations that have not completed.
+    /// Operations on the storage that have not completed.
     pub(crate) fn outstanding(&self) -> usize {
         self.pulse.outstanding
     }
 
-    /// An operation of the volume has completed.
+    /// An operation on the storage has completed.
     pub(crate) fn completed(&mut self, kind: Kind, now: Instant) {
         self.pulse.completed(now);
-        match kind {
-            Kind::Request => self.requests.completed(now),
-            // A sign of life all the same.
-            Kind::Sync => self.requests.since = now,
+        match self.requests.get_mut(kind as usize) {
+            Some(requests) => requests.completed(now),
+            // A sign of life for both.
+            None => self.requests.iter_mut().for_each(|pulse| pulse.since = now),
         }
     }
 
-    fn submit(
-        &mut self,
-        ring: &mut Ring,
-        file: &FileVolume,
-        door: &Arc<Door>,
-        operation: FileOperation,
-        kind: Kind,
-        now: Instant,
-    ) {
-        let aside = self.may_wait || !self.pulse.is_trusted(now);
+    fn submitted(&mut self, kind: Kind, now: Instant) {
         self.pulse.submitted(now);
-        if kind == Kind::Request {
-            self.requests.submitted(now);
-        }
-        if aside && self.thread.is_none() {
-            match VolumeThread::start(file.file(), Arc::clone(door)) {
-                Ok(thread) => self.thread = Some(thread),
-                Err(error) => warn!("a volume goes on without a thread of its own: {error}"),
-            }
-        }
-        match &self.thread {
-            Some(thread) if aside => thread.submit(operation),
-            _ => ring.file(operation),
+        if let Some(requests) = self.requests.get_mut(kind as usize) {
+            requests.submitted(now);
         }
     }
 }
@@ -184,41 +182,106 @@ pub(crate) struct FileRing<'a> {
 }
 
 impl FileRing<'_> {
-    /// Reads into a part of the buffer.
-    pub(crate) fn read(&mut self, token: Token, file: &FileVolume, buffer: Buffer, part: Part, offset: u64) {
-        self.submit(file, Kind::Request, FileOperation::read(token, file.fd(), buffer, part, offset));
+    /// Reads into a part of the buffer. Where the page cache can be asked by itself, it is: the token is
+    /// [`Token::Cached`] then, and the result may be that the data is not there.
+    pub(crate) fn read(
+        &mut self,
+        request: usize,
+        file: &FileVolume,
+        buffer: Buffer,
+        part: Part,
+        offset: u64,
+    ) {
+        if file.beginning() == Beginning::Cached {
+            let token = Token::Cached { request };
+            self.ring.file(FileOperation::read_cached(token, file.fd(), buffer, part, offset));
+        } else {
+            self.read_storage(request, file, buffer, part, offset);
+        }
+    }
+
+    /// Reads into a part of the buffer what the page cache does not hold.
+    pub(crate) fn read_storage(
+        &mut self,
+        request: usize,
+        file: &FileVolume,
+        buffer: Buffer,
+        part: Part,
+        offset: u64,
+    ) {
+        let read = FileOperation::read(Token::Request { request }, file.fd(), buffer, part, offset);
+        let here = self.transfers_here(file);
+        self.submit(file, Kind::Read, read, here);
     }
 
     /// Writes a part of the buffer; with `durable` it completes once the data is on stable storage.
     pub(crate) fn write(
         &mut self,
-        token: Token,
+        request: usize,
         file: &FileVolume,
         buffer: Buffer,
         part: Part,
         offset: u64,
         durable: bool,
     ) {
-        self.submit(
-            file,
-            Kind::Request,
-            FileOperation::write(token, file.fd(), buffer, part, offset, durable),
-        );
+        let token = Token::Request { request };
+        if file.beginning() == Beginning::Cached
+            && let Some(writer) = self.writer(file)
+        {
+            writer.submit(Write { token, buffer, part, offset });
+            self.path.submitted(Kind::Change, self.now);
+            return;
+        }
+        let write = FileOperation::write(token, file.fd(), buffer, part, offset, durable);
+        let here = self.transfers_here(file);
+        self.submit(file, Kind::Change, write, here);
     }
 
     /// Brings the written data of a range, and what is needed to find it, to stable storage.
     pub(crate) fn sync(&mut self, token: Token, file: &FileVolume, range: SyncRange) {
-        self.submit(file, Kind::Sync, FileOperation::sync(token, file.fd(), range));
+        // The kernel has a thread of its own for each sync. There is one at a time for a volume.
+        let here = file.beginning() != Beginning::MayWait;
+        self.submit(file, Kind::Sync, FileOperation::sync(token, file.fd(), range), here);
     }
 
     /// Changes a range's allocation; see fallocate(2) for the mode.
     pub(crate) fn allocate(&mut self, token: Token, file: &FileVolume, mode: i32, offset: u64, length: u64) {
-        self.submit(file, Kind::Request, FileOperation::allocate(token, file.fd(), mode, offset, length));
+        let allocate = FileOperation::allocate(token, file.fd(), mode, offset, length);
+        let here = file.beginning() == Beginning::AtOnce;
+        self.submit(file, Kind::Change, allocate, here);
     }
 
-    fn submit(&mut self, file: &FileVolume, kind: Kind, operation: FileOperation) {
-        self.path.submit(self.ring, file, self.door, operation, kind, self.now);
+    /// Whether reads and writes go by the worker's ring.
+    fn transfers_here(&self, file: &FileVolume) -> bool {
+        match file.beginning() {
+            Beginning::AtOnce => true,
+            Beginning::Direct => self.path.pulse.is_trusted(self.now),
+            Beginning::Cached | Beginning::MayWait => false,
+        }
     }
+
+    fn submit(&mut self, file: &FileVolume, kind: Kind, operation: FileOperation, here: bool) {
+        self.path.submitted(kind, self.now);
+        if !here && self.path.thread.is_none() {
+            self.path.thread = started(VolumeThread::start(file.file(), Arc::clone(self.door)));
+        }
+        match &self.path.thread {
+            Some(thread) if !here => thread.submit(operation),
+            _ => self.ring.file(operation),
+        }
+    }
+
+    fn writer(&mut self, file: &FileVolume) -> Option<&Writer> {
+        if self.path.writer.is_none() {
+            self.path.writer = started(Writer::start(file.file(), Arc::clone(self.door)));
+        }
+        self.path.writer.as_ref()
+    }
+}
+
+/// A volume's thread, if the system has one left.
+fn started<T>(thread: io::Result<T>) -> Option<T> {
+    thread.inspect_err(|error| warn!("a volume goes on without a thread of its own: {error}")).ok()
 }
 
 #[cfg(test)]
@@ -293,5 +356,21 @@ mod tests {
             pulse.completed(at(begin + 10));
             assert_eq!(pulse.silent_for(at(begin + 500)), Duration::ZERO);
         }
+    }
+    #[test]
+    fn writes_into_the_page_cache_do_not_hide_that_reads_hang() {
+        let mut path = SubmissionPath::default();
+        path.submitted(Kind::Read, at(0));
+        for millis in 0..6_000 {
+            path.submitted(Kind::Change, at(millis));
+            path.completed(Kind::Change, at(millis));
+        }
+        assert_eq!(path.silence(at(4_999)), Silence::Stalled);
+        assert_eq!(path.silence(at(5_000)), Silence::Hung);
+        path.completed(Kind::Sync, at(6_000));
+        assert_eq!(path.silence(at(6_000)), Silence::None, "a sync is a sign of life");
+        path.submitted(Kind::Sync, at(6_000));
+        path.completed(Kind::Read, at(6_000));
+        assert_eq!(path.silence(at(60_000)), Silence::None, "a sync may take long");
     }
 }

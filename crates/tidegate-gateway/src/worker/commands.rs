@@ -8,17 +8,15 @@ use tracing::info;
 
 use super::{Command, Export, NewExport, PoolChange, Syncs, Worker};
 use crate::backend::{Silence, SubmissionPath, Volume};
-use crate::ring::Token;
 use crate::stats::{ConsumerSnapshot, PoolSnapshot};
 use crate::upstream::Upstream;
 use crate::zeroing::Zeroing;
 
 impl Worker {
     pub(super) fn take_commands(&mut self, now: Instant) {
-        let mut counter = [0; 8];
-        // Nothing to read means a wake-up without a cause, which does no harm.
-        let _ = rustix::io::read(self.door.wake(), &mut counter);
-        self.ring.wait_readable(Token::Wake, self.door.wake());
+        if !self.door.bell().take() {
+            return;
+        }
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Session(new) => self.open(*new, now),
@@ -30,7 +28,7 @@ impl Worker {
                 }
                 Command::Change(change) => self.change(*change, now),
                 Command::Drain(deadline) => self.begin_drain(deadline, now),
-                Command::Completed(completed) => self.completed(*completed, now),
+                Command::Completed(completed) => self.completed(completed, now),
                 Command::Connected { export, outcome } => self.upstream_connected(export, *outcome, now),
             }
         }
@@ -39,12 +37,11 @@ impl Worker {
     pub(super) fn add_export(&mut self, new: NewExport, now: Instant) {
         let consumer = self.stage.add(&new.config, now);
         let geometry = new.volume.geometry(new.config.read_only);
-        let path = SubmissionPath::new(&new.volume);
         let zeroing = Zeroing::new(new.volume.zeroing());
         let key = self.exports.insert(Export {
             id: new.id,
             volume: new.volume,
-            path,
+            path: SubmissionPath::default(),
             silence: Silence::None,
             parked: VecDeque::new(),
             probed: [false; 2],

@@ -75,7 +75,7 @@ pub(crate) enum Command {
         outcome: Box<Result<Connected, UpstreamError>>,
     },
     /// An operation is done that a volume's own thread has submitted.
-    Completed(Box<Completed>),
+    Completed(Completed),
 }
 
 /// A new configuration of a pool, its files already open: it cannot fail any more.
@@ -192,7 +192,7 @@ impl Worker {
         let now = parts.clock.now();
         let limits = &parts.config.limits;
         let mut worker = Self {
-            ring: Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile)?,
+            ring: Ring::new(WORKER_ENTRIES, Watching::WhenWorthwhile, Arc::clone(parts.door.bell()))?,
             buffers: BufferPool::new(RECYCLED),
             memory: Memory::new(limits),
             stage: Stage::new(&parts.config, parts.peers, now),
@@ -219,7 +219,6 @@ impl Worker {
         for export in parts.exports {
             worker.add_export(export, now);
         }
-        worker.ring.wait_readable(Token::Wake, worker.door.wake());
         Ok(worker)
     }
 
@@ -235,6 +234,7 @@ impl Worker {
             while let Some(completed) = self.ring.completed() {
                 self.completed(completed, now);
             }
+            self.take_commands(now);
             self.advance_emulated(now);
             self.step_law(now);
             if now >= self.next_housekeeping {
@@ -288,7 +288,6 @@ impl Worker {
     fn completed(&mut self, completed: Completed, now: Instant) {
         let Completed { token, result, held } = completed;
         match (token, held) {
-            (Token::Wake, _) => self.take_commands(now),
             (Token::Received { session }, Held::Buffer(buffer)) => {
                 let entry = &mut self.sessions[session];
                 entry.receiving = None;
@@ -296,22 +295,8 @@ impl Worker {
                 self.received(session, result, now);
             }
             (Token::Sent { session }, Held::Replies(message)) => self.sent(session, result, message, now),
-            (Token::Request { request: key }, held) => {
-                self.volume_answered(self.requests[key].export, Kind::Request, now);
-                let request = &mut self.requests[key];
-                let export = request.export;
-                let Export { volume: Volume::File(file), path, .. } = &mut self.exports[export] else {
-                    unreachable!("only files complete requests through the ring");
-                };
-                let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
-                match file.advance(&mut ring, &mut self.buffers, key, request, result, held) {
-                    Progress::Working => {}
-                    Progress::Done { result, sync } => self.backend_done(key, result, sync, now),
-                    Progress::ReportedLoss(errno) => {
-                        self.poison(export, errno);
-                        self.backend_done(key, Err(errno), false, now);
-                    }
-                }
+            (Token::Request { request } | Token::Cached { request }, held) => {
+                self.file_completed(request, Completed { token, result, held }, now);
             }
             (Token::Synced { export }, _) => {
                 self.volume_answered(export, Kind::Sync, now);
@@ -328,6 +313,27 @@ impl Worker {
                 self.forget_if_removed(export, now);
             }
             (token, held) => unreachable!("{token:?} does not hold {held:?}"),
+        }
+    }
+    /// An operation of a request on its file has completed.
+    fn file_completed(&mut self, key: usize, completed: Completed, now: Instant) {
+        let Request { export, operation, .. } = self.requests[key];
+        if let Token::Request { .. } = completed.token {
+            self.volume_answered(export, Kind::of(&operation), now);
+        } else if completed.result.is_ok() {
+            self.probe_answered(export, Kind::Read, now);
+        }
+        let Export { volume: Volume::File(file), path, .. } = &mut self.exports[export] else {
+            unreachable!("only files complete requests through the ring");
+        };
+        let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+        match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
+            Progress::Working => {}
+            Progress::Done { result, sync } => self.backend_done(key, result, sync, now),
+            Progress::ReportedLoss(errno) => {
+                self.poison(export, errno);
+                self.backend_done(key, Err(errno), false, now);
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tidegate_nbd::Operation;
 use tidegate_units::Instant;
 use tracing::{error, info};
 
@@ -84,9 +83,7 @@ impl Worker {
     fn probe(&mut self, key: usize, now: Instant) {
         loop {
             let (export, requests) = (&mut self.exports[key], &self.requests);
-            let kind = |request: &usize| {
-                usize::from(!matches!(requests[*request].operation, Operation::Read { .. }))
-            };
+            let kind = |request: &usize| Kind::of(&requests[*request].operation) as usize;
             let Some(at) = export.parked.iter().position(|request| !export.probed[kind(request)]) else {
                 return;
             };
@@ -97,16 +94,31 @@ impl Worker {
         }
     }
 
-    /// An operation of a volume has completed: it is not silent any more.
+    /// Something has completed for a volume that may still be silent: lets the next of its kind through.
+    pub(super) fn probe_answered(&mut self, key: usize, kind: Kind, now: Instant) {
+        let export = &mut self.exports[key];
+        if export.silence != Silence::None {
+            if let Some(probed) = export.probed.get_mut(kind as usize) {
+                *probed = false;
+            }
+            self.probe(key, now);
+        }
+    }
+
+    /// An operation of a volume has completed: unless it is silent about those of the other kind, it is not
+    /// silent any more.
     pub(super) fn volume_answered(&mut self, key: usize, kind: Kind, now: Instant) {
         let export = &mut self.exports[key];
         let silent_for = export.path.silent_for(now);
         export.path.completed(kind, now);
-        export.probed = [false; 2];
-        let silence = std::mem::replace(&mut export.silence, Silence::None);
-        if silence == Silence::None {
+        if export.silence == Silence::None {
             return;
         }
+        if export.path.silence(now) != Silence::None {
+            return self.probe_answered(key, kind, now);
+        }
+        export.probed = [false; 2];
+        let silence = std::mem::replace(&mut export.silence, Silence::None);
         if silence == Silence::Hung {
             export.consumer.set_hung(false, now);
             info!(
