@@ -2,4 +2,4 @@
 
 #![no_main]
 
-tidegate_fuzz::target!(tidegate_agent::fuzz::admit_bodies, at_most: 64 << 20);
+tidegate_fuzz::target!(tidegate_serve::fuzz::admit_bodies, at_most: 64 << 20);

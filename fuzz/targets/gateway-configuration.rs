@@ -2,4 +2,4 @@
 
 #![no_main]
 
-tidegate_fuzz::target!(tidegate_agent::fuzz::gateway_configuration, at_most: 16 << 20);
+tidegate_fuzz::target!(tidegate_serve::fuzz::gateway_configuration, at_most: 16 << 20);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
-use tidegate_agent::agent::{AgentConfig, Regulator};
+use tidegate_agent::{AgentConfig, Regulator};
 use tidegate_host::Root;
 use tidegate_host::trees::Machine;
 use tidegate_units::Instant;

@@ -1,24 +1,477 @@
-//! What turns the parts into services: configuration, reload, drain, metrics.
+//! `tidegate agent`: regulates this machine's storage for those who use it over the network (Bjørgeengen).
 //!
-//! [`agent`] regulates this machine's storage without being in its data path. Of the gateway,
-//! [`Config::load`](config::Config::load) reads a configuration, [`serve`](serve::serve) runs it until it is
-//! told to stop, [`Summary`](summary::Summary) says what it comes to, and [`metrics`] and [`status`] show
-//! what happens.
+//! Nothing of it is in the data path. It reads counters, decides, and has the kernel hold packets to those
+//! who may be held, or what they write; while all is well there is nothing in the kernel but the sets of who
+//! would be.
 
 #![forbid(unsafe_code)]
 
-pub mod admission;
-pub mod agent;
-mod cluster;
-pub mod config;
+mod addresses;
+mod cgroups;
+mod config;
+mod delay;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod journal;
-pub mod log;
+mod guarded;
+mod histograms;
+mod identify;
 pub mod metrics;
-mod policy;
-pub mod serve;
-mod signals;
-pub mod status;
-pub mod summary;
-mod supervisor;
+mod pace;
+mod pattern;
+mod percentile;
+mod regulator;
+mod resource;
+mod sensor;
+mod status;
+mod survey;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant as Clock};
+
+use thiserror::Error;
+use tidegate_host::sense::latency::REMEDY;
+use tidegate_host::sense::session::{Target, Via};
+use tidegate_host::throttle::Method;
+use tidegate_host::{ReadError, Root};
+use tidegate_http::Refusals;
+use tidegate_service::config::ConfigError;
+use tidegate_service::journal::Journal;
+use tidegate_service::log;
+use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, Scrape};
+use tidegate_service::signals::{self, Signal};
+use tidegate_service::status::{Asked, Recent, Status, routes};
+use tidegate_service::supervisor::Supervisor;
+use tidegate_units::{ConsumerName, Instant, ResourceName};
+
+pub use cgroups::{CgroupConfig, CgroupSetUpError};
+pub use config::{AgentConfig, ResourceConfig, Storage, is_agents};
+pub use guarded::{ActError, release_orphaned};
+pub use identify::{IdentifyError, Progress, identify};
+pub use pattern::{Pattern, PatternError};
+pub use regulator::{Regulator, Step};
+pub use resource::SetUpError;
+pub use sensor::{Brokers, SensorConfig};
+pub use survey::{Finding, ResourceFinding, Survey};
+
+use self::guarded::Guarded;
+use self::histograms::Histograms;
+use self::sensor::Sensors;
+use self::status::OfAgent;
+use crate::metrics::{AgentExposition, ResourceStatus};
+
+/// The same complaint is made this often.
+const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
+
+/// How long it may take to let go of everybody.
+const LET_GO: Duration = Duration::from_secs(5);
+
+/// Events that wait.
+const MOST_EVENTS: usize = 64;
+
+/// Something the agent is asked to do.
+#[derive(Debug)]
+enum Event {
+    Signal(Signal),
+    Scrape(Scrape),
+    Status(Asked),
+}
+
+impl From<Scrape> for Event {
+    fn from(scrape: Scrape) -> Self {
+        Self::Scrape(scrape)
+    }
+}
+
+impl From<Asked> for Event {
+    fn from(asked: Asked) -> Self {
+        Self::Status(asked)
+    }
+}
+
+/// Why the agent did not start, or ended otherwise than on request.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A resource cannot be set up.
+    #[error(transparent)]
+    SetUp(#[from] SetUpError),
+    /// This machine's storage cannot be seen.
+    #[error("cannot see this machine's storage: {0}")]
+    Blind(#[from] ReadError),
+    /// Metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// Signals cannot be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(io::Error),
+    /// What an earlier agent left behind cannot be removed: it would go on holding.
+    #[error(
+        "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and CAP_DAC_OVERRIDE where that is a cgroup"
+    )]
+    Reconcile(io::Error),
+    /// Two agents would undo each other's work.
+    #[error("an agent holds in this network namespace already; end that first, or use `--dry-run`")]
+    AnotherAgent,
+    /// What says that this agent runs cannot be made.
+    #[error("cannot make sure that no other agent runs: {0}")]
+    Alone(io::Error),
+    /// Without one nobody would let go when the agent dies.
+    #[error("cannot start the guardian: {0}")]
+    Guardian(io::Error),
+    /// Response times cannot be counted, although the configuration asks for it.
+    #[error(
+        "cannot count response times: {0}; `histograms = true`, and a percentile as `statistic`, take {REMEDY}"
+    )]
+    Histograms(io::Error),
+    /// What is to hold cannot be used.
+    #[error("cannot use the throttle: {0}")]
+    Throttle(io::Error),
+    /// Nobody could be held.
+    #[error(
+        "the throttle `{method}` can hold nobody here: {what}. `tidegate check` says what this machine has; with `--dry-run` \
+         nothing of it is needed"
+    )]
+    Lacks {
+        /// Which throttle.
+        method: Method,
+        /// What is lacking, why, and what gives it.
+        what: String,
+    },
+}
+
+/// How the guardian is started: this program, and what makes it call [`tidegate_host::throttle::guard`].
+#[derive(Debug, Clone)]
+pub struct GuardianCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<&'static str>,
+}
+
+/// Regulates until SIGTERM or SIGINT, then lets go of everybody. SIGHUP reads the configuration again. With
+/// `dry_run` nobody is ever held, whatever that says.
+///
+/// # Errors
+/// When it cannot start; nothing is held then.
+pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(), AgentError> {
+    let config = load(path, dry_run)?;
+    let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
+    signals::receive(sender.clone(), Event::Signal).map_err(AgentError::Signals)?;
+    let regulator = Regulator::new(Root::default(), &config)?;
+    let histograms = Histograms::needed(&config, &regulator).map_err(AgentError::Histograms)?;
+    let acts = config.laws().any(|law| !law.dry_run);
+    let throttle = if acts { Some(Guarded::start(&config, guardian)?) } else { None };
+    let metrics = config
+        .metrics
+        .map(|address| MetricsServer::start(address, sender.clone(), routes(sender)))
+        .transpose()?;
+    if let Some(metrics) = &metrics {
+        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    }
+    let mut agent = Agent {
+        path: path.to_owned(),
+        dry_run,
+        regulator,
+        config,
+        throttle,
+        histograms,
+        sensors: Sensors::default(),
+        journal: Journal::default(),
+        recent: Recent::default(),
+        complaints: Complaints::default(),
+        reloads: ReloadCounts::default(),
+        http_refused: metrics.as_ref().map(MetricsServer::refusals),
+        sees: true,
+        beyond: BTreeSet::new(),
+        unaccounted: BTreeSet::new(),
+        unheld: BTreeSet::new(),
+        begin: Clock::now(),
+        supervisor: Supervisor::of_this_process(),
+    };
+    agent.sensors.apply(&agent.config.sensors, &agent.config.brokers);
+    agent.introduce();
+    agent.supervisor.ready();
+    agent.regulate(&events);
+    agent.end();
+    Ok(())
+}
+
+fn load(path: &Path, dry_run: bool) -> Result<AgentConfig, ConfigError> {
+    let mut config = AgentConfig::load(path)?;
+    if dry_run {
+        config.hold_nobody();
+    }
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct Agent {
+    path: PathBuf,
+    /// Whatever the configuration says.
+    dry_run: bool,
+    config: AgentConfig,
+    regulator: Regulator,
+    /// `None` on a dry run of everything: then the kernel is not touched.
+    throttle: Option<Guarded>,
+    histograms: Option<Histograms>,
+    sensors: Sensors,
+    journal: Journal,
+    /// What the resources' consumers had done some seconds ago.
+    recent: Recent<ResourceName>,
+    complaints: Complaints,
+    reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    http_refused: Option<Arc<Refusals>>,
+    /// Whether the machine's counters could be read.
+    sees: bool,
+    /// Of whom it was said that the throttle cannot hold them.
+    beyond: BTreeSet<(ResourceName, Via)>,
+    /// Cgroups of which it was said that the kernel does not limit them.
+    unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
+    /// Of whose members none is held, although some are to be: the throttle failed.
+    unheld: BTreeSet<ResourceName>,
+    begin: Clock,
+    supervisor: Supervisor,
+}
+
+impl Agent {
+    fn introduce(&mut self) {
+        for warning in &self.config.warnings {
+            tracing::warn!("{warning}");
+        }
+        for law in self.config.laws() {
+            let dry = if law.dry_run { ", dry run" } else { "" };
+            tracing::info!(
+                target: log::SUMMARY,
+                "{}: reads within {}, by the {} law{dry}",
+                law.resource,
+                law.target,
+                law.law.kind()
+            );
+        }
+        for resource in self.regulator.status().iter().filter(|resource| !resource.present) {
+            tracing::warn!("{}: there is no such storage here, yet", resource.name);
+        }
+        // Who uses what is only the sensor of nodes is no concern of ours.
+        let targets = self.regulator.sessions().targets.iter().filter(|_| self.regulates());
+        for (via, target) in targets {
+            match target {
+                Target::Read => {}
+                Target::Absent(why) => tracing::debug!("{via}: {why}"),
+                Target::Failed(error) => tracing::warn!("{via}: {error}"),
+            }
+        }
+        for session in &self.regulator.sessions().sessions {
+            if let Some(doubt) = &session.doubt {
+                tracing::warn!(
+                    "{}: {doubt}; it is not held where its addresses are unknown",
+                    session.consumer
+                );
+            }
+        }
+        tracing::info!("ready");
+    }
+
+    fn regulate(&mut self, events: &Receiver<Event>) {
+        let mut next = Clock::now();
+        loop {
+            next += self.regulator.interval();
+            // After a suspension, or a long wait for the processor, nothing is made up for.
+            next = next.max(Clock::now());
+            // No more at once, so that requests over HTTP cannot keep the agent from its work.
+            for _ in 0..MOST_EVENTS {
+                match events.recv_timeout(next.saturating_duration_since(Clock::now())) {
+                    Ok(Event::Scrape(scrape)) => self.answer(scrape),
+                    Ok(Event::Status(asked)) => asked.answer(self.whole_status()),
+                    Ok(Event::Signal(Signal::Reload)) => {
+                        self.supervisor.reloading();
+                        self.reload();
+                        self.supervisor.ready();
+                    }
+                    Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => break,
+                }
+            }
+            if self.regulates() {
+                self.step();
+            }
+            self.supervisor.lives();
+        }
+    }
+
+    /// Whether there is anything to regulate: not where the agent is only the sensor of storage nodes.
+    fn regulates(&self) -> bool {
+        self.config.laws().next().is_some()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn step(&mut self) {
+        let now = self.now();
+        if let Some(histograms) = &mut self.histograms
+            && let Err(error) = histograms.tell(now, &mut self.regulator)
+        {
+            self.complaints.make(&error);
+        }
+        let step = self.regulator.step(now);
+        self.see(&step);
+        self.carry_out(now);
+        if self.recent.is_due(now) {
+            self.recent.note(now, status::totals(&self.regulator.status()));
+        }
+        for decision in &step.decisions {
+            self.journal.note(decision, !self.unheld.contains(&decision.resource));
+        }
+    }
+
+    /// What the machine did not show, and whom the throttle cannot hold.
+    fn see(&mut self, step: &Step) {
+        self.sees = step.blind.is_none();
+        if let Some(error) = &step.blind {
+            self.complaints.make(error);
+        }
+        for (resource, via) in self.regulator.beyond().difference(&self.beyond) {
+            tracing::warn!(
+                "{resource}: the throttle `rate` cannot hold what is written over {via}; `netem` and `edt` can"
+            );
+        }
+        if !self.regulator.beyond().is_subset(&self.beyond) {
+            self.beyond.extend(self.regulator.beyond().iter().cloned());
+        }
+        let unaccounted = self.regulator.unaccounted();
+        for (resource, cgroup) in unaccounted.difference(&self.unaccounted) {
+            tracing::warn!(
+                "{resource}: {cgroup} cannot be held: its parent does not give it the controller `io`"
+            );
+        }
+        self.unaccounted = unaccounted;
+    }
+
+    /// Has the throttle do what was decided. Fails open: what it cannot do is not done, and is said.
+    fn carry_out(&mut self, now: Instant) {
+        let Some(throttle) = &mut self.throttle else { return };
+        self.unheld.clear();
+        if let Err(error) = throttle.act(now, self.regulator.holds()) {
+            self.complaints.make(&error);
+            let unheld = self.regulator.holds().iter().filter(|hold| !throttle.holds(hold));
+            self.unheld.extend(unheld.map(|hold| hold.resource.clone()));
+        }
+    }
+
+    /// How the resources stand: of those that the throttle does not hold what is true, not what was decided.
+    fn status(&self) -> Vec<ResourceStatus> {
+        let mut status = self.regulator.status();
+        status
+            .iter_mut()
+            .filter(|resource| self.unheld.contains(&resource.name))
+            .for_each(ResourceStatus::not_held);
+        status
+    }
+
+    fn whole_status(&self) -> Status {
+        status::of_agent(&OfAgent {
+            now: self.now(),
+            sees: self.sees,
+            resources: &self.status(),
+            laws: self.config.laws().collect(),
+            goals: self.regulator.goals(),
+            recent: &self.recent,
+            fails: &|name| self.unheld.contains(name),
+        })
+    }
+
+    fn answer(&mut self, scrape: Scrape) {
+        let request_times = self.histograms.as_mut().map(Histograms::totals).transpose();
+        let request_times = request_times.unwrap_or_else(|error| {
+            self.complaints.make(&error);
+            None
+        });
+        let sessions = self.regulator.sessions();
+        let of = |via| sessions.sessions.iter().filter(|session| session.via == via).count();
+        let here = sessions.targets.iter().filter(|(_, target)| !matches!(target, Target::Absent(_)));
+        let exposition = AgentExposition {
+            reloads: self.reloads,
+            http_refused: self.http_refused.clone(),
+            log: log::missing(),
+            sees: self.sees,
+            acts: self.throttle.as_ref().map(Guarded::acts),
+            targets: here.map(|(via, target)| (*via, (matches!(target, Target::Read), of(*via)))).collect(),
+            throttle_errors: self.throttle.as_ref().map_or(0, Guarded::errors),
+            guardian_starts: self.throttle.as_ref().map_or(0, Guarded::guardians),
+            resources: self.status(),
+            decisions: self.journal.counts(),
+            request_times: request_times.unwrap_or_default(),
+        };
+        // Nobody waits any more when the client has gone away.
+        let _ = scrape.send(exposition.to_text());
+    }
+
+    fn reload(&mut self) {
+        match self.try_reload() {
+            Ok(()) => {
+                self.reloads.applied += 1;
+                tracing::info!("reloaded {}", self.path.display());
+                self.introduce();
+            }
+            Err(why) => {
+                self.reloads.refused += 1;
+                tracing::error!("not reloaded, the old configuration goes on: {why}");
+            }
+        }
+    }
+
+    fn try_reload(&mut self) -> Result<(), String> {
+        let config = load(&self.path, self.dry_run).map_err(|error| error.to_string())?;
+        let acts = config.laws().any(|law| !law.dry_run);
+        let fixed = [
+            ("throttle", config.throttle != self.config.throttle),
+            ("packets", config.packets != self.config.packets),
+            ("ports", config.ports != self.config.ports),
+            ("metrics", config.metrics != self.config.metrics),
+            ("histograms", config.histograms != self.config.histograms),
+            ("statistic", config.needs_histograms() && self.histograms.is_none()),
+            ("dry_run of all resources", acts != self.throttle.is_some()),
+        ];
+        let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        if !changed.is_empty() {
+            return Err(format!("needs a restart to change: {}", changed.join(", ")));
+        }
+        self.regulator.reconfigure(&config).map_err(|error| error.to_string())?;
+        self.sensors.apply(&config.sensors, &config.brokers);
+        self.config = config;
+        Ok(())
+    }
+
+    fn end(self) {
+        self.supervisor.stopping(LET_GO);
+        if let Some(throttle) = self.throttle {
+            throttle.let_go();
+        }
+    }
+}
+
+/// What goes wrong again and again is said once a minute.
+#[derive(Debug, Default)]
+struct Complaints {
+    made: Vec<(String, Clock)>,
+}
+
+impl Complaints {
+    fn make(&mut self, error: &dyn std::error::Error) {
+        let text = error.to_string();
+        self.made.retain(|(_, at)| at.elapsed() < BETWEEN_COMPLAINTS);
+        if self.made.iter().all(|(made, _)| *made != text) {
+            tracing::error!("{text}");
+            self.made.push((text, Clock::now()));
+        }
+    }
+}

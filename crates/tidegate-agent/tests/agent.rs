@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
-use tidegate_agent::agent::{AgentConfig, Regulator, Step};
+use tidegate_agent::{AgentConfig, Regulator, Step};
 use tidegate_control::{Input, Signal};
 use tidegate_host::Root;
 use tidegate_host::throttle::Hold;

@@ -7,7 +7,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tidegate_agent::agent::{AgentConfig, Regulator, Step};
+use tidegate_agent::{AgentConfig, Regulator, Step};
 use tidegate_control::Input;
 use tidegate_host::cgroup::IoLimit;
 use tidegate_host::trees::{unpack, write_file};

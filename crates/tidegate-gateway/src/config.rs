@@ -1,4 +1,4 @@
-//! What a gateway is to serve, as typed values. Text becomes these once, at the edge (`tidegate-agent`).
+//! What a gateway is to serve, as typed values. Text becomes these once, at the edge (`tidegate-serve`).
 
 use std::collections::HashSet;
 use std::fmt;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use tidegate_agent::agent::{self, GuardianCommand};
+use tidegate_agent::{self as agent, GuardianCommand};
 use tidegate_host::throttle;
 
 use crate::descriptors;

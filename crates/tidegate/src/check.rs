@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tidegate_agent::agent::{self, AgentConfig, Survey};
-use tidegate_agent::config::{Config, ConfigError, Finding, Severity};
-use tidegate_agent::summary::Summary;
+use tidegate_agent::{self as agent, AgentConfig, Survey};
+use tidegate_serve::config::{Config, ConfigError, Finding, Severity};
+use tidegate_serve::summary::Summary;
 use tidegate_transfer::BrokerConfig;
 use tidegate_transfer::config::is_brokers;
 use tidegate_transfer::store::Place;

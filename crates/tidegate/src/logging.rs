@@ -11,7 +11,7 @@ use std::panic;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_agent::log::{self, LogWriter};
+use tidegate_service::log::{self, LogWriter};
 use tracing::callsite::Identifier;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;

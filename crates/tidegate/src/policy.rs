@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
-use tidegate_agent::config::Config;
 use tidegate_cluster::{
     ClusterName, NatsConfig, Policy, PolicyError, PolicyKey, PolicyRevision, policy_get, policy_put,
 };
+use tidegate_serve::config::Config;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::failure::Failure;

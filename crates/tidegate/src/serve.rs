@@ -25,5 +25,5 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
-    Ok(tidegate_agent::serve::serve(&args.config)?)
+    Ok(tidegate_serve::serve::serve(&args.config)?)
 }

@@ -23,8 +23,10 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-cluster", 4),
     ("tidegate-host", 4),
     ("tidegate-transfer", 4),
-    ("tidegate-agent", 5),
-    ("tidegate", 6),
+    ("tidegate-service", 5),
+    ("tidegate-serve", 6),
+    ("tidegate-agent", 6),
+    ("tidegate", 7),
 ];
 
 /// Floors 0 to 2 decide and touch nothing: no clock, no files, no unsafe.

@@ -34,7 +34,7 @@ impl VolumeThread {
         let (sender, operations) = channel();
         let body = {
             let bell = Arc::clone(&bell);
-            move || run(&file, bell, &operations, &door)
+            move || run(&file, &bell, &operations, &door)
         };
         std::thread::Builder::new().name("tg-volume".into()).stack_size(STACK).spawn(body)?;
         Ok(Self { operations: Some(sender), bell })
@@ -59,9 +59,9 @@ impl Drop for VolumeThread {
 }
 
 /// Holds the file open: operations name it by its descriptor.
-fn run(_file: &VolumeFile, bell: Arc<Bell>, operations: &Receiver<FileOperation>, door: &Door) {
-    let outcome = Ring::new(ENTRIES, Watching::Never, Arc::clone(&bell))
-        .and_then(|ring| serve(ring, &bell, operations, door));
+fn run(_file: &VolumeFile, bell: &Arc<Bell>, operations: &Receiver<FileOperation>, door: &Door) {
+    let outcome = Ring::new(ENTRIES, Watching::Never, Arc::clone(bell))
+        .and_then(|ring| serve(ring, bell, operations, door));
     if let Err(error) = outcome {
         // What the ring holds is lost with it: only what comes from now on can be answered.
         tracing::error!("a volume's thread failed, its requests fail from now on: {error}");

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use tidegate_agent::admission::Answer;
 use tidegate_place::Margin;
+use tidegate_serve::admission::Answer;
 
 use crate::columns::{heading, write_rows};
 

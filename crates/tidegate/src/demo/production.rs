@@ -37,7 +37,7 @@ shares = 100
 mod tests {
     use std::path::Path;
 
-    use tidegate_agent::config::Config;
+    use tidegate_serve::config::Config;
 
     use super::super::plan::tests::wanted;
     use super::super::plan::{Law, Wanted};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_agent::agent::{Progress, identify};
+use tidegate_agent::{Progress, identify};
 use tidegate_control::Identified;
 use tidegate_units::{Latency, ResourceName};
 
@@ -130,7 +130,7 @@ mod tests {
         assert!(said.contains("Repeat it"), "{said}");
         let proposed = &said[said.find("[resource").unwrap()..];
         let complete = format!("{proposed}target = \"15ms\"\n");
-        let config = tidegate_agent::agent::AgentConfig::parse("t.toml", &complete).unwrap();
+        let config = tidegate_agent::AgentConfig::parse("t.toml", &complete).unwrap();
         let tidegate_control::Law::Pid(pid) = config.resources[0].law.law else { panic!("the PID") };
         assert!((pid.proportional_gain - 1.46).abs() < 1e-9);
         assert_eq!(pid.integral_time, Duration::from_millis(900));

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
-use tidegate_agent::config::metrics_address;
-use tidegate_agent::status::Status;
+use tidegate_service::config::metrics_address;
+use tidegate_service::status::Status;
 use tidegate_transfer::config::is_brokers;
 
 use crate::failure::Failure;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use tidegate_agent::status::{
+use tidegate_control::BandPosition;
+use tidegate_service::status::{
     ConsumerStatus, DecisionStatus, Did, InputStatus, LawStatus, OperatingPoint, ResourceStatus, Service,
     Status,
 };
-use tidegate_control::BandPosition;
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::columns::{heading, write_rows};

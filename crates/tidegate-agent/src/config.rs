@@ -1,0 +1,801 @@
+//! The agent's configuration: which resources, what was promised for them, and who may be held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tidegate_config::{Finding, Given, Report, Section, law};
+use tidegate_control::{
+    Law, LoopConfig, PidConfig, Queueing, Regulation, SelfTuningConfig, SignalChoice, SignalStatistic,
+    WindowConfig, WritersConfig, WritersConfigError,
+};
+use tidegate_host::throttle::{Method, Packets};
+use tidegate_transfer::Token;
+use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
+
+use super::cgroups::{self, CgroupConfig};
+use super::pattern::Pattern;
+use super::sensor::{self, Brokers, SensorConfig, TokenReader};
+use tidegate_service::config::{ConfigError, MetricsAddress, read_bounded};
+
+pub(super) const ROOT_KEYS: &[&str] = &[
+    "throttle",
+    "packets",
+    "ports",
+    "metrics",
+    "histograms",
+    "resource",
+    "brokers",
+    "broker_token_file",
+    "sensor",
+];
+
+pub(super) const RESOURCE_KEYS: &[&str] = &[
+    "device",
+    "cgroups",
+    "writers",
+    "members",
+    "exempt",
+    "law",
+    "target",
+    "set_point",
+    "statistic",
+    "interval",
+    "smoothing",
+    "past_weight",
+    "idle_half_life",
+    "dry_run",
+    "window",
+    "pid",
+    "self_tuning",
+    "goals",
+    "bands",
+];
+
+pub(super) const WRITERS_KEYS: &[&str] = &["above", "leaves_below", "smoothing", "interval", "silence"];
+
+/// Where targets listen: iSCSI, NVMe/TCP, NFS.
+const PORTS: [u16; 3] = [3260, 4420, 2049];
+
+/// The paper's interval (§2.3.2).
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longer delays of packets come near the 200 ms after which TCP takes silence for loss.
+const GREATEST_DELAY: Latency = Latency::from_millis(100);
+
+/// Beyond this a delay of packets, and the path's own time, may be those 200 ms.
+const LONG_DELAY: Latency = Latency::from_millis(150);
+
+/// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own:
+/// writers who keep so many outstanding that these take 50 ms are left a twentieth by it, and those whose
+/// take half a second a third. More would be let go too slowly, since the PID's integral time is never
+/// shorter than the delay in force: from 1 s, with reads 10 ms below the set point, in some 100 s.
+const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
+
+/// Four times the PID's default. That lets the integral time grow with the delay, because what is held shows
+/// a change only when it has gone round; a limit shows it in a tenth of a second, whatever delay it comes
+/// from. In the lab, with writers who read as much, 0.5 was still on its way to the set point after 15 s, and
+/// 1 in one of two runs late; 2 and 4 kept the target, and `identify` found 5.
+const GAIN_OF_RATE: f64 = 2.0;
+
+/// Everything that `tidegate agent` is told.
+#[derive(Debug, Clone)]
+pub struct AgentConfig {
+    /// What holds.
+    pub throttle: Method,
+    /// Which packets to held consumers are held.
+    pub packets: Packets,
+    /// The ports that the packets come from.
+    pub ports: BTreeSet<u16>,
+    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Whether the metrics have histograms of response times, which a program in the kernel counts.
+    pub histograms: bool,
+    /// What is regulated: for those who use it over the network.
+    pub resources: Vec<ResourceConfig>,
+    /// What is regulated by the throttle `cgroup`: then there are none of the others.
+    pub cgroups: Vec<CgroupConfig>,
+    /// Storage nodes whose sensor it is.
+    pub sensors: Vec<SensorConfig>,
+    /// The brokers that are told of them.
+    pub brokers: Brokers,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+/// What is regulated, for whom, and at whose cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceConfig {
+    /// How. Its resource is the name in the configuration.
+    pub law: LoopConfig,
+    /// What of this machine it is.
+    pub storage: Storage,
+    /// Who joins the set of those who may be held; `None`: nobody but `members`.
+    pub writers: Option<WritersConfig>,
+    /// Who always may be held.
+    pub members: Vec<Pattern>,
+    /// Who never is.
+    pub exempt: Vec<Pattern>,
+    /// For how long anybody is held at most.
+    pub longest: Latency,
+    /// What a volume may always take, however long its writers are to be held.
+    pub floor: Iops,
+}
+
+/// What of this machine a resource is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Storage {
+    /// A volume group of LVM.
+    VolumeGroup(String),
+    /// A block device by itself.
+    Device(String),
+}
+
+impl AgentConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads a configuration text, and the file with the token for brokers that it names. `name` is what
+    /// findings call it.
+    ///
+    /// # Errors
+    /// When anything in the text, or in that file, is wrong.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        Self::read(name, text, Token::from_file)
+    }
+
+    /// Reads a configuration text without looking at files, when `read_token` does not.
+    pub(crate) fn read(name: &str, text: &str, read_token: TokenReader) -> Result<Self, ConfigError> {
+        let mut report = Report::new(name, text);
+        let Some(document) = tidegate_config::parse(text, &mut report) else {
+            return Err(ConfigError::Invalid(report.into_findings()));
+        };
+        let root = Section::new(&document, 0..0, "the configuration".to_owned(), ROOT_KEYS, &mut report);
+        let methods = [
+            ("netem", Method::Netem),
+            ("edt", Method::Edt),
+            ("rate", Method::Rate),
+            ("cgroup", Method::Cgroup),
+        ];
+        let throttle = root.choice("throttle", &methods, &mut report);
+        let throttle = throttle.map_or(Method::default(), |given| given.value);
+        let kinds = [("all", Packets::All), ("acks", Packets::Acks), ("responses", Packets::Responses)];
+        let packets = root.choice("packets", &kinds, &mut report);
+        let ports = ports(&root, &mut report);
+        without_packets(throttle, &root, &mut report);
+        let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
+        let histograms = root.flag("histograms", &mut report);
+        if histograms
+            && metrics.is_none()
+            && let Some(value) = root.value("histograms")
+        {
+            report.warning(
+                &value.span(),
+                "nobody sees histograms without `metrics`",
+                "add `metrics`, or leave `histograms` out",
+            );
+        }
+        let (sensors, brokers) = sensor::read(&root, read_token, &mut report);
+        let (resources, cgroups) = resources(&root, throttle, &mut report);
+        let failed = report.has_errors();
+        let findings = report.into_findings();
+        if failed {
+            return Err(ConfigError::Invalid(findings));
+        }
+        Ok(Self {
+            throttle,
+            packets: packets.map_or(Packets::default(), |given| given.value),
+            ports,
+            metrics: metrics.map(|given| given.value.0),
+            histograms,
+            resources,
+            cgroups,
+            sensors,
+            brokers,
+            warnings: findings,
+        })
+    }
+
+    /// Makes every resource a dry run: nobody is held, and the kernel is not touched.
+    pub(super) fn hold_nobody(&mut self) {
+        let of_cgroups = self.cgroups.iter_mut().map(|cgroups| &mut cgroups.law);
+        let laws = self.resources.iter_mut().map(|resource| &mut resource.law).chain(of_cgroups);
+        laws.for_each(|law| law.dry_run = true);
+    }
+
+    /// How each resource is regulated.
+    pub fn laws(&self) -> impl Iterator<Item = &LoopConfig> {
+        let of_cgroups = self.cgroups.iter().map(|cgroups| &cgroups.law);
+        self.resources.iter().map(|resource| &resource.law).chain(of_cgroups)
+    }
+}
+
+impl AgentConfig {
+    /// Whether response times have to be counted one by one, for the metrics or for a law.
+    pub(super) fn needs_histograms(&self) -> bool {
+        let by_percentile = |resource: &ResourceConfig| resource.law.statistic != SignalStatistic::Mean;
+        self.histograms || self.resources.iter().any(by_percentile)
+    }
+}
+
+/// Whether a text is of an agent rather than of a gateway. What is neither is for the gateway's reader to
+/// complain about.
+#[must_use]
+pub fn is_agents(text: &str) -> bool {
+    let mut report = Report::new("", text);
+    tidegate_config::parse(text, &mut report)
+        .is_some_and(|document| document.contains_key("resource") || document.contains_key("sensor"))
+}
+
+fn ports(root: &Section<'_>, report: &mut Report<'_>) -> BTreeSet<u16> {
+    let Some(given) = root.list::<Port>("ports", "names no port: nobody could be held", report) else {
+        return PORTS.into();
+    };
+    given.into_iter().map(|given| given.value.0.get()).collect()
+}
+
+/// A port that a target listens on.
+struct Port(NonZeroU16);
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let no_port = |_| format!("`{}` is not a port: a number from 1 to 65535 is", text.escape_debug());
+        text.parse().map(Self).map_err(no_port)
+    }
+}
+
+/// Which packets are held has no meaning where none are.
+fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>) {
+    let name = match throttle {
+        Method::Netem | Method::Edt => return,
+        Method::Rate => "rate",
+        Method::Cgroup => "cgroup",
+    };
+    for key in ["packets", "ports"] {
+        if let Some(value) = root.value(key) {
+            report.error_with_help(
+                &value.span(),
+                format!("`{key}` has no effect with the throttle `{name}`, which holds no packets"),
+                "remove it, or choose `netem` or `edt`",
+            );
+        }
+    }
+}
+
+fn resources(
+    root: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> (Vec<ResourceConfig>, Vec<CgroupConfig>) {
+    if !root.has("resource") && root.has("sensor") {
+        return Default::default();
+    }
+    let Some(tables) = root.named_tables("resource", RESOURCE_KEYS, report) else {
+        return Default::default();
+    };
+    if tables.is_empty() {
+        report.error_with_help(
+            root.span(),
+            "the configuration has no resources",
+            "add a table `[resource.NAME]`, NAME being that of a volume group",
+        );
+    }
+    let mut resources = (Vec::new(), Vec::new());
+    let mut devices = BTreeMap::new();
+    for (name, section) in tables {
+        if throttle == Method::Cgroup {
+            resources.1.extend(cgroups::read(&name, &section, pid_of(throttle), INTERVAL, report));
+        } else {
+            without_cgroups(&section, report);
+            once(&name, &section, &mut devices, report);
+            resources.0.extend(resource(&name, &section, throttle, report));
+        }
+    }
+    resources
+}
+
+/// Two laws for one device would each see what the other does, and the longer of their delays would be in
+/// force.
+fn once(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    devices: &mut BTreeMap<String, String>,
+    report: &mut Report<'_>,
+) {
+    let Some(value) = section.value("device") else { return };
+    let Some(device) = value.get_ref().as_str() else { return };
+    if let Some(other) = devices.insert(device.to_owned(), name.value.to_owned()) {
+        report.warning(
+            &value.span(),
+            format!("{} and `{other}` are one device: two laws hold the same consumers, and the longer delay is in force", section.what()),
+            "leave one of them out, with the shorter target of the two",
+        );
+    }
+}
+
+/// Nobody is held by a cgroup of his own where another throttle does it.
+fn without_cgroups(section: &Section<'_>, report: &mut Report<'_>) {
+    // Of the parameters of a law it is said where that is read.
+    for key in cgroups::RESOURCE_KEYS.iter().filter(|key| **key != "self_tuning") {
+        if let Some(value) = section.value(key) {
+            report.error_with_help(
+                &value.span(),
+                format!("`{key}` has no effect without the throttle `cgroup`"),
+                "add `throttle = \"cgroup\"` above the resources, or remove it",
+            );
+        }
+    }
+}
+
+fn resource(
+    name: &Given<&str>,
+    section: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> Option<ResourceConfig> {
+    let resource = match ResourceName::new(name.value) {
+        Ok(resource) => Some(resource),
+        Err(error) => {
+            report.error(&name.span, format!("a resource's name: {error}"));
+            None
+        }
+    };
+    let storage = match section.text("device", report) {
+        Some(device) => Storage::Device(device.value.to_owned()),
+        None => Storage::VolumeGroup(name.value.to_owned()),
+    };
+    let members = patterns(section, "members", report);
+    let exempt = patterns(section, "exempt", report);
+    let writers = writers(section, report);
+    if writers.is_none() && members.is_empty() {
+        report.warning(
+            section.span(),
+            format!("{} has nobody to hold back", section.what()),
+            "`writers = false` needs `members`",
+        );
+    }
+    let law = law_of(&resource?, section, throttle, report)?;
+    let (longest, floor) = match law.law {
+        Law::Pid(pid) => (pid.greatest, pid.floor),
+        Law::Window(_) | Law::Integral(_) | Law::SelfTuning(_) => {
+            (longest(throttle), PidConfig::default().floor)
+        }
+    };
+    // A limit is never below the floor, whatever delay it comes from.
+    if throttle != Method::Rate && longest > Latency::from_secs_f64(1.0 / floor.per_second()) {
+        report.error_with_help(
+            section.span(),
+            format!("the longest delay, {longest}, could take a consumer below the floor rate, {floor}"),
+            "a consumer that sends one request after the other gets 1/delay of them per second",
+        );
+        return None;
+    }
+    if throttle != Method::Rate && longest > LONG_DELAY {
+        let place = section.value("pid").map_or_else(|| section.span().clone(), toml::Spanned::span);
+        report.warning(
+            &place,
+            format!("packets may be held for {longest}: TCP takes a silence of 200 ms for loss, and sends again"),
+            "100 ms is the default; where that is too short, `throttle = \"rate\"` holds writes without holding packets",
+        );
+    }
+    Some(ResourceConfig { law, storage, writers, members, exempt, longest, floor })
+}
+
+/// The law, which steers by everybody's reads.
+fn law_of(
+    resource: &ResourceName,
+    section: &Section<'_>,
+    throttle: Method,
+    report: &mut Report<'_>,
+) -> Option<LoopConfig> {
+    let given = section.value("law").and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
+    if let Some((span, "self-tuning")) = given {
+        report.error_with_help(
+            &span,
+            "`law` cannot be `self-tuning` with this throttle: it gives each consumer a rate of its own",
+            "choose the throttle `cgroup`, or the law `pid`, `window` or `queueing-model`",
+        );
+        return None;
+    }
+    if let Some((span, law @ "integral")) = given {
+        report.error_with_help(
+            &span,
+            format!("`law` cannot be `{law}`: it keeps what each consumer was promised, by the consumer's own requests"),
+            "what the agent keeps is a promise to who reads, at the cost of who writes: by `pid` or `window`",
+        );
+        return None;
+    }
+    let by = |law| {
+        let by_reads = LoopConfig::new(resource.clone(), Latency::ZERO, law);
+        LoopConfig { signal: SignalChoice::Reads, ..by_reads }
+    };
+    let pid = LoopConfig { interval: INTERVAL, ..by(Law::Pid(pid_of(throttle))) };
+    let queueing = Regulation::Queueing(Queueing::default());
+    let queueing = SelfTuningConfig { regulation: queueing, ..SelfTuningConfig::default() };
+    let window = by(Law::Window(WindowConfig::default()));
+    // What it decides is a window, too, and takes no longer to show.
+    let queueing = LoopConfig { interval: window.interval, ..by(Law::SelfTuning(queueing)) };
+    let laws = [pid, window, queueing];
+    law::read_one_of(section, &laws, report)
+}
+
+/// What the PID has by default.
+fn pid_of(throttle: Method) -> PidConfig {
+    let greatest = longest(throttle);
+    match throttle {
+        Method::Netem | Method::Edt => PidConfig { greatest, ..PidConfig::default() },
+        Method::Rate | Method::Cgroup => {
+            PidConfig { greatest, proportional_gain: GAIN_OF_RATE, ..PidConfig::default() }
+        }
+    }
+}
+
+/// For how long a throttle may hold.
+const fn longest(throttle: Method) -> Latency {
+    match throttle {
+        Method::Netem | Method::Edt => GREATEST_DELAY,
+        Method::Rate | Method::Cgroup => GREATEST_OF_RATE,
+    }
+}
+
+fn patterns(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> Vec<Pattern> {
+    let given = section.one_or_more::<Pattern>(key, report).unwrap_or_default();
+    given.into_iter().map(|given| given.value).collect()
+}
+
+/// The set of writers: a table, or `false`.
+fn writers(section: &Section<'_>, report: &mut Report<'_>) -> Option<WritersConfig> {
+    let mut config = WritersConfig::default();
+    if section.value("writers").is_some_and(|value| value.get_ref().as_bool() == Some(false)) {
+        return None;
+    }
+    let Some(table) = section.table("writers", WRITERS_KEYS, report) else { return Some(config) };
+    if let Some(above) = table.parsed::<ByteRate>("above", report) {
+        config.above = above.value;
+    }
+    if let Some(below) = table.number("leaves_below", report) {
+        config.leaves_below = below.value;
+    }
+    for (key, field) in [
+        ("smoothing", &mut config.smoothing),
+        ("interval", &mut config.interval),
+        ("silence", &mut config.silence),
+    ] {
+        if let Some(time) = table.parsed::<Latency>(key, report) {
+            *field = time.value.to_duration();
+        }
+    }
+    if let Err(error) = config.validate() {
+        let key = match error {
+            WritersConfigError::Above => "above",
+            WritersConfigError::LeavesBelow(_) => "leaves_below",
+            WritersConfigError::Interval => "interval",
+        };
+        let place = table.value(key).map_or_else(|| table.span().clone(), toml::Spanned::span);
+        report.error(&place, error.to_string());
+    }
+    Some(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_units::Window;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<AgentConfig, String> {
+        AgentConfig::parse("agent.toml", text).map_err(|error| error.to_string())
+    }
+
+    /// Every key that is understood, with the heading under which `docs/agent.md` explains it.
+    const DOCUMENTED: &[(&str, &[&str])] = &[
+        ("## Configuration", ROOT_KEYS),
+        ("### `[resource.NAME]`", RESOURCE_KEYS),
+        ("### `writers`", WRITERS_KEYS),
+        ("### `[sensor.NAME]`", sensor::config::SENSOR_KEYS),
+    ];
+
+    #[test]
+    fn the_document_and_the_code_know_the_same_keys() {
+        let document = include_str!("../../../docs/agent.md");
+        for (heading, keys) in DOCUMENTED {
+            let section = document.split_once(&format!("\n{heading}\n")).unwrap().1;
+            let section = section.split("\n#").next().unwrap();
+            let mut documented: Vec<_> =
+                section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let mut known = keys.to_vec();
+            documented.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(documented, known, "under `{heading}`");
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_law_is_a_key_of_the_resource() {
+        assert!(law::RESOURCE_KEYS.iter().all(|key| RESOURCE_KEYS.contains(key)));
+    }
+
+    #[test]
+    fn two_lines_are_enough() {
+        let config = parse("[resource.vg0]\ntarget = \"15ms\"\n").unwrap();
+        let vg0 = &config.resources[0];
+        assert_eq!(vg0.storage, Storage::VolumeGroup("vg0".to_owned()));
+        assert_eq!(vg0.law.target, Latency::from_millis(15));
+        assert_eq!((vg0.law.interval, vg0.law.signal), (INTERVAL, SignalChoice::Reads));
+        assert_eq!(vg0.writers, Some(WritersConfig::default()));
+        assert_eq!((config.throttle, &config.ports), (Method::Netem, &PORTS.into()));
+        assert!(!config.histograms);
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn everything_that_can_be_said() {
+        let config = parse(
+            r#"
+throttle = "edt"
+packets = "responses"
+ports = ["3260"]
+metrics = "127.0.0.1:9809"
+histograms = true
+[resource.fast]
+device = "nvme0n1"
+target = "5ms"
+writers = { above = "10MiB/s", leaves_below = 0.3, silence = "5s" }
+members = ["10.0.0.0/24", "iqn.*:backup"]
+exempt = "10.0.0.11"
+pid = { greatest = "40ms", proportional_gain = 0.3 }
+"#,
+        )
+        .unwrap();
+        let fast = &config.resources[0];
+        assert_eq!(fast.storage, Storage::Device("nvme0n1".to_owned()));
+        assert_eq!(fast.writers.unwrap().silence, Duration::from_secs(5));
+        assert_eq!((fast.members.len(), fast.exempt.len()), (2, 1));
+        assert_eq!(config.metrics, Some("127.0.0.1:9809".parse().unwrap()));
+        assert!(config.histograms && config.warnings.is_empty());
+        assert_eq!(config.throttle, Method::Edt);
+        assert_eq!((config.packets, config.ports.len()), (Packets::Responses, 1));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_places() {
+        for (text, said) in [
+            ("", "no resources"),
+            ("[resource.vg0]\n", "needs `target`"),
+            ("throttle = 'fq'\n[resource.vg0]\ntarget = \"15ms\"", "agent.toml:1:12"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"bang\"", "agent.toml:3:7"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nlaw = \"integral\"", "what each consumer was promised"),
+            (
+                "[resource.vg0]\ntarget = \"15ms\"\nlaw = \"window\"\nwindow = { gamma = 2 }",
+                "agent.toml:4:20",
+            ),
+            ("throttle = 'rate'\npackets = 'all'\n[resource.vg0]\ntarget = '15ms'", "agent.toml:2:11"),
+            ("throttle = 'rate'\nports = ['3260']\n[resource.vg0]\ntarget = '15ms'", "holds no packets"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nexempt = \"10.0.0.1/33\"", "32 bits"),
+            (
+                "ports = ['99999']\n[resource.vg0]\ntarget = '15ms'",
+                "agent.toml:1:10: `ports`: `99999` is not a port: a number from 1 to 65535 is",
+            ),
+            ("ports = ['0']\n[resource.vg0]\ntarget = '15ms'", "from 1 to 65535"),
+            ("[resource.vg0]\ntarget = '15ms'\ncgroups = ['a']", "agent.toml:3:11"),
+            ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ncgroups = ['a']", "needs `device`"),
+            ("throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'", "needs `cgroups`"),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = []",
+                "names no cgroup",
+            ),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = ['/']",
+                "root cgroup",
+            ),
+            (
+                "throttle = 'cgroup'\n[resource.a]\ntarget = '15ms'\ndevice = 'sda'\ncgroups = ['a']\nwriters = false",
+                "nobody but `cgroups` is held",
+            ),
+            (
+                "throttle = 'cgroup'\nports = ['3260']\n[resource.a]\n",
+                "throttle `cgroup`, which holds no packets",
+            ),
+            ("[resource.vg0]\ntarget = \"15ms\"\nset_point = \"auto\"", "agent.toml:3:13"),
+            ("[resource.vg0]\ntarget = \"15ms\"\npid = { greatest = \"2s\" }", "below the floor rate"),
+            ("[resource.vg0]\ntarget = \"15ms\"\nwriters = { above = \"0B/s\" }", "agent.toml:3:"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_window_may_be_what_decides() {
+        let text = "[resource.vg0]\ntarget = '15ms'\nlaw = 'window'\nwindow = { least = 0.5 }\npid = {}";
+        let config = parse(text).unwrap();
+        let vg0 = &config.resources[0];
+        let window = WindowConfig { least: Window::new(0.5), ..WindowConfig::default() };
+        assert_eq!((vg0.law.law, vg0.law.signal), (Law::Window(window), SignalChoice::Reads));
+        assert_eq!((vg0.law.interval, vg0.longest), (Duration::from_millis(250), GREATEST_DELAY));
+        assert!(config.warnings[0].to_string().contains("`pid` has no effect"), "{}", config.warnings[0]);
+        let by_rate = parse(&format!("throttle = 'rate'\n{text}")).unwrap();
+        assert_eq!(by_rate.resources[0].longest, GREATEST_OF_RATE);
+    }
+
+    #[test]
+    fn the_model_of_a_queue_may_be_what_decides_since_its_throttle_is_a_window() {
+        let text =
+            "[resource.vg0]\ntarget = '15ms'\nlaw = 'queueing-model'\nself_tuning = { forgetting = 0.8 }";
+        let config = parse(text).unwrap();
+        let vg0 = &config.resources[0];
+        let Law::SelfTuning(SelfTuningConfig { regulation: Regulation::Queueing(model), .. }) = vg0.law.law
+        else {
+            panic!("{:?}", vg0.law)
+        };
+        assert!((model.forgetting - 0.8).abs() < f64::EPSILON && config.warnings.is_empty());
+        assert_eq!((vg0.law.signal, vg0.law.interval), (SignalChoice::Reads, Duration::from_millis(250)));
+        let warnings = parse(&text.replace("queueing-model", "pid")).unwrap().warnings;
+        assert!(warnings[0].to_string().contains("`self_tuning` has no effect"), "{}", warnings[0]);
+        for (more, said) in
+            [("statistic = 'p95'", "percentile"), ("bands = []", "without the throttle `cgroup`")]
+        {
+            let error = parse(&format!("{text}\n{more}")).unwrap_err();
+            assert!(error.contains(said), "{more}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_takes_histograms_whether_anybody_sees_them_or_not() {
+        let with = |more: &str| parse(&format!("[resource.vg0]\ntarget = '15ms'\n{more}")).unwrap();
+        assert!(!with("").needs_histograms() && !with("statistic = 'mean'").needs_histograms());
+        for (name, statistic) in SignalStatistic::NAMED {
+            let config = with(&format!("statistic = '{name}'"));
+            assert_eq!(config.resources[0].law.statistic, statistic);
+            assert_eq!(config.needs_histograms(), statistic != SignalStatistic::Mean);
+            assert!(!config.histograms && config.warnings.is_empty());
+        }
+        let error = parse("[resource.vg0]\ntarget = '15ms'\nstatistic = 'p98'").unwrap_err();
+        assert!(error.contains("agent.toml:3:13") && error.contains("cannot be `p98`"), "{error}");
+    }
+
+    #[test]
+    fn cgroups_of_a_device() {
+        let text = "throttle = 'cgroup'\n[resource.fast]\ndevice = 'nvme0n1'\ntarget = '5ms'\n\
+                    cgroups = ['batch.slice', 'machine.slice/*.scope']\npid = { floor = '20 IO/s' }";
+        let config = parse(text).unwrap();
+        let [fast] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
+        assert_eq!((fast.device.as_str(), fast.floor), ("nvme0n1", Iops::new(20.0)));
+        let patterns: Vec<_> = fast.cgroups.iter().map(ToString::to_string).collect();
+        assert_eq!(patterns, ["batch.slice", "machine.slice/*.scope"]);
+        let Law::Pid(pid) = fast.law.law else { panic!("{:?}", fast.law.law) };
+        assert_eq!(
+            (pid.greatest, pid.proportional_gain.to_bits()),
+            (GREATEST_OF_RATE, GAIN_OF_RATE.to_bits())
+        );
+        assert!(config.resources.is_empty() && config.warnings.is_empty());
+        assert_eq!(config.laws().count(), 1);
+    }
+
+    const DISK: &str =
+        "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '20ms'\ncgroups = ['db', 'b*/*']\n";
+
+    #[test]
+    fn cgroups_may_have_goals_and_bands() {
+        let text = format!(
+            "{DISK}law = 'self-tuning'\ngoals = {{ db = '10ms', 'b*/*' = '30ms', 'b/slow' = '40ms' }}\n\
+             self_tuning = {{ floor = '5 IO/s' }}\nbands = [{{ up_to = '100 IO/s', ratios = {{ db = 0.5, 'b/slow' = 0.5 }} }}]"
+        );
+        let config = parse(&text).unwrap();
+        let [disk] = &config.cgroups[..] else { panic!("{:?}", config.cgroups) };
+        assert_eq!(disk.goals.len(), 3);
+        assert_eq!((disk.law.interval, disk.floor), (Duration::from_secs(1), Iops::new(5.0)));
+        assert!(disk.law.bands.is_some() && config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+
+    #[test]
+    fn what_goals_and_bands_of_cgroups_cannot_be_is_said() {
+        let tuned = format!("{DISK}law = 'self-tuning'\n");
+        for (text, said) in [
+            (format!("{tuned}goals = {{ db = '0ms' }}"), "more than nothing"),
+            (format!("{tuned}goals = {{ db = 'soon' }}"), "`db`"),
+            (format!("{tuned}goals = {{ db = 7 }}"), "a text"),
+            (format!("{tuned}goals = {{ '/' = '7ms' }}"), "root cgroup"),
+            (format!("{tuned}goals = '7ms'"), "a table of texts"),
+            (
+                format!("{tuned}bands = [{{ up_to = '9 IO/s', ratios = {{ web = 1 }} }}]"),
+                "names web, which there is not",
+            ),
+            (format!("{tuned}statistic = 'p95'"), "a percentile only where"),
+            (
+                "[resource.vg0]\ntarget = '15ms'\nlaw = 'self-tuning'".to_owned(),
+                "choose the throttle `cgroup`",
+            ),
+            ("[resource.vg0]\ntarget = '15ms'\ngoals = {}".to_owned(), "without the throttle `cgroup`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+        for key in ["goals = { db = '7ms' }", "self_tuning = {}", "bands = []"] {
+            let config = parse(&format!("{DISK}{key}")).unwrap();
+            assert!(config.warnings[0].to_string().contains("has no effect"), "{key}: {:?}", config.warnings);
+        }
+    }
+
+    #[test]
+    fn a_limit_may_come_from_a_longer_delay_than_packets_bear() {
+        let greatest = |throttle, more| {
+            let text = format!("throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\n{more}");
+            parse(&text).map(|config| match config.resources[0].law.law {
+                Law::Pid(pid) => pid.greatest,
+                ref other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(greatest("netem", ""), Ok(GREATEST_DELAY));
+        assert_eq!(greatest("rate", ""), Ok(GREATEST_OF_RATE));
+        assert_eq!(greatest("rate", "pid = { greatest = '2s' }"), Ok(Latency::from_millis(2_000)));
+        assert!(greatest("edt", "pid = { greatest = '2s' }").is_err());
+    }
+
+    #[test]
+    fn a_delay_that_tcp_takes_for_loss_is_a_warning() {
+        let warnings = |throttle, greatest| {
+            let text = format!(
+                "throttle = '{throttle}'\n[resource.vg0]\ntarget = '15ms'\npid = {{ greatest = '{greatest}' }}"
+            );
+            parse(&text).unwrap().warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for throttle in ["netem", "edt"] {
+            let said = warnings(throttle, "400ms");
+            assert!(
+                said[0].starts_with("agent.toml:4:7: warning: packets may be held for 400ms"),
+                "{said:?}"
+            );
+        }
+        assert!(warnings("netem", "150ms").is_empty() && warnings("rate", "400ms").is_empty());
+    }
+
+    #[test]
+    fn two_resources_of_one_device_are_a_warning() {
+        let two = |one: &str, other: &str| {
+            let of = |name, device| format!("[resource.{name}]\ndevice = '{device}'\ntarget = '15ms'\n");
+            parse(&(of("a", one) + &of("b", other))).unwrap().warnings
+        };
+        let said = two("sda", "sda")[0].to_string();
+        assert!(
+            said.starts_with("agent.toml:5:10: warning: ") && said.contains("`a` are one device"),
+            "{said}"
+        );
+        assert!(two("sda", "sdb").is_empty());
+    }
+
+    #[test]
+    fn histograms_that_nobody_sees_are_a_warning() {
+        let config = parse("histograms = true\n[resource.vg0]\ntarget = \"15ms\"").unwrap();
+        assert!(
+            config.warnings[0].to_string().starts_with("agent.toml:1:14: warning: nobody sees"),
+            "{}",
+            config.warnings[0]
+        );
+    }
+
+    #[test]
+    fn nobody_to_hold_is_a_warning() {
+        let config = parse("[resource.vg0]\ntarget = \"15ms\"\nwriters = false").unwrap();
+        assert!(config.warnings[0].to_string().contains("nobody to hold back"));
+    }
+
+    #[test]
+    fn an_agents_configuration_is_told_from_a_gateways() {
+        assert!(is_agents("[resource.vg0]\ntarget = \"15ms\""));
+        assert!(!is_agents("listen = []\n[pool.a]"));
+        assert!(!is_agents("[[["));
+    }
+}

@@ -1,0 +1,190 @@
+//! Finding the gains of a resource's PID by an experiment on the resource itself ([`Relay`]), with the
+//! agent's own sensors and throttle.
+
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant as Clock};
+
+use thiserror::Error;
+use tidegate_control::{
+    Decision, Identified, Input, Law, LawKind, Relay, RelayConfig, RelayError, RelayStep,
+};
+use tidegate_host::Root;
+use tidegate_host::throttle::Method;
+use tidegate_units::{Instant, Latency, ResourceName};
+
+use super::config::AgentConfig;
+use super::guarded::Guarded;
+use super::histograms::Histograms;
+use super::regulator::Regulator;
+use super::{ActError, AgentError, Complaints, Event, GuardianCommand, MOST_EVENTS};
+use tidegate_service::signals::{self, Signal};
+
+/// What the experiment shows while it goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Since its begin.
+    pub at: Duration,
+    /// How long packets to members are held now.
+    pub delay: Latency,
+    /// The smoothed read response time; `None`: unknown.
+    pub estimate: Option<Latency>,
+    /// Oscillations measured.
+    pub cycles: usize,
+    /// Oscillations wanted.
+    pub wanted: u32,
+}
+
+/// Why there are no gains.
+#[derive(Debug, Error)]
+pub enum IdentifyError {
+    /// The agent's parts could not be started, or the configuration is wrong.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// It is not said which resource.
+    #[error("name one of the configuration's resources: {}", .0.join(", "))]
+    Which(Vec<String>),
+    /// Another law has no gains.
+    #[error("what would be found are gains of the PID, and this resource's law is `{0}`")]
+    NoGains(LawKind),
+    /// Nobody is held by a delay.
+    #[error("gains are found for delays and for `rate`; the throttle `cgroup` has none to try")]
+    Cgroups,
+    /// There is nothing to find gains for.
+    #[error(
+        "{0}: there is no such storage on this machine, so that nothing could be found; `tidegate check` says what there is"
+    )]
+    NotHere(ResourceName),
+    /// The experiment found nothing.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// A result would be of something else.
+    #[error("the throttle does not do what it is told, so that nothing would be found: {0}")]
+    Throttle(#[from] ActError),
+    /// Somebody wanted it to end.
+    #[error("ended before it was over; everybody is let go")]
+    Stopped,
+}
+
+/// Holds and lets go of those who may be held for one resource, by turns, and finds gains in how its reads
+/// take it. For at most `limit`; then, and when it fails or is told to end, everybody is let go. `resource`
+/// may be left out where there is one.
+///
+/// # Errors
+/// When it cannot start, or finds nothing.
+pub fn identify(
+    path: &Path,
+    resource: Option<&ResourceName>,
+    limit: Duration,
+    guardian: &GuardianCommand,
+    mut tell: impl FnMut(Progress),
+) -> Result<(ResourceName, Identified), IdentifyError> {
+    let mut config = AgentConfig::load(path).map_err(AgentError::from)?;
+    if config.throttle == Method::Cgroup {
+        return Err(IdentifyError::Cgroups);
+    }
+    let name = only(&mut config, resource)?;
+    let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
+    signals::receive(sender, Event::Signal).map_err(AgentError::Signals)?;
+    let mut trial = Trial::new(Root::default(), &config, limit)?;
+    if trial.regulator.status().iter().any(|resource| !resource.present) {
+        return Err(IdentifyError::NotHere(name));
+    }
+    let mut throttle = Guarded::start(&config, guardian)?;
+    let begin = Clock::now();
+    let outcome = loop {
+        match events.recv_timeout(trial.interval()) {
+            Ok(Event::Signal(Signal::Stop)) | Err(RecvTimeoutError::Disconnected) => {
+                break Err(IdentifyError::Stopped);
+            }
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                let at = begin.elapsed();
+                let now = Instant::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+                match trial.step(now, &mut throttle) {
+                    Ok(Some(found)) => break Ok((name, found)),
+                    Ok(None) => tell(trial.progress(at)),
+                    Err(error) => break Err(error),
+                }
+            }
+        }
+    };
+    throttle.let_go();
+    outcome
+}
+
+/// Leaves one resource in the configuration.
+fn only(config: &mut AgentConfig, wanted: Option<&ResourceName>) -> Result<ResourceName, IdentifyError> {
+    let names = || config.resources.iter().map(|resource| resource.law.resource.to_string()).collect();
+    let name = match (wanted, &config.resources[..]) {
+        (None, [only]) => only.law.resource.clone(),
+        (Some(wanted), all) if all.iter().any(|resource| resource.law.resource == *wanted) => wanted.clone(),
+        _ => return Err(IdentifyError::Which(names())),
+    };
+    config.resources.retain(|resource| resource.law.resource == name);
+    // The relay holds, not the law.
+    config.resources.iter_mut().for_each(|resource| resource.law.dry_run = true);
+    Ok(name)
+}
+
+struct Trial {
+    regulator: Regulator,
+    histograms: Option<Histograms>,
+    relay: Relay,
+    delay: Latency,
+    estimate: Option<Latency>,
+    stepped: Instant,
+    complaints: Complaints,
+}
+
+impl Trial {
+    fn new(root: Root, config: &AgentConfig, limit: Duration) -> Result<Self, IdentifyError> {
+        let law = &config.resources[0].law;
+        let Law::Pid(pid) = law.law else { return Err(IdentifyError::NoGains(law.law.kind())) };
+        let relay = RelayConfig { limit, ..RelayConfig::new(law.set_point(), pid.step, pid.greatest) };
+        let regulator = Regulator::new(root, config)?;
+        Ok(Self {
+            histograms: Histograms::needed(config, &regulator).map_err(AgentError::Histograms)?,
+            regulator,
+            relay: Relay::new(relay),
+            delay: Latency::ZERO,
+            estimate: None,
+            stepped: Instant::ZERO,
+            complaints: Complaints::default(),
+        })
+    }
+
+    fn interval(&self) -> Duration {
+        self.regulator.interval()
+    }
+
+    fn step(&mut self, now: Instant, throttle: &mut Guarded) -> Result<Option<Identified>, IdentifyError> {
+        if let Some(histograms) = &mut self.histograms
+            && let Err(error) = histograms.tell(now, &mut self.regulator)
+        {
+            self.complaints.make(&error);
+        }
+        let step = self.regulator.step(now);
+        self.estimate = step.decisions.last().and_then(known);
+        let elapsed = now.saturating_since(std::mem::replace(&mut self.stepped, now));
+        match self.relay.step(elapsed, self.estimate)? {
+            RelayStep::Done(found) => return Ok(Some(found)),
+            RelayStep::Hold(delay) => self.delay = delay,
+        }
+        throttle.act(now, &self.regulator.impose(self.delay))?;
+        Ok(None)
+    }
+
+    const fn progress(&self, at: Duration) -> Progress {
+        let (cycles, wanted) = self.relay.progress();
+        Progress { at, delay: self.delay, estimate: self.estimate, cycles, wanted }
+    }
+}
+
+/// What the law would act upon.
+fn known(decision: &Decision) -> Option<Latency> {
+    match decision.input {
+        Input::Samples { .. } | Input::Overload { .. } => decision.estimate,
+        Input::Unknown | Input::Idle | Input::NoTime => None,
+    }
+}

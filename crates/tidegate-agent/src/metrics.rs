@@ -1,0 +1,501 @@
+//! What `tidegate agent` exposes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+use tidegate_control::{Decision, Operations};
+use tidegate_host::sense::latency::ReadsAndWrites;
+use tidegate_host::sense::session::Via;
+use tidegate_host::throttle::WriteLimit;
+use tidegate_http::Refusals;
+use tidegate_units::{ConsumerName, Latency, ResourceName};
+
+use tidegate_service::log::LogCounts;
+use tidegate_service::metrics::{InputCounts, ReloadCounts};
+use tidegate_service::metrics::{Kind, Spec};
+use tidegate_service::metrics::{
+    Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
+};
+
+/// A metric of `tidegate agent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentMetric {
+    /// The version that runs.
+    Build,
+    /// Configuration reloads.
+    Reloads,
+    /// HTTP connections refused.
+    HttpRefused,
+    /// Messages that the log lacks.
+    Log,
+    /// Whether the machine's counters can be read.
+    Sees,
+    /// Whether the throttle releases what it is told to.
+    Acts,
+    /// Whether a kind of target says who its initiators are.
+    TargetUp,
+    /// Sessions of a kind of target.
+    Sessions,
+    /// How often the throttle failed.
+    ThrottleErrors,
+    /// How often a guardian was started.
+    GuardianStarts,
+    /// Whether the machine has a resource's storage.
+    Present,
+    /// Which law decides.
+    Law,
+    /// The window that it holds them to.
+    Window,
+    /// What the law steers to.
+    SetPoint,
+    /// What the law compares with the set point.
+    Estimate,
+    /// The delay in force.
+    Delay,
+    /// Writes that a device may take per second.
+    WriteLimit,
+    /// Bytes that may be written to a device per second.
+    WriteLimitBytes,
+    /// What all who may be held may do together.
+    OperatingPoint,
+    /// In which band that is.
+    Band,
+    /// What each of them may do.
+    Allotment,
+    /// Consumers held back.
+    Held,
+    /// Consumers that may be held back.
+    Throttled,
+    /// Decides and does not act.
+    DryRun,
+    /// Decisions by what the signal said.
+    Decisions,
+    /// Requests completed.
+    Requests,
+    /// Payload moved.
+    Payload,
+    /// How long requests took.
+    ResponseTime,
+    /// How long each request took.
+    RequestTime,
+    /// Who is in the set.
+    Member,
+}
+
+const NONE: &[&str] = &[];
+const TARGET: &[&str] = &["target"];
+const RESOURCE: &[&str] = &["resource"];
+const OPERATION: &[&str] = &["resource", "op"];
+const DEVICE: &[&str] = &["resource", "device"];
+
+impl AgentMetric {
+    /// Every metric, in the order of the exposition.
+    pub const ALL: [Self; 30] = [
+        Self::Build,
+        Self::Reloads,
+        Self::HttpRefused,
+        Self::Log,
+        Self::Sees,
+        Self::Acts,
+        Self::TargetUp,
+        Self::Sessions,
+        Self::ThrottleErrors,
+        Self::GuardianStarts,
+        Self::Present,
+        Self::Law,
+        Self::Window,
+        Self::SetPoint,
+        Self::Estimate,
+        Self::Delay,
+        Self::WriteLimit,
+        Self::WriteLimitBytes,
+        Self::OperatingPoint,
+        Self::Band,
+        Self::Allotment,
+        Self::Held,
+        Self::Throttled,
+        Self::DryRun,
+        Self::Decisions,
+        Self::Requests,
+        Self::Payload,
+        Self::ResponseTime,
+        Self::RequestTime,
+        Self::Member,
+    ];
+
+    /// Name, kind, unit, labels and help.
+    #[must_use]
+    pub fn spec(self) -> Spec {
+        use Kind::{Counter, Gauge, Histogram, Info};
+        let seconds = || Some(Unit::Seconds);
+        let (stem, unit, kind, labels, help) = match self {
+            Self::Build => return Spec::build(),
+            Self::Reloads => return Spec::reloads(),
+            Self::HttpRefused => return Spec::http_refused(),
+            Self::Log => return Spec::log(),
+            Self::Sees => {
+                ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
+            }
+            Self::Acts => (
+                "tidegate_agent_acts",
+                None,
+                Gauge,
+                NONE,
+                "0 while limits that are in force cannot be changed: the guardian releases every consumer; absent on a dry run",
+            ),
+            Self::TargetUp => (
+                "tidegate_agent_target_up",
+                None,
+                Gauge,
+                TARGET,
+                "1 while a kind of target that is here says who its initiators are",
+            ),
+            Self::Sessions => {
+                ("tidegate_agent_sessions", None, Gauge, TARGET, "Sessions that a kind of target shows")
+            }
+            Self::ThrottleErrors => (
+                "tidegate_agent_throttle_errors",
+                None,
+                Counter,
+                NONE,
+                "How often the kernel did not take what was to be in force, or had something else",
+            ),
+            Self::GuardianStarts => (
+                "tidegate_agent_guardian_starts",
+                None,
+                Counter,
+                NONE,
+                "How often a guardian was started: 1 unless somebody ended one",
+            ),
+            Self::Present => {
+                ("tidegate_resource_present", None, Gauge, RESOURCE, "1 while the machine has the storage")
+            }
+            Self::Law => ("tidegate_resource_law", None, Info, &["resource", "law"][..], "Which law decides"),
+            Self::Window => (
+                "tidegate_resource_window",
+                Some(Unit::Other("requests".to_owned())),
+                Gauge,
+                RESOURCE,
+                "Requests that all who may be held together may have at the storage; absent with laws that have none",
+            ),
+            Self::SetPoint => (
+                "tidegate_resource_set_point",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "The response time that the law steers to",
+            ),
+            Self::Estimate => (
+                "tidegate_resource_estimate",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "The response time that the law compares with the set point; absent before the first sample",
+            ),
+            Self::Delay => (
+                "tidegate_resource_delay",
+                seconds(),
+                Gauge,
+                RESOURCE,
+                "How long packets to members of the set are held; 0 on a dry run, and while the throttle fails",
+            ),
+            Self::WriteLimit => (
+                "tidegate_resource_write_limit",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                DEVICE,
+                "How many writes per second a device that members use may take; absent while it is not limited",
+            ),
+            Self::WriteLimitBytes => (
+                "tidegate_resource_write_limit",
+                Some(Unit::Other("bytes_per_second".to_owned())),
+                Gauge,
+                DEVICE,
+                "How many bytes may be written to it per second; absent while it is not limited",
+            ),
+            Self::OperatingPoint => (
+                "tidegate_resource_operating_point",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                RESOURCE,
+                "What all who may be held may do together; only with the laws self-tuning and queueing-model",
+            ),
+            Self::Band => (
+                "tidegate_resource_band",
+                None,
+                Gauge,
+                RESOURCE,
+                "The band in which the resource operates, and the part of it as a fraction: 2.2 is band 2 at 20 %; beyond the last how many there are; only with bands",
+            ),
+            Self::Allotment => (
+                "tidegate_resource_allotment",
+                Some(Unit::Other("requests_per_second".to_owned())),
+                Gauge,
+                &["resource", "consumer"][..],
+                "What a consumer may do of that; only with the laws self-tuning and queueing-model",
+            ),
+            Self::Held => ("tidegate_resource_held_consumers", None, Gauge, RESOURCE, "Consumers held back"),
+            Self::Throttled => (
+                "tidegate_resource_throttled_consumers",
+                None,
+                Gauge,
+                RESOURCE,
+                "Consumers that may be held back",
+            ),
+            Self::DryRun => (
+                "tidegate_resource_dry_run",
+                None,
+                Gauge,
+                RESOURCE,
+                "1 while the law decides and does not act",
+            ),
+            Self::Decisions => (
+                "tidegate_resource_decisions",
+                None,
+                Counter,
+                &["resource", "input"][..],
+                "Decisions of the law by what the signal said",
+            ),
+            Self::Requests => (
+                "tidegate_resource_completed",
+                Some(Unit::Other("requests".to_owned())),
+                Counter,
+                OPERATION,
+                "Requests that the kernel completed at the resource",
+            ),
+            Self::Payload => (
+                "tidegate_resource_payload",
+                Some(Unit::Bytes),
+                Counter,
+                OPERATION,
+                "Bytes read from and written to the resource",
+            ),
+            Self::ResponseTime => (
+                "tidegate_resource_response_time",
+                seconds(),
+                Counter,
+                OPERATION,
+                "The sum of the response times of those requests",
+            ),
+            Self::RequestTime => (
+                "tidegate_resource_request_time",
+                seconds(),
+                Histogram,
+                OPERATION,
+                "How long requests took at the resource's devices; absent where that is not counted",
+            ),
+            Self::Member => (
+                "tidegate_resource_member",
+                None,
+                Gauge,
+                &["resource", "consumer"][..],
+                "1 for each consumer that may be held back now",
+            ),
+        };
+        Spec { stem, unit, help, kind, labels }
+    }
+}
+
+/// What the agent knows of one resource.
+#[derive(Debug, Clone)]
+pub struct ResourceStatus {
+    /// Which.
+    pub name: ResourceName,
+    /// Whether the machine has the storage.
+    pub present: bool,
+    /// Whether it only says what it would do.
+    pub dry_run: bool,
+    /// For how long packets to members are held; zero on a dry run.
+    pub delay: Latency,
+    /// What may be written to devices that members use, by their names in the kernel: those that the throttle
+    /// `rate` limits now.
+    pub limits: BTreeMap<String, WriteLimit>,
+    /// The last decision.
+    pub decision: Option<Decision>,
+    /// All reads since the start.
+    pub reads: Operations,
+    /// All writes since the start.
+    pub writes: Operations,
+    /// Who may be held now.
+    pub members: BTreeSet<ConsumerName>,
+}
+
+impl ResourceStatus {
+    /// Says that nobody is held, whatever was decided: the throttle does not do it.
+    pub(crate) fn not_held(&mut self) {
+        self.delay = Latency::ZERO;
+        self.limits.clear();
+        if let Some(decision) = &mut self.decision {
+            decision.held = 0;
+        }
+    }
+}
+
+/// Everything that an agent exposes, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct AgentExposition {
+    /// Reloads.
+    pub reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    pub http_refused: Option<Arc<Refusals>>,
+    /// Messages that the log lacks.
+    pub log: LogCounts,
+    /// Whether the machine's counters could be read.
+    pub sees: bool,
+    /// Whether the throttle releases what it is told to; `None`: there is none.
+    pub acts: Option<bool>,
+    /// The kinds of targets that are here: whether they say who their initiators are, and their sessions.
+    pub targets: BTreeMap<Via, (bool, usize)>,
+    /// How often the throttle failed.
+    pub throttle_errors: u64,
+    /// How often a guardian was started.
+    pub guardian_starts: u64,
+    /// Resources.
+    pub resources: Vec<ResourceStatus>,
+    /// Their decisions.
+    pub decisions: BTreeMap<ResourceName, InputCounts>,
+    /// How long each of their requests took; nothing where that is not counted.
+    pub request_times: BTreeMap<ResourceName, ReadsAndWrites>,
+}
+
+impl AgentExposition {
+    /// As OpenMetrics text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        to_text(self.clone())
+    }
+
+    fn samples(&self, metric: AgentMetric) -> Samples<'_> {
+        let mut samples = Samples::default();
+        match metric {
+            AgentMetric::Build => samples.add(&[env!("CARGO_PKG_VERSION")], Value::Info),
+            AgentMetric::Reloads => {
+                samples.add(&["applied"], Value::Count(self.reloads.applied));
+                samples.add(&["refused"], Value::Count(self.reloads.refused));
+            }
+            AgentMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
+            AgentMetric::Log => log_samples(self.log, &mut samples),
+            AgentMetric::Sees => samples.add(&[], flag(self.sees)),
+            AgentMetric::Acts => {
+                if let Some(acts) = self.acts {
+                    samples.add(&[], flag(acts));
+                }
+            }
+            AgentMetric::TargetUp => {
+                for (via, (up, _)) in &self.targets {
+                    samples.add(&[via.label()], flag(*up));
+                }
+            }
+            AgentMetric::Sessions => {
+                for (via, (_, sessions)) in &self.targets {
+                    samples.add(&[via.label()], number(*sessions));
+                }
+            }
+            AgentMetric::ThrottleErrors => samples.add(&[], Value::Count(self.throttle_errors)),
+            AgentMetric::GuardianStarts => samples.add(&[], Value::Count(self.guardian_starts)),
+            _ => {
+                for resource in &self.resources {
+                    self.resource_samples(metric, resource, &mut samples);
+                }
+            }
+        }
+        samples
+    }
+
+    fn resource_samples<'a>(
+        &'a self,
+        metric: AgentMetric,
+        resource: &'a ResourceStatus,
+        samples: &mut Samples<'a>,
+    ) {
+        let name = resource.name.as_str();
+        let decision = resource.decision.as_ref();
+        let point = decision.and_then(|decision| decision.point.as_ref());
+        let operations = [("read", &resource.reads), ("write", &resource.writes)];
+        let value = match metric {
+            AgentMetric::Present => Some(flag(resource.present)),
+            AgentMetric::Law => {
+                if let Some(decision) = decision {
+                    samples.add(&[name, decision.law.name()], Value::Info);
+                }
+                None
+            }
+            AgentMetric::Window => {
+                decision.and_then(Decision::window).map(|window| Value::Number(window.get()))
+            }
+            AgentMetric::SetPoint => decision.map(|decision| seconds(decision.set_point)),
+            AgentMetric::Estimate => decision.and_then(|decision| decision.estimate).map(seconds),
+            AgentMetric::Delay => Some(seconds(resource.delay)),
+            AgentMetric::WriteLimit | AgentMetric::WriteLimitBytes => {
+                for (device, limit) in &resource.limits {
+                    let per_second = match metric {
+                        AgentMetric::WriteLimit => limit.writes().per_second(),
+                        _ => limit.bytes().per_second(),
+                    };
+                    samples.add(&[name, device], Value::Number(per_second));
+                }
+                None
+            }
+            AgentMetric::OperatingPoint => {
+                point.map(|point| Value::Number(point.operating_point.per_second()))
+            }
+            AgentMetric::Band => point.and_then(|point| point.position).map(band),
+            AgentMetric::Allotment => {
+                for allotment in point.into_iter().flat_map(|point| &point.allotments) {
+                    samples.add(&[name, allotment.name.as_str()], Value::Number(allotment.rate.per_second()));
+                }
+                None
+            }
+            AgentMetric::Held => decision.map(|decision| Value::Number(f64::from(decision.held))),
+            AgentMetric::Throttled => Some(number(resource.members.len())),
+            AgentMetric::DryRun => Some(flag(resource.dry_run)),
+            AgentMetric::Decisions => {
+                let counts = self.decisions.get(&resource.name).copied().unwrap_or_default();
+                for (input, count) in counts.named() {
+                    samples.add(&[name, input], Value::Count(count));
+                }
+                None
+            }
+            AgentMetric::RequestTime => {
+                if let Some(times) = self.request_times.get(&resource.name) {
+                    samples.add(&[name, "read"], Value::times(times.reads.sum(), times.reads.cumulative()));
+                    samples
+                        .add(&[name, "write"], Value::times(times.writes.sum(), times.writes.cumulative()));
+                }
+                None
+            }
+            AgentMetric::Member => {
+                for member in &resource.members {
+                    samples.add(&[name, member.as_str()], flag(true));
+                }
+                None
+            }
+            // Requests, Payload, ResponseTime: every other metric was answered above.
+            _ => {
+                for (op, done) in operations {
+                    let value = match metric {
+                        AgentMetric::Requests => Value::Count(done.count),
+                        AgentMetric::Payload => Value::Count(done.bytes.get()),
+                        _ => Value::Amount(done.total_latency.as_secs_f64()),
+                    };
+                    samples.add(&[name, op], value);
+                }
+                None
+            }
+        };
+        if let Some(value) = value {
+            samples.add(&[name], value);
+        }
+    }
+}
+
+impl Collector for AgentExposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut each = AgentMetric::ALL.iter();
+        each.try_for_each(|metric| encode(&mut encoder, &metric.spec(), &self.samples(*metric)))
+    }
+}

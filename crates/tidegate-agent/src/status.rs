@@ -1,0 +1,200 @@
+//! An agent's status.
+
+use std::collections::BTreeMap;
+
+use tidegate_control::LoopConfig;
+use tidegate_service::status::{
+    ByLaw, ConsumerStatus, MOST_CONSUMERS, Recent, ResourceStatus, Service, Status, Total, decided, law,
+    seconds,
+};
+use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
+
+use crate::metrics;
+
+/// What an agent knows of itself.
+pub(crate) struct OfAgent<'a> {
+    pub(crate) now: Instant,
+    pub(crate) sees: bool,
+    pub(crate) resources: &'a [metrics::ResourceStatus],
+    pub(crate) laws: Vec<&'a LoopConfig>,
+    /// Goals of cgroups.
+    pub(crate) goals: BTreeMap<(ResourceName, ConsumerName), Latency>,
+    pub(crate) recent: &'a Recent<ResourceName>,
+    /// Whose members are not held, although they are to be.
+    pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
+}
+
+/// The counters of an agent's resources.
+pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<ResourceName, Total> {
+    resources.iter().map(|resource| (resource.name.clone(), done(resource))).collect()
+}
+
+fn done(resource: &metrics::ResourceStatus) -> Total {
+    let of = |done: &tidegate_control::Operations| Total { count: done.count, sum: done.total_latency };
+    of(&resource.reads).and(of(&resource.writes))
+}
+
+/// What an agent says.
+pub(crate) fn of_agent(agent: &OfAgent<'_>) -> Status {
+    let resources = agent.resources.iter().map(|resource| of_resource(agent, resource));
+    Status::new(Service::Agent, agent.sees, resources.collect())
+}
+
+fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> ResourceStatus {
+    let by_law = ByLaw::of_each(resource.decision.as_ref());
+    let delay = Some(resource.delay).filter(|delay| *delay > Latency::ZERO && !resource.dry_run);
+    let fails = (agent.fails)(&resource.name);
+    // Of members that share a delay it is the same for all; of those with rates each is held by its own.
+    let held = |law: ByLaw| match law.held {
+        Some(held) => held && !resource.dry_run && !fails,
+        None => delay.is_some(),
+    };
+    let one = |name: &ConsumerName| {
+        let law = by_law.get(name).copied().unwrap_or_default();
+        let goal = agent.goals.get(&(resource.name.clone(), name.clone())).copied();
+        ConsumerStatus {
+            goal_seconds: seconds(goal),
+            delay_seconds: seconds(delay),
+            held: Some(held(law)),
+            ..law.status(name, false)
+        }
+    };
+    let mut law = agent.laws.iter().find(|law| law.resource == resource.name).map(|config| law(config));
+    // Also where only the command line says so.
+    law.iter_mut().for_each(|law| law.dry_run |= resource.dry_run);
+    ResourceStatus {
+        name: resource.name.to_string(),
+        present: resource.present,
+        throttle_fails: fails,
+        law,
+        decided: resource.decision.as_ref().map(|decision| decided(decision, agent.now)),
+        recent: agent.recent.since(agent.now, &resource.name, done(resource)),
+        consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
+        consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{
+        BandPosition, ControlLoop, Decision, Law, LawKind, Observation, Operations, Output, PidConfig,
+        PointDecision, SelfTuningConfig,
+    };
+    use tidegate_service::status::{DecisionStatus, InputStatus, OperatingPoint};
+    use tidegate_units::{Iops, Window};
+
+    use super::*;
+
+    fn name() -> ResourceName {
+        ResourceName::new("vg0").unwrap()
+    }
+
+    fn config() -> LoopConfig {
+        LoopConfig::new(name(), Latency::from_millis(15), Law::Pid(PidConfig::default()))
+    }
+
+    fn decision() -> Decision {
+        let at = Instant::from_nanos(1_000_000_000);
+        ControlLoop::new(config()).unwrap().step(at, &Observation::new(name(), at, Vec::new())).1
+    }
+
+    fn resource(members: usize) -> metrics::ResourceStatus {
+        metrics::ResourceStatus {
+            name: name(),
+            present: true,
+            dry_run: false,
+            delay: Latency::from_millis(8),
+            limits: BTreeMap::new(),
+            decision: Some(decision()),
+            reads: Operations { count: 9, ..Operations::default() },
+            writes: Operations::default(),
+            members: (0..members).map(|at| ConsumerName::new(&format!("iqn.{at:05}")).unwrap()).collect(),
+        }
+    }
+
+    fn said(resource: metrics::ResourceStatus, fails: bool) -> ResourceStatus {
+        let config = config();
+        let mut recent = Recent::default();
+        recent.note(Instant::ZERO, BTreeMap::from([(name(), Total::default())]));
+        let status = of_agent(&OfAgent {
+            now: Instant::from_nanos(3_000_000_000),
+            sees: true,
+            resources: &[resource],
+            laws: vec![&config],
+            goals: BTreeMap::new(),
+            recent: &recent,
+            fails: &|_| fails,
+        });
+        status.resources.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn members_share_a_delay_and_are_told_of_up_to_a_bound() {
+        let told = said(resource(MOST_CONSUMERS + 7), false);
+        assert_eq!((told.consumers.len(), told.consumers_left_out), (MOST_CONSUMERS, 7));
+        let one = &told.consumers[0];
+        assert_eq!(
+            (one.held, one.delay_seconds, one.recent, one.outstanding),
+            (Some(true), Some(0.008), None, None)
+        );
+        let decided = told.decided.unwrap();
+        assert!((decided.age_seconds - 2.0).abs() < 1e-9);
+        assert_eq!((decided.input, decided.measured_seconds), (InputStatus::Idle, None));
+        assert_eq!(told.recent.map(|did| did.iops), Some(3.0));
+    }
+
+    #[test]
+    fn on_a_dry_run_and_by_a_throttle_that_fails_nobody_is_held() {
+        let dry = said(metrics::ResourceStatus { dry_run: true, ..resource(1) }, false);
+        assert!(dry.law.unwrap().dry_run, "also where only the command line says so");
+        assert_eq!((dry.consumers[0].held, dry.consumers[0].delay_seconds), (Some(false), None));
+        let mut failing = resource(1);
+        failing.not_held();
+        let failing = said(failing, true);
+        assert_eq!((failing.throttle_fails, failing.consumers[0].held), (true, Some(false)));
+    }
+
+    /// Of one consumer that is entitled to 350 of 500 IO/s.
+    fn divided(change: impl Fn(&mut PointDecision)) -> (DecisionStatus, ConsumerStatus) {
+        let who = ConsumerName::new("iqn.00000").unwrap();
+        let iops = Iops::new(350.0);
+        let mut point = PointDecision {
+            operating_point: Iops::new(500.0),
+            applied: Iops::new(480.0),
+            position: Some(BandPosition::In { band: 2, part: 0.2 }),
+            decided_by: None,
+            host: None,
+            doubted: false,
+            regulators: Vec::new(),
+            allotments: vec![tidegate_control::Allotment {
+                name: who,
+                entitled: iops,
+                rate: iops,
+                held: true,
+            }],
+            window: None,
+        };
+        change(&mut point);
+        let law = LawKind::SelfTuning;
+        let decided =
+            Decision { law, bounded: Output::Rate(point.operating_point), point: Some(point), ..decision() };
+        let mut told = said(metrics::ResourceStatus { decision: Some(decided), ..resource(1) }, false);
+        (told.decided.unwrap(), told.consumers.remove(0))
+    }
+
+    #[test]
+    fn a_rate_is_told_of_where_it_is_in_force() {
+        let (decided, one) = divided(|_| ());
+        let band = Some(BandPosition::In { band: 2, part: 0.2 });
+        assert_eq!(decided.operating_point, Some(OperatingPoint::Limits { iops: 500.0, band }));
+        assert_eq!((one.entitled_iops, one.rate_iops, one.held), (Some(350.0), Some(350.0), Some(true)));
+        let (decided, one) = divided(|point| point.operating_point = SelfTuningConfig::UNBOUNDED);
+        assert_eq!(decided.operating_point, Some(OperatingPoint::HoldsNobody));
+        assert_eq!((one.entitled_iops, one.rate_iops), (None, None));
+        // The model of a queue without bands: the window alone.
+        let (decided, one) = divided(|point| {
+            (point.position, point.window) = (None, Some(Window::new(4.5)));
+        });
+        assert_eq!((decided.window_requests, one.rate_iops), (Some(4.5), None));
+    }
+}

@@ -1,0 +1,314 @@
+//! What this machine can sense and throttle, and what a configuration comes to on it. Nothing is changed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+
+use serde::Serialize;
+use tidegate_host::sense::session::{Session, Target};
+use tidegate_host::sense::{CgroupReader, Sessions, latency};
+use tidegate_host::throttle::{Capability, Method, cgroups, probe, rate};
+use tidegate_host::{ReadError, Root};
+
+use super::cgroups::CgroupConfig;
+use super::config::{AgentConfig, ResourceConfig};
+use super::sensor;
+use super::watch::Watch;
+use tidegate_service::entitlements::Entitlements;
+
+/// What was found, for a person ([`Display`](fmt::Display)) or a program.
+#[derive(Debug, Serialize)]
+pub struct Survey {
+    /// Each sensor.
+    pub sensors: Vec<Finding>,
+    /// Each part of the throttle.
+    pub throttles: Vec<Finding>,
+    /// Each resource of the configuration.
+    pub resources: Vec<ResourceFinding>,
+}
+
+/// Something that works, or why it does not.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: String,
+    /// Whether it works.
+    pub works: bool,
+    /// What it says, or why it does not work and what would help.
+    pub detail: String,
+}
+
+/// A resource on this machine.
+#[derive(Debug, Serialize)]
+pub struct ResourceFinding {
+    /// Its name.
+    pub resource: String,
+    /// Whether its storage is here.
+    pub here: bool,
+    /// The initiators that are logged in to a volume of it, or its cgroups.
+    pub consumers: BTreeSet<String>,
+    /// What is not known of them.
+    pub doubts: BTreeSet<String>,
+    /// Whose writes the configuration's throttle cannot hold.
+    pub beyond: BTreeSet<String>,
+    /// Cgroups that the kernel neither accounts for nor limits.
+    pub unaccounted: BTreeSet<String>,
+    /// Why its cgroups cannot be seen.
+    pub blind: Option<String>,
+    /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that
+    /// could not be tried.
+    pub cannot_be_held: Vec<String>,
+    /// What everybody who is named in its bands is entitled to where each of them ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<Entitlements>,
+}
+
+impl Survey {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn take(config: Option<&AgentConfig>) -> Self {
+        const DEVICES: &str = "block devices and LVM";
+        let tried = tried();
+        let lacking = |config: &AgentConfig| {
+            let needed = tried.iter().flatten().flatten();
+            let needed = needed.filter(|capability| capability.is_needed(config.throttle, config.packets));
+            needed
+                .filter_map(|capability| Some(format!("{}: {}", capability.what, capability.lacks()?)))
+                .collect()
+        };
+        let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
+        let throttles = throttles(&tried);
+        let watch = match Watch::new(Root::default()) {
+            Ok(watch) => watch,
+            Err(error) => {
+                let blind = Finding { what: DEVICES.to_owned(), works: false, detail: error.to_string() };
+                return Self { sensors: vec![blind], throttles, resources: Vec::new() };
+            }
+        };
+        let volumes = watch.volumes();
+        let groups = match volumes.volume_groups().join(", ") {
+            groups if groups.is_empty() => "none".to_owned(),
+            groups => groups,
+        };
+        let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
+        let mut sensors = vec![Finding { what: DEVICES.to_owned(), works: true, detail }];
+        let Sessions { sessions, targets } = watch.sessions();
+        for (via, target) in targets {
+            let (works, detail) = match target {
+                Target::Read => {
+                    let count = sessions.iter().filter(|session| session.via == *via).count();
+                    (true, format!("{count} sessions"))
+                }
+                Target::Absent(why) => (false, format!("{why}; it takes {}", why.remedy(*via))),
+                Target::Failed(error) => (false, error.to_string()),
+            };
+            sensors.push(Finding { what: format!("sessions of {via}"), works, detail });
+        }
+        sensors.push(request_times());
+        let resources = config.into_iter().flat_map(|config| {
+            config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
+        });
+        let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
+        let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &Root::default()));
+        let mut resources: Vec<_> = resources.chain(of_cgroups).collect();
+        for (resource, law) in resources.iter_mut().zip(config.into_iter().flat_map(AgentConfig::laws)) {
+            if !law.dry_run {
+                resource.cannot_be_held.clone_from(&lacking);
+            }
+        }
+        sensors.extend(config.into_iter().flat_map(|config| &config.sensors).map(sensor::finding));
+        Self { sensors, throttles, resources }
+    }
+}
+
+impl Survey {
+    /// The resources for which nobody can be held, although somebody is to be.
+    #[must_use]
+    pub fn cannot_be_held(&self) -> Vec<&str> {
+        let unheld = self.resources.iter().filter(|resource| !resource.cannot_be_held.is_empty());
+        unheld.map(|resource| resource.resource.as_str()).collect()
+    }
+}
+
+fn request_times() -> Finding {
+    const PURPOSE: &str = "percentiles of devices' response times (histograms = true, or one as statistic)";
+    let works = latency::probe();
+    let detail = match &works {
+        Ok(()) => PURPOSE.to_owned(),
+        Err(error) => format!("{PURPOSE}: {error}; it takes {}", latency::REMEDY),
+    };
+    Finding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
+}
+
+/// What throttles need. Of packets' it cannot be tried without root.
+fn tried() -> [io::Result<Vec<Capability>>; 3] {
+    let root = Root::default();
+    [probe(), Ok(rate::probe(&root)), Ok(cgroups::probe(&root))]
+}
+
+fn throttles(tried: &[io::Result<Vec<Capability>>]) -> Vec<Finding> {
+    let finding = |capability: &Capability| {
+        let detail = match capability.lacks() {
+            None => capability.purpose.to_owned(),
+            Some(why) => format!("{}: {why}", capability.purpose),
+        };
+        Finding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
+    };
+    let findings = |tried: &io::Result<Vec<Capability>>| match tried {
+        Ok(capabilities) => capabilities.iter().map(finding).collect(),
+        Err(error) => {
+            let detail = format!("cannot be tried: {error}; run this as root");
+            vec![Finding { what: "packet delay".to_owned(), works: false, detail }]
+        }
+    };
+    tried.iter().flat_map(findings).collect()
+}
+
+fn resource_finding(config: &ResourceConfig, throttle: Method, watch: &Watch) -> ResourceFinding {
+    let beyond = (throttle == Method::Rate).then(|| watch.beyond_limits(&config.storage));
+    let places = watch.devices_of(&config.storage);
+    let devices: Vec<_> = places.into_iter().map(|place| watch.device(place).number()).collect();
+    let loads = |session: &&Session| session.device.is_some_and(|number| devices.contains(&number));
+    let of = || watch.sessions().sessions.iter().filter(loads);
+    ResourceFinding {
+        resource: config.law.resource.to_string(),
+        here: watch.has(&config.storage),
+        consumers: of().map(|session| session.consumer.to_string()).collect(),
+        doubts: of()
+            .filter_map(|session| Some(format!("{}: {}", session.consumer, session.doubt.as_ref()?)))
+            .collect(),
+        beyond: beyond
+            .into_iter()
+            .flatten()
+            .map(|session| format!("{}, over {}", session.consumer, session.via))
+            .collect(),
+        unaccounted: BTreeSet::new(),
+        blind: None,
+        cannot_be_held: Vec::new(),
+        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
+    }
+}
+
+fn cgroup_finding(config: &CgroupConfig, watch: &Watch, root: &Root) -> ResourceFinding {
+    let device = watch.number(&config.device);
+    let (mut consumers, mut unaccounted) = (BTreeSet::new(), BTreeSet::new());
+    let seen = device.map(|device| {
+        let mut reader = CgroupReader::new(root, config.cgroups.clone())?;
+        reader.read(device)?;
+        Ok::<_, ReadError>(reader)
+    });
+    let (reader, blind) = match seen {
+        Some(Ok(reader)) => (Some(reader), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+        None => (None, None),
+    };
+    for (name, cgroup) in reader.iter().flat_map(CgroupReader::cgroups) {
+        consumers.insert(name.to_string());
+        if !cgroup.is_accounted() {
+            unaccounted.insert(name.to_string());
+        }
+    }
+    ResourceFinding {
+        resource: config.law.resource.to_string(),
+        here: device.is_some(),
+        consumers,
+        doubts: BTreeSet::new(),
+        beyond: BTreeSet::new(),
+        unaccounted,
+        blind,
+        cannot_be_held: Vec::new(),
+        bands: config.law.bands.as_ref().map(Entitlements::of).unwrap_or_default(),
+    }
+}
+
+impl fmt::Display for Survey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in self.sensors.iter().chain(&self.throttles) {
+            let mark = if finding.works { "has  " } else { "lacks" };
+            writeln!(f, "{mark} {}: {}", finding.what, finding.detail)?;
+        }
+        for ResourceFinding { resource, cannot_be_held, .. } in &self.resources {
+            for why in cannot_be_held {
+                writeln!(f, "resource {resource}: cannot be held here: {why}")?;
+            }
+        }
+        for ResourceFinding { resource, bands, .. } in &self.resources {
+            for (index, entitlements) in bands.iter().enumerate() {
+                writeln!(f, "resource {resource}: band {index}, {entitlements}")?;
+            }
+        }
+        for resource in &self.resources {
+            let ResourceFinding { resource, here, consumers, doubts, beyond, unaccounted, blind, .. } =
+                resource;
+            if !here {
+                writeln!(f, "resource {resource}: there is no such storage here, yet")?;
+                continue;
+            }
+            if let Some(why) = blind {
+                writeln!(f, "resource {resource}: its cgroups cannot be seen: {why}")?;
+                continue;
+            }
+            writeln!(f, "resource {resource}: {} consumers", consumers.len())?;
+            for consumer in consumers {
+                writeln!(f, "  {consumer}")?;
+            }
+            for doubt in doubts {
+                writeln!(f, "  unknown addresses of {doubt}")?;
+            }
+            for consumer in beyond {
+                writeln!(f, "  not held by the throttle rate: {consumer}")?;
+            }
+            for cgroup in unaccounted {
+                writeln!(f, "  not held, since its parent does not give it the controller io: {cgroup}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_host::trees::unpack;
+
+    use super::*;
+
+    const TREE: &str = "proc/self/mountinfo
+  30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw
+proc/diskstats
+  8 0 sda 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+sys/block/sda/dev
+  8:0
+sys/block/sda/size
+  2097152
+sys/fs/cgroup/cgroup.controllers
+  io
+sys/fs/cgroup/db/io.stat
+sys/fs/cgroup/wrong/io.stat
+  8:0 rios=many
+sys/fs/cgroup/loop -> loop
+";
+
+    #[test]
+    fn cgroups_that_cannot_be_seen_are_not_nobody() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(TREE, tree.path()).unwrap();
+        let root = Root::at(tree.path());
+        let watch = Watch::new(root.clone()).unwrap();
+        let shown = |cgroups: &str| {
+            let told = format!(
+                "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['{cgroups}']\n"
+            );
+            let config = AgentConfig::parse("agent.toml", &told).unwrap();
+            let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
+            Survey { sensors: Vec::new(), throttles: Vec::new(), resources }.to_string()
+        };
+        assert_eq!(shown("db"), "resource disk: 1 consumers\n  db\n");
+        for (cgroups, why) in
+            [("loop/*", "sys/fs/cgroup/loop: "), ("wrong", "wrong/io.stat:1: expected a number")]
+        {
+            let shown = shown(cgroups);
+            assert!(shown.starts_with("resource disk: its cgroups cannot be seen: "), "{shown}");
+            assert!(shown.contains(why) && shown.lines().count() == 1, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! `POST /v1/admit`: whether a pool of the gateway can keep contracts, asked over HTTP.
+//!
+//! The service says what the pool's model is; measuring it takes longer than the service may be held up, and
+//! is done in a thread of its own, one question at a time.
+
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes as Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tidegate_device::DeviceConfig;
+use tidegate_gateway::{BackendConfig, GatewayConfig};
+use tidegate_http::{NoRandom, Token, TokenAdmission};
+use tidegate_place::{
+    Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
+};
+use tidegate_sched::Discipline;
+use tidegate_sim::ScenarioError;
+use tidegate_sim::offer::{Load, Offer, Stop, TooFew, Unmeasured};
+use tidegate_sim::scenario::Sizes;
+use tidegate_transfer::wire::one_line;
+use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinError;
+use tokio::time::timeout;
+
+use super::Answer;
+use tidegate_service::metrics::PATIENCE;
+
+/// The most contracts: measuring takes the longer the more there are.
+pub(crate) const MOST_TENANTS: usize = 256;
+
+/// The most requests in each simulation of a question, where it takes more than usual to have enough of every
+/// tenant.
+const MOST_REQUESTS: u32 = 20_000;
+
+/// The time that a measurement has. Most take less than a second.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The lowest priority of the processor: what serves clients goes before a question.
+const PRIORITY: i32 = 19;
+
+/// How requests arrive: as `tidegate admit` has it where nothing is said.
+const ARRIVALS: &str = "in-step";
+
+/// Somebody wants to know what model a pool has.
+#[derive(Debug)]
+pub(crate) struct ModelOf {
+    pub(crate) pool: ResourceName,
+    pub(crate) answer: oneshot::Sender<Result<Model, NoModel>>,
+}
+
+/// The model of a pool's storage, and what stands before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    device: DeviceConfig,
+    depth: u32,
+    discipline: Discipline,
+}
+
+/// Why there is nothing to measure.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum NoModel {
+    #[error("there is no pool `{0}`")]
+    NoPool(ResourceName),
+    #[error(
+        "nothing is known of the storage of pool `{0}`: it is no emulated one. Measure it with `tidegate admit --live`, \
+         through an export of it"
+    )]
+    Real(ResourceName),
+}
+
+impl Model {
+    /// Of a pool of this configuration.
+    pub(crate) fn of(config: &GatewayConfig, name: &ResourceName) -> Result<Self, NoModel> {
+        let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
+            return Err(NoModel::NoPool(name.clone()));
+        };
+        match &pool.backend {
+            BackendConfig::Emulated { device, .. } => {
+                Ok(Self::new(device.clone(), pool.depth, pool.discipline))
+            }
+            BackendConfig::File { .. } | BackendConfig::Nbd(_) => Err(NoModel::Real(name.clone())),
+        }
+    }
+
+    pub(crate) const fn new(device: DeviceConfig, depth: u32, discipline: Discipline) -> Self {
+        Self { device, depth, discipline }
+    }
+
+    /// Load on it, as it is judged.
+    pub(crate) fn offer(&self, loads: Vec<Load>, rule: &AdmissionRule) -> Offer {
+        let mut offer = Offer::new(self.device.clone(), loads);
+        (offer.host.depth, offer.host.discipline) = (self.depth, self.discipline);
+        offer.quantile = rule.quantile();
+        offer
+    }
+}
+
+/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one
+/// with few beside others with many, so many are sent from then on that there are enough, up to a limit in
+/// each simulation.
+///
+/// # Errors
+/// As [`Offer::measured`], also when more than the limit would be needed.
+pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measured, Unmeasured> {
+    match offer.measured(scale) {
+        Err(Unmeasured::TooFew(few)) => match u32::try_from(few.needed) {
+            Ok(needed) if needed > offer.requests && needed <= most => {
+                offer.requests = needed;
+                offer.measured(scale)
+            }
+            _ => Err(few.into()),
+        },
+        done => done,
+    }
+}
+
+/// What is asked, in seconds, bytes, and requests per second, as in the answer.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    pool: ResourceName,
+    tenants: Vec<Tenant>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tenant {
+    name: ConsumerName,
+    iops: f64,
+    size: u64,
+    response_time_s: f64,
+    #[serde(default)]
+    deviation: u64,
+    #[serde(default = "everything")]
+    read: f64,
+    #[serde(default)]
+    weight: Option<u32>,
+}
+
+fn everything() -> f64 {
+    1.0
+}
+
+/// The token that questions show, which a reload may change. `None`: the page answers nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access(Arc<RwLock<Option<TokenAdmission>>>);
+
+impl Access {
+    /// Accepts this token from now on.
+    pub(crate) fn set(&self, token: Option<&Token>) -> Result<(), NoRandom> {
+        let admission = token.map(|token| TokenAdmission::new(token, [])).transpose()?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = admission;
+        Ok(())
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let access = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(admission) = &*access else { return Err(Refused::Closed) };
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        admission.admits(shown, None).map_err(|_| Refused::Token)
+    }
+}
+
+/// Why there is no verdict.
+#[derive(Debug, Error)]
+pub(crate) enum Refused {
+    #[error(
+        "this page answers only with a token: write `admit = {{ token_file = \"FILE\" }}` into the \
+         configuration; `tidegate admit` answers without a service"
+    )]
+    Closed,
+    #[error("show the token of `admit`: `Authorization: Bearer TOKEN`")]
+    Token,
+    #[error(
+        "the measurement took longer than {} s: ask about fewer contracts, or ask `tidegate admit`, which has \
+         no limit",
+        LONGEST.as_secs()
+    )]
+    TooLong,
+    #[error("this is no question: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0} contracts are too many: at most {MOST_TENANTS}")]
+    Many(usize),
+    #[error("`{0}`: {1}")]
+    Tenant(ConsumerName, &'static str),
+    #[error(transparent)]
+    Demand(DemandError),
+    #[error(transparent)]
+    NoModel(#[from] NoModel),
+    /// On this storage, not as it is written.
+    #[error(transparent)]
+    Impossible(DemandError),
+    /// There is no time for more.
+    #[error(
+        "{0}: ask for more of them, or ask `tidegate admit --requests {needed}`", needed = .0.needed
+    )]
+    TooFew(TooFew),
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Count(#[from] WrongCount),
+    #[error("the measurement failed: {0}")]
+    Failed(#[from] JoinError),
+    #[error("another question is being answered: ask again")]
+    Busy,
+    #[error("the service does not answer: it is stopping, or overloaded")]
+    Unavailable,
+}
+
+impl Refused {
+    /// The reason for a client. It may quote what the client sent, which is as long as a body may be.
+    pub(crate) fn text(&self) -> String {
+        one_line(&self.to_string())
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Json(_) | Self::Many(_) | Self::Tenant(..) | Self::Demand(_) => StatusCode::BAD_REQUEST,
+            Self::Closed => StatusCode::FORBIDDEN,
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::NoModel(NoModel::NoPool(_)) => StatusCode::NOT_FOUND,
+            Self::NoModel(NoModel::Real(_)) => StatusCode::CONFLICT,
+            // What the tenants send does not go with this storage; all else about a scenario is the
+            // service's.
+            Self::Impossible(_) | Self::TooFew(_) | Self::Scenario(ScenarioError::Workload { .. }) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Busy | Self::Unavailable | Self::TooLong => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Scenario(_) | Self::Count(_) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<Unmeasured> for Refused {
+    fn from(error: Unmeasured) -> Self {
+        match error {
+            Unmeasured::Scenario(error) => error.into(),
+            Unmeasured::TooFew(few) => Self::TooFew(few),
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Said {
+            error: String,
+        }
+        let said = serde_json::to_string_pretty(&Said { error: self.text() });
+        json(self.status(), said.unwrap_or_default())
+    }
+}
+
+fn json(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}
+
+struct Api<E> {
+    events: SyncSender<E>,
+    /// Who has the permit measures.
+    free: Arc<Semaphore>,
+    access: Access,
+}
+
+impl<E> Clone for Api<E> {
+    fn clone(&self) -> Self {
+        Self { events: self.events.clone(), free: Arc::clone(&self.free), access: self.access.clone() }
+    }
+}
+
+/// The page, for a service that is asked by these events.
+pub(crate) fn routes<E: From<ModelOf> + Send + 'static>(events: SyncSender<E>, access: Access) -> Router {
+    Router::new().route("/v1/admit", post(admit::<E>)).with_state(Api {
+        events,
+        free: Arc::new(Semaphore::new(1)),
+        access,
+    })
+}
+
+async fn admit<E: From<ModelOf>>(State(api): State<Api<E>>, headers: HeaderMap, body: Body) -> Response {
+    let answered = match api.access.check(&headers) {
+        Ok(()) => answer(&api, &body).await,
+        Err(refused) => Err(refused),
+    };
+    match answered {
+        Ok(document) => json(StatusCode::OK, document),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// Stops a measurement when its asker is gone, or its time is over.
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+async fn answer<E: From<ModelOf>>(api: &Api<E>, body: &[u8]) -> Result<String, Refused> {
+    let (pool, contracts, loads) = read(body)?;
+    let (sender, receiver) = oneshot::channel();
+    let asked = ModelOf { pool, answer: sender };
+    // As with a scrape: a full queue means that the service has enough to do.
+    api.events.try_send(asked.into()).map_err(|_| Refused::Unavailable)?;
+    // A service that stops may leave it in its queue.
+    let model = timeout(PATIENCE, receiver).await.map_err(|_| Refused::Unavailable)?;
+    let model = model.map_err(|_| Refused::Unavailable)??;
+    let permit = Arc::clone(&api.free).try_acquire_owned().map_err(|_| Refused::Busy)?;
+    let stop = Stop::default();
+    let stops = StopOnDrop(stop.clone());
+    let measured = tokio::task::spawn_blocking(move || {
+        // Until it is done, also when whoever asked does not wait any more.
+        let _permit = permit;
+        // Of this thread alone, which does nothing else.
+        let lowered = setpriority_process(Some(gettid()), PRIORITY);
+        if let Err(error) = lowered {
+            tracing::warn!("a question about contracts is measured at the priority of the service: {error}");
+        }
+        let rule = AdmissionRule::default();
+        let offer = Offer { stop, ..model.offer(loads, &rule) };
+        verdict(offer, &contracts, &rule, MOST_REQUESTS)
+    });
+    let outcome = timeout(LONGEST, measured).await.map_err(|_| Refused::TooLong);
+    drop(stops);
+    outcome??
+}
+
+/// Reads a question: the pool that it is about, the contracts, and the load that they allow.
+pub(crate) fn read(body: &[u8]) -> Result<(ResourceName, Demands, Vec<Load>), Refused> {
+    let question: Question = serde_json::from_slice(body)?;
+    let (contracts, loads) = question.read()?;
+    Ok((question.pool, contracts, loads))
+}
+
+impl Question {
+    fn read(&self) -> Result<(Demands, Vec<Load>), Refused> {
+        if self.tenants.len() > MOST_TENANTS {
+            return Err(Refused::Many(self.tenants.len()));
+        }
+        let contracts = self.tenants.iter().map(|tenant| Demand {
+            name: tenant.name.clone(),
+            iops: Iops::new(tenant.iops),
+            size: Bytes::new(tenant.size),
+            response_time: Latency::from_secs_f64(tenant.response_time_s),
+        });
+        // First, since what they say by themselves bounds what loads are made of.
+        let contracts = Demands::new(contracts.collect()).map_err(Refused::Demand)?;
+        let loads = self.tenants.iter().map(Tenant::load).collect::<Result<_, _>>()?;
+        Ok((contracts, loads))
+    }
+}
+
+impl Tenant {
+    fn load(&self) -> Result<Load, Refused> {
+        let wrong = |why| Refused::Tenant(self.name.clone(), why);
+        let mut load = Load::random_reads(self.name.clone(), Iops::new(self.iops), Bytes::new(self.size));
+        if !(0.0..=1.0).contains(&self.read) {
+            return Err(wrong("`read` is the part of the requests that read, 0 to 1"));
+        }
+        load.reads = self.read;
+        if self.deviation > 0 {
+            let sizes = Sizes::normal(Bytes::new(self.size), Bytes::new(self.deviation));
+            let why = "`deviation` is no more than `size`, and both are of 512 B or more";
+            load.sizes = sizes.ok_or_else(|| wrong(why))?;
+        }
+        if let Some(weight) = self.weight {
+            load.shares = Shares::new(weight).ok_or_else(|| wrong("`weight` is 1 to 1000000"))?;
+        }
+        Ok(load)
+    }
+}
+
+/// What `tidegate admit --json` prints. `most` is the most requests in each simulation.
+pub(crate) fn verdict(
+    offer: Offer,
+    contracts: &Demands,
+    rule: &AdmissionRule,
+    most: u32,
+) -> Result<String, Refused> {
+    let ability = Ability { capacity: Some(offer.capacity()?), alone: offer.alone()? };
+    contracts.check(&ability).map_err(Refused::Impossible)?;
+    let mut measuring = Measuring { offer, most };
+    let decided = decide(contracts, rule, &mut measuring)?;
+    let Offer { seed, seeds, loads, .. } = measuring.offer;
+    let weights: Vec<_> = loads.iter().map(|load| load.shares).collect();
+    let seeds: Vec<u64> = (0..seeds).map(|at| seed.wrapping_add(at.into())).collect();
+    let (capacity, decided) = (ability.capacity, &decided);
+    let answer =
+        Answer { contracts, rule, capacity, decided, arrivals: ARRIVALS, weights: &weights, seeds: &seeds };
+    Ok(serde_json::to_string_pretty(&answer.document())?)
+}
+
+struct Measuring {
+    offer: Offer,
+    most: u32,
+}
+
+impl Measure for Measuring {
+    type Error = Refused;
+
+    fn at(&mut self, scale: f64) -> Result<Measured, Refused> {
+        Ok(measured(&mut self.offer, scale, self.most)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_quoted_a_body_of_any_length() {
+        let body = format!("{{\"{}\": true}}", "x".repeat(50_000));
+        let refused = read(body.as_bytes()).unwrap_err();
+        assert!(refused.text().starts_with("this is no question: unknown field `xxx"));
+        assert!(refused.text().len() <= 500);
+    }
+
+    #[test]
+    fn a_measurement_that_fails_is_not_the_askers_fault_nor_passes_by_itself() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let failed = runtime.spawn(std::future::pending::<()>());
+        failed.abort();
+        let refused = Refused::from(runtime.block_on(failed).unwrap_err());
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR, "{refused}");
+    }
+
+    #[test]
+    fn who_asks_a_service_that_stops_is_told_so() {
+        let (events, queue) = mpsc::sync_channel::<ModelOf>(1);
+        let api = Api { events, free: Arc::new(Semaphore::new(1)), access: Access::default() };
+        let question = br#"{ "pool": "disk", "tenants": [
+            { "name": "w1", "iops": 40, "size": 4096, "response_time_s": 0.035 }
+        ] }"#;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let answer = runtime.block_on(async { timeout(2 * PATIENCE, answer(&api, question)).await });
+        let refused = answer.expect("it is not waited for without end").unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+        drop(queue);
+    }
+}

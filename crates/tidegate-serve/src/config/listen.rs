@@ -1,0 +1,82 @@
+//! Addresses as text: `unix:PATH` and `tcp:ADDRESS:PORT`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+use tidegate_gateway::Endpoint;
+
+/// What the kernel's `sockaddr_un` holds, less the terminating zero.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// An endpoint as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listen(pub(super) Endpoint);
+
+/// Why a text is not an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum ListenError {
+    #[error("`{0}` must begin with `unix:` or `tcp:`, for example `unix:/run/tidegate/nbd.sock`")]
+    Scheme(String),
+    #[error("`unix:` needs a path, for example `unix:/run/tidegate/nbd.sock`")]
+    NoPath,
+    #[error("`{0}` is not an address and a port; write for example `tcp:0.0.0.0:10809` or `tcp:[::]:10809`")]
+    Address(String),
+}
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err(ListenError::NoPath),
+                path => Ok(Self(Endpoint::Unix(PathBuf::from(path)))),
+            };
+        }
+        let Some(address) = text.strip_prefix("tcp:") else {
+            return Err(ListenError::Scheme(text.escape_debug().to_string()));
+        };
+        match address.parse::<SocketAddr>() {
+            Ok(address) => Ok(Self(Endpoint::Tcp(address))),
+            Err(_) => Err(ListenError::Address(text.escape_debug().to_string())),
+        }
+    }
+}
+
+/// Whether the kernel can bind a Unix socket at this path; `Err` says why not.
+pub(super) fn socket_path_fits(path: &Path) -> Result<(), String> {
+    let length = path.as_os_str().len();
+    if length <= LONGEST_SOCKET_PATH && !path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Ok(());
+    }
+    Err(format!("a Unix socket's path has at most {LONGEST_SOCKET_PATH} bytes, this one has {length}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_both_kinds() {
+        assert_eq!("unix:/a b".parse(), Ok(Listen(Endpoint::Unix("/a b".into()))));
+        let address = "[::1]:10809".parse().unwrap();
+        assert_eq!("tcp:[::1]:10809".parse(), Ok(Listen(Endpoint::Tcp(address))));
+    }
+
+    #[test]
+    fn says_what_to_write() {
+        assert_eq!("".parse::<Listen>(), Err(ListenError::Scheme(String::new())));
+        assert_eq!("unix:".parse::<Listen>(), Err(ListenError::NoPath));
+        for wrong in ["tcp:10809", "tcp:localhost:10809", "tcp:0.0.0.0:65536", "tcp:0.0.0.0"] {
+            assert_eq!(wrong.parse::<Listen>(), Err(ListenError::Address(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_socket_path_is_as_long_as_the_kernel_allows() {
+        assert!(socket_path_fits(Path::new(&"x".repeat(107))).is_ok());
+        assert!(socket_path_fits(Path::new(&"x".repeat(108))).is_err());
+    }
+}

@@ -1,0 +1,407 @@
+//! Configuration: TOML text becomes typed values once, here.
+//!
+//! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing
+//! stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
+//! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
+
+mod access;
+mod accounts;
+mod allow;
+mod backend;
+mod cluster;
+mod contracts;
+mod endpoints;
+mod export;
+mod listen;
+mod pool;
+mod reservation;
+mod upstream;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate_gateway::{
+    Access, BackendConfig, Endpoint, GatewayConfig, ListenConfig, PoolConfig, ServerFiles, TlsError, TlsUse,
+};
+use tidegate_units::{ConsumerName, Latency};
+
+use cluster::Member;
+pub use cluster::{ClusterPlan, CredentialError};
+use pool::{PlacedExport, ReadPool};
+
+use crate::admission::PoolContracts;
+pub use tidegate_config::{Finding, Severity};
+use tidegate_config::{Given, Report, Section};
+pub use tidegate_service::config::ConfigError;
+use tidegate_service::config::{MetricsAddress, read_bounded};
+
+const ROOT_KEYS: &[&str] = &["listen", "tls", "metrics", "admit", "drain_deadline", "cluster", "pool"];
+
+const ADMIT_KEYS: &[&str] = &["token_file"];
+
+/// How long a drain waits for clients where nothing is said: less than the 90 s after which systemd kills.
+const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Everything that `tidegate serve` is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What is served.
+    pub gateway: GatewayConfig,
+    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// The file with the token that questions about contracts show; `None`: they are not answered.
+    pub admit_token: Option<PathBuf>,
+    /// How long a drain waits for clients before it cuts them off.
+    pub drain_deadline: Duration,
+    /// What pools promise at which times of day, where their laws keep contracts.
+    pub contracts: Vec<PoolContracts>,
+    /// The hosts that share pools' resources with this one; `None`: nobody does.
+    pub cluster: Option<ClusterPlan>,
+    /// What is allowed and probably not meant.
+    pub warnings: Vec<Finding>,
+}
+
+impl Config {
+    /// Reads a configuration file, and checks that the files it names can be used.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        read(&path.display().to_string(), &text, folder(path), Touch::Files)
+    }
+
+    /// Reads a configuration text without looking at the files it names. `name` is what findings call it;
+    /// relative paths in it start at `folder`.
+    ///
+    /// # Errors
+    /// When anything in the text is wrong.
+    pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        read(name, text, folder, Touch::Nothing)
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Touch {
+    Files,
+    Nothing,
+}
+
+/// What every part of the reading needs.
+struct Context<'a> {
+    report: Report<'a>,
+    folder: &'a Path,
+    touched: Vec<PathUse>,
+    /// Where rules want certificates of clients.
+    certificate_rules: Vec<Range<usize>>,
+    /// Whether the files that it names are read.
+    reads: bool,
+}
+
+/// A path that the configuration names, and what for.
+enum PathUse {
+    Export { file: Given<PathBuf>, read_only: bool, shared: bool },
+    DataFile(Given<PathBuf>),
+    Socket(Given<PathBuf>),
+    Key(Given<PathBuf>),
+    Secret(Given<PathBuf>),
+    Credentials(Given<PathBuf>),
+    Authorities(Given<PathBuf>),
+    Certificate(Given<PathBuf>),
+    PrivateKey(Given<PathBuf>),
+    Admitted(Given<PathBuf>),
+    Token(Given<PathBuf>),
+}
+
+impl Context<'_> {
+    /// A path as it is meant: relative to the configuration, not to wherever the service was started.
+    fn path(&mut self, text: &str, span: &Range<usize>) -> PathBuf {
+        if text.is_empty() || text.contains('\0') {
+            self.report.error(span, "a path must not be empty or contain a zero byte");
+        }
+        self.folder.join(text)
+    }
+
+    /// A file under a key, which is looked at when files are.
+    fn file(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        path_use: fn(Given<PathBuf>) -> PathUse,
+    ) -> Option<PathBuf> {
+        let given = section.text(key, &mut self.report)?;
+        let path = self.path(given.value, &given.span);
+        self.touched.push(path_use(Given { value: path.clone(), span: given.span }));
+        Some(path)
+    }
+}
+
+fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<Config, ConfigError> {
+    let mut context = Context {
+        report: Report::new(name, text),
+        folder,
+        touched: Vec::new(),
+        certificate_rules: Vec::new(),
+        reads: touch == Touch::Files,
+    };
+    let Some(document) = tidegate_config::parse(text, &mut context.report) else {
+        return Err(ConfigError::Invalid(context.report.into_findings()));
+    };
+    let what = "the configuration".to_owned();
+    let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut context.report);
+    let tls = endpoints::tls(&root, &mut context);
+    let listen = endpoints::read(&root, root.has("tls"), &mut context);
+    let metrics = root.parsed::<MetricsAddress>("metrics", &mut context.report);
+    let admit_token = admit_token(&root, &mut context);
+    if let (Some(metrics), true) = (&metrics, admit_token.is_some())
+        && !metrics.value.0.ip().is_loopback()
+    {
+        let what =
+            "HTTP beyond this machine is not encrypted: any host on the way can read the token of `admit`";
+        context.report.warning(
+            &metrics.span,
+            what,
+            "serve metrics on 127.0.0.1, behind a server that ends TLS",
+        );
+    }
+    let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
+    let Pools { configs: pools, members, contracts } = pools(&root, &mut context);
+    let cluster = cluster::read(&root, &members, &mut context);
+    if let Some(metrics) = &metrics
+        && metrics.value.0.port() != 0
+        && listen.iter().any(|listen| listen.value.endpoint == Endpoint::Tcp(metrics.value.0))
+    {
+        context.report.error(&metrics.span, "`metrics` is also in `listen`");
+    }
+    check_access(&root, &listen, tls.as_ref(), &pools, &mut context);
+    if touch == Touch::Files {
+        access::check(&context.touched, &mut context.report);
+        if let Some(plan) = &cluster {
+            cluster::check(plan, &mut context.report);
+        }
+        if let Some(Given { value, span }) = &tls
+            && let Err(error @ TlsError::Pair { .. }) = value.load()
+        {
+            context.report.error(span, error.to_string());
+        }
+    }
+    let failed = context.report.has_errors();
+    let findings = context.report.into_findings();
+    if failed {
+        return Err(ConfigError::Invalid(findings));
+    }
+    Ok(Config {
+        gateway: GatewayConfig {
+            listen: listen.into_iter().map(|given| given.value).collect(),
+            tls: tls.map(|given| given.value),
+            ..GatewayConfig::new(Vec::new(), pools)
+        },
+        metrics: metrics.map(|given| given.value.0),
+        admit_token,
+        drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
+        contracts,
+        cluster: cluster.map(|given| given.value),
+        warnings: findings,
+    })
+}
+
+fn admit_token(root: &Section<'_>, context: &mut Context<'_>) -> Option<PathBuf> {
+    let table = root.table("admit", ADMIT_KEYS, &mut context.report)?;
+    if !root.has("metrics")
+        && let Some(span) = root.key_span("admit")
+    {
+        context.report.error(&span, "`admit` answers where `metrics` are served: add `metrics`");
+    }
+    if !table.has("token_file") {
+        table.missing("token_file", "\"/etc/tidegate/admit.token\"", &mut context.report);
+    }
+    let Given { value, span } = table.text("token_file", &mut context.report)?;
+    let path = context.path(value, &span);
+    context.touched.push(PathUse::Token(Given { value: path.clone(), span }));
+    Some(path)
+}
+
+/// Reports rules that can never hold, and what is allowed or not and was probably meant otherwise.
+fn check_access(
+    root: &Section<'_>,
+    listen: &[Given<ListenConfig>],
+    tls: Option<&Given<ServerFiles>>,
+    pools: &[PoolConfig],
+    context: &mut Context<'_>,
+) {
+    let verifies = tls.is_some_and(|tls| tls.value.client_authorities.is_some());
+    let broken_tls = tls.is_none() && root.has("tls");
+    for span in std::mem::take(&mut context.certificate_rules) {
+        if !verifies && !broken_tls {
+            context.report.error_with_help(
+                &span,
+                "certificates of clients cannot be verified",
+                "add `client_ca_file` to `tls`",
+            );
+        }
+    }
+    let mut remote = listen.iter().filter(|listen| !endpoints::is_local(&listen.value.endpoint)).peekable();
+    let Some(first) = remote.peek() else { return };
+    let exports = || pools.iter().flat_map(|pool| &pool.exports);
+    let local: Vec<_> = exports().filter(|export| export.access == Access::Local).collect();
+    if let Some(export) = local.first() {
+        let message = match local.len() {
+            1 => format!("clients on other hosts may not use export `{}`", export.name),
+            count => {
+                format!(
+                    "clients on other hosts may not use export `{}` and {} others",
+                    export.name,
+                    count - 1
+                )
+            }
+        };
+        context.report.warning(&first.span, message, "it has no `allow`; see docs/access.md");
+    }
+    for listen in remote.filter(|listen| listen.value.tls == TlsUse::Off) {
+        context.report.warning(
+            &listen.span,
+            format!(
+                "what clients read and write at `{}` crosses the network in plain text",
+                listen.value.endpoint
+            ),
+            "add `tls`; see docs/access.md",
+        );
+    }
+}
+
+/// Everything that pools are read as.
+#[derive(Default)]
+struct Pools {
+    configs: Vec<PoolConfig>,
+    members: Vec<Member>,
+    contracts: Vec<PoolContracts>,
+}
+
+fn pools(root: &Section<'_>, context: &mut Context<'_>) -> Pools {
+    let mut pools = Pools::default();
+    let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
+        return pools;
+    };
+    if tables.is_empty() {
+        context.report.error_with_help(
+            root.span(),
+            "the configuration has no pools",
+            "add a table `[pool.NAME]`: storage that its exports share",
+        );
+    }
+    let mut owner: HashMap<ConsumerName, String> = HashMap::new();
+    let mut placed = Vec::new();
+    for (name, table) in tables {
+        let Some(ReadPool { config, exports, member, promised }) = pool::read(&name, &table, context) else {
+            continue;
+        };
+        pools.members.extend(member);
+        pools.contracts.extend(promised);
+        for export in exports {
+            if let Some(other) = owner.get(&export.config.name) {
+                let message = format!("export `{}` is also in pool `{other}`", export.config.name);
+                context.report.error_with_help(
+                    &export.name.span,
+                    message,
+                    "clients ask for an export by its name alone",
+                );
+            }
+            owner.insert(export.config.name.clone(), config.name.to_string());
+            let address = match &config.backend {
+                BackendConfig::Nbd(upstream) => Some(upstream.address.clone()),
+                BackendConfig::File { .. } | BackendConfig::Emulated { .. } => None,
+            };
+            placed.push(PlacedExport { address, export });
+        }
+        pools.configs.push(config);
+    }
+    upstream::report_same(&placed, &mut context.report);
+    report_never_chosen(&placed, &mut context.report);
+    pools
+}
+
+/// Reports exports that no client gets, because an earlier one of the same name is for every client that
+/// comes.
+fn report_never_chosen(exports: &[PlacedExport], report: &mut Report<'_>) {
+    for (at, PlacedExport { export, .. }) in exports.iter().enumerate() {
+        let name = export.config.served_name();
+        let earlier = exports[..at].iter().map(|placed| &placed.export.config);
+        let chosen = earlier
+            .filter(|earlier| earlier.name != export.config.name)
+            .find(|earlier| earlier.served_name() == name && !matches!(earlier.access, Access::Rules(_)));
+        if let Some(chosen) = chosen {
+            report.error_with_help(
+                &export.name.span,
+                format!(
+                    "clients that ask for `{}` get export `{}`, and never this one",
+                    name.as_str(),
+                    chosen.name
+                ),
+                "give the earlier one an `allow` with rules, or this one another `served_as`",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::{contract, law};
+
+    use super::*;
+
+    /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.
+    const DOCUMENTED: &[(&str, &[&str])] = &[
+        ("## The whole", ROOT_KEYS),
+        ("### `listen`", endpoints::LISTEN_KEYS),
+        ("### `tls`", endpoints::TLS_KEYS),
+        ("## `[cluster]`", cluster::KEYS),
+        ("### `carrier`", cluster::CARRIER_KEYS),
+        ("### `policy`", cluster::POLICY_KEYS),
+        ("## `[pool.NAME]`", pool::KEYS),
+        ("### `backend`", backend::KEYS),
+        ("### `tls` of a backend", upstream::TLS_KEYS),
+        ("### `[pool.NAME.knee]`", law::KNEE_KEYS),
+        ("### `[pool.NAME.window]`", law::WINDOW_KEYS),
+        ("### `[pool.NAME.pid]`", law::PID_KEYS),
+        ("### `[pool.NAME.integral]`", law::INTEGRAL_KEYS),
+        ("### `[pool.NAME.self_tuning]`", law::SELF_TUNING_KEYS),
+        ("### `bands`", law::BAND_KEYS),
+        ("### `release`", tidegate_config::release::KEYS),
+        ("### `[pool.NAME.limits]`", pool::LIMITS_KEYS),
+        ("### `[pool.NAME.export.EXPORT]`", export::KEYS),
+        ("### `allow`", allow::KEYS),
+        ("### `limit`", export::LIMIT_KEYS),
+        ("### `contract`", contract::ADMITTED_KEYS),
+    ];
+
+    #[test]
+    fn the_document_and_the_code_know_the_same_keys() {
+        let document = include_str!("../../../../docs/configuration.md");
+        for (heading, keys) in DOCUMENTED {
+            let section = document
+                .split_once(&format!("\n{heading}\n"))
+                .unwrap_or_else(|| panic!("docs/configuration.md has no `{heading}`"))
+                .1;
+            let section = section.split("\n#").next().unwrap();
+            let documented: Vec<_> =
+                section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let (mut documented, mut known) = (documented, keys.to_vec());
+            documented.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(documented, known, "under `{heading}`");
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_law_is_a_key_of_the_pool() {
+        assert!(law::POOL_KEYS.iter().all(|key| pool::KEYS.contains(key)));
+    }
+}

@@ -1,0 +1,15 @@
+//! The gateway as a service: [`Config::load`](config::Config::load) reads its configuration, [`serve`](serve::serve)
+//! runs it until it is told to stop, [`Summary`](summary::Summary) says what a configuration comes to.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+mod cluster;
+pub mod config;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod metrics;
+mod policy;
+pub mod serve;
+mod status;
+pub mod summary;

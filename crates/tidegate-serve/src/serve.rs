@@ -1,0 +1,655 @@
+//! The running service: one thread owns the gateway and does one thing at a time, whatever asks for it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thiserror::Error;
+use tidegate_cluster::{Cluster, JoinError, Policies, PolicyWatch};
+use tidegate_gateway::{
+    Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, Opening, Peers, StartError,
+};
+use tidegate_http::{NoRandom, Refusals, Token, TokenError};
+use tidegate_units::{ResourceName, TimeOfDay};
+
+use crate::admission::api::{self, Access, Model, ModelOf};
+use crate::admission::{self, Change, MeasuredSet, Outcome, Standings};
+use crate::cluster::PoolPeers;
+use crate::config::{ClusterPlan, Config, ConfigError, CredentialError};
+use crate::metrics::Exposition;
+use crate::policy;
+use crate::status;
+use crate::summary::{Kept, Summary};
+use tidegate_service::journal::Journal;
+use tidegate_service::log;
+use tidegate_service::metrics::{MetricsError, MetricsServer, ReloadCounts, Scrape};
+use tidegate_service::signals::{self, Signal};
+use tidegate_service::status::{Asked, routes};
+use tidegate_service::supervisor::Supervisor;
+
+/// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10
+/// ms) is 640 ms.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Things that wait for the service's thread. More scrapes than that are refused.
+const MOST_EVENTS: usize = 64;
+
+/// The longest time that it takes to read a configuration and to look at the files that it names.
+const READING_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a policy may stay as it is before its watch is asked once more.
+const UNCHANGED: Duration = Duration::from_secs(3_600);
+
+/// Something the service is asked to do.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Reload,
+    Stop,
+    Scrape(Scrape),
+    /// Say how it stands.
+    Status(Asked),
+    /// Say what model a pool has.
+    ModelOf(ModelOf),
+    /// The cluster's policies have changed.
+    Policies(Policies),
+    /// It is known whether a set of contracts can be kept.
+    Judged(Box<MeasuredSet>),
+    /// The configuration was read again.
+    Read {
+        /// The count of the reading, by which one that was given up is told from the newest.
+        count: u64,
+        outcome: Box<Result<Config, ConfigError>>,
+    },
+    /// The volumes that a configuration adds are open, or cannot be opened.
+    Opened {
+        /// The count of the opening, by which one that was given up is told from the newest.
+        count: u64,
+        outcome: Box<Result<OpenedVolumes, StartError>>,
+    },
+}
+
+impl From<Signal> for Event {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Reload => Self::Reload,
+            Signal::Stop => Self::Stop,
+        }
+    }
+}
+
+impl From<ModelOf> for Event {
+    fn from(asked: ModelOf) -> Self {
+        Self::ModelOf(asked)
+    }
+}
+
+impl From<Asked> for Event {
+    fn from(asked: Asked) -> Self {
+        Self::Status(asked)
+    }
+}
+
+impl From<MeasuredSet> for Event {
+    fn from(judged: MeasuredSet) -> Self {
+        Self::Judged(Box::new(judged))
+    }
+}
+
+impl From<Scrape> for Event {
+    fn from(scrape: Scrape) -> Self {
+        Self::Scrape(scrape)
+    }
+}
+
+/// Why the service did not start, or ended otherwise than on request.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The gateway does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A secret of the cluster cannot be read.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// This host cannot take part in its cluster.
+    #[error("cannot join the cluster: {0}")]
+    Join(#[from] JoinError),
+    /// Metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The token of `admit` cannot be read.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Tokens cannot be compared safely.
+    #[error(transparent)]
+    NoRandom(#[from] NoRandom),
+    /// Signals cannot be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(io::Error),
+    /// Policies cannot be followed.
+    #[error("cannot follow the cluster's policies: {0}")]
+    Policies(io::Error),
+    /// A pool failed. The service ends, so that whoever supervises it starts it anew.
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
+}
+
+/// Serves a configuration until SIGTERM or SIGINT, then drains. SIGHUP reads the configuration again; a
+/// second SIGTERM or SIGINT ends the process at once, with exit status 1.
+///
+/// # Errors
+/// When the service cannot start, or a pool fails. A drain that had to cut clients off is no error: it is
+/// logged.
+pub fn serve(path: &Path) -> Result<(), ServeError> {
+    let config = Config::load(path)?;
+    log_warnings(&config);
+    let (sender, events) = mpsc::sync_channel(MOST_EVENTS);
+    // Before anything is served: a signal must find its handler from the first connection on.
+    signals::receive(sender.clone(), Event::from).map_err(ServeError::Signals)?;
+    let cluster = config.cluster.as_ref().map(join).transpose()?;
+    if let Some(watch) = cluster.as_ref().and_then(|cluster| cluster.policy()) {
+        follow_policies(watch, sender.clone()).map_err(ServeError::Policies)?;
+    }
+    let now = time_of_day();
+    let contracts = Standings::new(&config.contracts, now);
+    let first = in_force(&config, &Policies::default(), &contracts);
+    let gateway = Gateway::start_among(first, |pool| {
+        let (plan, cluster) = config.cluster.as_ref().zip(cluster.as_ref())?;
+        peers(plan, cluster, pool)
+    })?;
+    log_lines(&Summary::new(&config));
+    let access = Access::default();
+    access.set(admit_token(&config)?.as_ref())?;
+    let metrics = config
+        .metrics
+        .map(|address| {
+            let more = api::routes(sender.clone(), access.clone()).merge(routes(sender.clone()));
+            MetricsServer::start(address, sender.clone(), more)
+        })
+        .transpose()?;
+    if let Some(metrics) = &metrics {
+        tracing::info!("metrics on http://{}/metrics", metrics.address());
+    }
+    let addresses: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
+    tracing::info!("ready, listening on {}", addresses.join(", "));
+    let journal = Journal::default();
+    let mut service = Service {
+        path: path.to_owned(),
+        config,
+        gateway,
+        cluster,
+        policies: Policies::default(),
+        access,
+        journal,
+        recent: status::Pools::default(),
+        reloads: ReloadCounts::default(),
+        http_refused: metrics.as_ref().map(MetricsServer::refusals),
+        contracts,
+        pending: None,
+        reading: None,
+        readings: 0,
+        opening: None,
+        openings: 0,
+        measuring: Measuring::Idle,
+        events: sender,
+        supervisor: Supervisor::of_this_process(),
+    };
+    service.supervisor.ready();
+    log_refused(&service.contracts);
+    service.measure();
+    service.run(&events)
+}
+
+/// The wall clock, which is read here and nowhere else: what was agreed on is about times of day.
+fn time_of_day() -> TimeOfDay {
+    let seconds = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
+    };
+    TimeOfDay::of_unix(seconds)
+}
+
+/// A configuration that waits for an answer about its contracts.
+struct Pending {
+    config: Config,
+    /// Those that are not in force already.
+    brought: Standings,
+}
+
+/// Whether somebody measures what is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measuring {
+    Idle,
+    /// One question is being answered.
+    Busy,
+    /// There was no thread for it, which was said. It is tried again.
+    Failed,
+}
+
+fn join(plan: &ClusterPlan) -> Result<Arc<Cluster>, ServeError> {
+    Ok(Arc::new(Cluster::join(plan.config()?)?))
+}
+
+fn peers(plan: &ClusterPlan, cluster: &Arc<Cluster>, pool: &ResourceName) -> Option<Arc<dyn Peers>> {
+    plan.pools().contains(pool).then(|| {
+        let (cluster, host) = (Arc::clone(cluster), plan.host().clone());
+        Arc::new(PoolPeers { cluster, host, resource: pool.clone() }) as Arc<dyn Peers>
+    })
+}
+
+/// The token that questions about contracts show, in the file that a configuration names.
+fn admit_token(config: &Config) -> Result<Option<Token>, TokenError> {
+    config.admit_token.as_deref().map(Token::from_file).transpose()
+}
+
+fn log_lines(lines: &impl ToString) {
+    for line in lines.to_string().lines() {
+        tracing::info!(target: log::SUMMARY, "{line}");
+    }
+}
+
+fn log_refused(contracts: &Standings) {
+    for refused in contracts.refused_sets() {
+        tracing::error!("{refused}");
+    }
+}
+
+fn log_warnings(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+struct Service {
+    path: PathBuf,
+    config: Config,
+    gateway: Gateway,
+    cluster: Option<Arc<Cluster>>,
+    /// Those of the cluster that are in force.
+    policies: Policies,
+    /// The token that questions about contracts show.
+    access: Access,
+    journal: Journal,
+    /// What consumers had done some seconds ago.
+    recent: status::Pools,
+    reloads: ReloadCounts,
+    /// HTTP connections that were refused.
+    http_refused: Option<Arc<Refusals>>,
+    contracts: Standings,
+    /// Read, and not in force yet.
+    pending: Option<Pending>,
+    /// Since when the configuration is being read.
+    reading: Option<Instant>,
+    /// Readings begun or given up so far.
+    readings: u64,
+    /// A configuration whose new volumes are being opened.
+    opening: Option<Pending>,
+    /// Openings begun so far.
+    openings: u64,
+    measuring: Measuring,
+    events: SyncSender<Event>,
+    supervisor: Supervisor,
+}
+
+impl Service {
+    fn run(mut self, events: &Receiver<Event>) -> Result<(), ServeError> {
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
+                Ok(Event::Reload) => self.reload(),
+                Ok(Event::Scrape(scrape)) => self.answer(scrape)?,
+                Ok(Event::Status(asked)) => {
+                    let snapshot = self.look()?;
+                    let config = in_force(&self.config, &self.policies, &self.contracts);
+                    asked.answer(status::of_gateway(&config, &snapshot, &self.recent));
+                }
+                Ok(Event::ModelOf(ModelOf { pool, answer })) => {
+                    // Nobody waits any more when the client has gone away.
+                    let _ = answer.send(Model::of(&self.config.gateway, &pool));
+                }
+                Ok(Event::Policies(policies)) => self.adopt(policies),
+                Ok(Event::Judged(judged)) => self.judged(&judged),
+                Ok(Event::Read { count, outcome }) => self.read(count, *outcome),
+                Ok(Event::Opened { count, outcome }) => self.opened(count, *outcome),
+                Ok(Event::Stop) => return self.drain(),
+                Err(RecvTimeoutError::Timeout) => {}
+                // It has a sender itself, for those who measure.
+                Err(RecvTimeoutError::Disconnected) => return self.drain(),
+            }
+            // Also while one event follows the other.
+            if Instant::now() >= next_tick {
+                self.gateway.open_awaited();
+                self.look()?;
+                self.keep_time();
+                self.measure();
+                self.watch_reading();
+                self.supervisor.lives();
+                next_tick = Instant::now() + TICK;
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<GatewaySnapshot, GatewayError> {
+        let snapshot = self.gateway.snapshot()?;
+        for pool in &snapshot.pools {
+            self.journal.follow(&pool.name, pool.decisions, &pool.recent_decisions);
+        }
+        status::note(&mut self.recent, &snapshot);
+        Ok(snapshot)
+    }
+
+    fn answer(&mut self, scrape: Scrape) -> Result<(), GatewayError> {
+        let gateway = self.look()?;
+        let exposition = Exposition {
+            gateway,
+            decisions: self.journal.counts(),
+            reloads: self.reloads,
+            http_refused: self.http_refused.clone(),
+            log: log::missing(),
+            cluster: self.cluster.as_ref().map(|cluster| cluster.status()),
+            contracts: self.contracts.status(time_of_day()).collect(),
+        };
+        // Nobody waits any more when the client has gone away.
+        let _ = scrape.send(exposition.to_text());
+        Ok(())
+    }
+
+    /// Puts into force what holds from this time of day on.
+    fn keep_time(&mut self) {
+        let changes = self.contracts.step(time_of_day());
+        for change in &changes {
+            match change {
+                Change::Begun(said) => tracing::info!("{said}"),
+                Change::Waits(said) => tracing::warn!("{said}"),
+                Change::Refused(said) => tracing::error!("{said}"),
+            }
+        }
+        if changes.iter().any(|change| matches!(change, Change::Begun(_))) {
+            self.enforce();
+        }
+    }
+
+    /// Has the gateway do what is in force.
+    fn enforce(&mut self) {
+        // Contracts of the same exports, which a gateway takes at any time.
+        if let Err(why) = self.gateway.apply(in_force(&self.config, &self.policies, &self.contracts)) {
+            tracing::error!("the contracts are not put into force, what was goes on: {why}");
+        }
+    }
+
+    /// An answer about a set of contracts: of those that hold, of those of a configuration that waits for it,
+    /// or of both.
+    fn judged(&mut self, judged: &MeasuredSet) {
+        self.measuring = Measuring::Idle;
+        match self.contracts.judged(judged) {
+            Some(Outcome::Refused(said)) => tracing::error!("{said}"),
+            // With what is expected, which was measured.
+            Some(Outcome::InForce) => self.enforce(),
+            Some(Outcome::Later) | None => {}
+        }
+        self.keep_time();
+        if let Some(mut pending) = self.pending.take() {
+            pending.brought.judged(judged);
+            let decided = self.decide(pending);
+            self.reloaded(decided);
+        }
+        self.measure();
+    }
+
+    /// Reads the configuration on another thread: it looks at the files that the configuration names, and
+    /// their storage may hang.
+    fn reload(&mut self) {
+        self.supervisor.reloading();
+        self.readings += 1;
+        let (count, events, path) = (self.readings, self.events.clone(), self.path.clone());
+        let body = move || {
+            let outcome = Box::new(Config::load(&path));
+            // The service may have ended meanwhile.
+            let _ = events.send(Event::Read { count, outcome });
+        };
+        match thread::Builder::new().name("tg-reload".to_owned()).spawn(body) {
+            Ok(_) => self.reading = Some(Instant::now()),
+            Err(error) => self.reloaded(Err(format!("there is no thread to read it: {error}"))),
+        }
+    }
+
+    fn read(&mut self, count: u64, outcome: Result<Config, ConfigError>) {
+        // A newer request to reload has a reading of its own, and what took too long was refused.
+        if count != self.readings {
+            return;
+        }
+        self.reading = None;
+        let outcome = outcome.map_err(|error| error.to_string()).and_then(|config| self.try_reload(config));
+        self.reloaded(outcome);
+        self.measure();
+    }
+
+    /// Refuses a configuration that cannot be read in time.
+    fn watch_reading(&mut self) {
+        if self.reading.is_some_and(|since| since.elapsed() >= READING_PATIENCE) {
+            self.reading = None;
+            self.readings += 1;
+            let seconds = READING_PATIENCE.as_secs();
+            self.reloaded(Err(format!(
+                "{} and the files that it names could not be read within {seconds} s: storage hangs",
+                self.path.display()
+            )));
+        }
+    }
+
+    fn reloaded(&mut self, outcome: Result<Reloaded, String>) {
+        self.supervisor.ready();
+        match outcome {
+            Ok(Reloaded::Waits) => {}
+            Ok(Reloaded::InForce) => {
+                self.reloads.applied += 1;
+                log_warnings(&self.config);
+                log_lines(&Summary::new(&self.config));
+                tracing::info!("reloaded {}", self.path.display());
+            }
+            Err(why) => {
+                self.reloads.refused += 1;
+                tracing::error!("not reloaded, the old configuration goes on: {why}");
+            }
+        }
+    }
+
+    /// Puts the cluster's policies into force. One that does not fit this host's configuration changes
+    /// nothing here.
+    fn adopt(&mut self, policies: Policies) {
+        for remark in policy::in_force(&self.config.gateway, members(&self.config), &policies).1 {
+            tracing::warn!("{remark}");
+        }
+        match self.gateway.apply(in_force(&self.config, &policies, &self.contracts)) {
+            Ok(()) => {
+                self.policies = policies;
+                tracing::info!("the cluster's policies are in force");
+            }
+            Err(why) => {
+                tracing::error!("the cluster's policies are not put into force, what was goes on: {why}");
+            }
+        }
+    }
+
+    fn try_reload(&mut self, config: Config) -> Result<Reloaded, String> {
+        let fixed = [
+            ("metrics", config.metrics != self.config.metrics),
+            ("cluster", config.cluster != self.config.cluster),
+        ];
+        let changed: Vec<_> = fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+        if !changed.is_empty() {
+            return Err(format!("needs a restart to change: {}", changed.join(", ")));
+        }
+        let known = self.pending.as_ref().map(|pending| &pending.brought);
+        let brought = self.contracts.brought_by(&config.contracts, known, time_of_day());
+        if brought.refusal().is_none() && brought.is_unknown() {
+            tracing::info!(
+                "contracts have changed: measuring whether they can be kept before they are in force"
+            );
+        }
+        let waited = self.pending.take();
+        let outcome = self.decide(Pending { config, brought });
+        match (&outcome, waited) {
+            // Only the newest file counts that can be used: another leaves all as it is.
+            (Err(_), waited) => self.pending = waited,
+            (Ok(_), Some(_)) => {
+                tracing::warn!(
+                    "the configuration whose contracts were being measured is given up for a newer one"
+                );
+            }
+            (Ok(_), None) => {}
+        }
+        outcome
+    }
+
+    /// Puts a configuration into force once all is known of the contracts that it brings, and none of them is
+    /// refused.
+    fn decide(&mut self, pending: Pending) -> Result<Reloaded, String> {
+        if let Some(refusal) = pending.brought.refusal() {
+            return Err(refusal);
+        }
+        if pending.brought.is_unknown() {
+            self.pending = Some(pending);
+            return Ok(Reloaded::Waits);
+        }
+        // Contracts and policies add no exports.
+        let opening = self.gateway.opening(&pending.config.gateway).map_err(|error| error.to_string())?;
+        if self.opening.take().is_some() {
+            tracing::warn!("the configuration whose volumes were being opened is given up for a newer one");
+        }
+        if opening.is_empty() {
+            return self.put_into_force(pending, OpenedVolumes::default());
+        }
+        self.open(opening).map_err(|error| format!("there is no thread to open volumes: {error}"))?;
+        self.opening = Some(pending);
+        Ok(Reloaded::Waits)
+    }
+
+    /// Opens volumes on another thread: this one must not wait for storage, which may hang.
+    fn open(&mut self, opening: Opening) -> io::Result<()> {
+        self.openings += 1;
+        let (count, events) = (self.openings, self.events.clone());
+        let body = move || {
+            let outcome = Box::new(opening.open());
+            // The service may have ended meanwhile.
+            let _ = events.send(Event::Opened { count, outcome });
+        };
+        thread::Builder::new().name("tg-reload".to_owned()).spawn(body).map(drop)
+    }
+
+    fn opened(&mut self, count: u64, outcome: Result<OpenedVolumes, StartError>) {
+        // Given up for a newer configuration: its volumes are closed.
+        if count != self.openings {
+            return;
+        }
+        let Some(pending) = self.opening.take() else { return };
+        let outcome = outcome
+            .map_err(|error| error.to_string())
+            .and_then(|volumes| self.put_into_force(pending, volumes));
+        self.reloaded(outcome);
+        self.measure();
+    }
+
+    fn put_into_force(&mut self, pending: Pending, volumes: OpenedVolumes) -> Result<Reloaded, String> {
+        let Pending { config, brought } = pending;
+        let contracts = brought.in_place_of(&self.contracts, &config.contracts, time_of_day());
+        let wanted = in_force(&config, &self.policies, &contracts);
+        let token = admit_token(&config).map_err(|error| error.to_string())?;
+        if wanted.tls == self.config.gateway.tls {
+            // The files may hold other certificates than at the last reload.
+            self.gateway.renew_certificates().map_err(|error| error.to_string())?;
+        }
+        self.gateway.apply_opened(wanted, volumes).map_err(|error| error.to_string())?;
+        self.access.set(token.as_ref()).map_err(|error| error.to_string())?;
+        (self.config, self.contracts) = (config, contracts);
+        Ok(Reloaded::InForce)
+    }
+
+    /// Has what is not known measured, one set at a time: first what a configuration waits for.
+    fn measure(&mut self) {
+        if self.measuring == Measuring::Busy {
+            return;
+        }
+        let pending = self.pending.as_ref().map(|pending| &pending.brought);
+        let Some(question) = pending.into_iter().chain([&self.contracts]).find_map(Standings::question)
+        else {
+            return;
+        };
+        match admission::begin(question, self.events.clone()) {
+            Ok(()) => self.measuring = Measuring::Busy,
+            Err(error) => {
+                if self.measuring != Measuring::Failed {
+                    tracing::error!(
+                        "contracts are not judged, there is no thread for it, trying again: {error}"
+                    );
+                }
+                self.measuring = Measuring::Failed;
+            }
+        }
+    }
+
+    fn drain(mut self) -> Result<(), ServeError> {
+        let began = Instant::now();
+        let deadline = self.config.drain_deadline;
+        self.supervisor.stopping(deadline);
+        // A pool that is silent costs a part of the time that there is.
+        log_lines(&Kept::new(&self.look()?));
+        tracing::info!("draining, at most {deadline:?}; a second signal ends at once");
+        let report = self.gateway.drain(deadline.saturating_sub(began.elapsed()))?;
+        for pool in &report.stuck {
+            tracing::error!(
+                "pool {pool}: its worker waits in the kernel and does not end; its sockets are shut down; \
+                 if the process does not vanish, the kernel keeps it (state D) until its storage answers"
+            );
+        }
+        match report.cut_off {
+            0 if report.stuck.is_empty() => tracing::info!("drained"),
+            0 => {}
+            sessions => tracing::warn!("drained; {sessions} sessions were cut off with requests unanswered"),
+        }
+        Ok(())
+    }
+}
+
+/// What became of a configuration that was read again.
+enum Reloaded {
+    /// It is in force.
+    InForce,
+    /// It waits until it is known whether its contracts can be kept.
+    Waits,
+}
+
+/// The configuration of a host under the cluster's policies, with the contracts of this time of day.
+fn in_force(config: &Config, policies: &Policies, contracts: &Standings) -> GatewayConfig {
+    let (mut gateway, _) = policy::in_force(&config.gateway, members(config), policies);
+    contracts.apply(&mut gateway);
+    gateway
+}
+
+/// The part of a configuration that policies are laid over.
+fn members(config: &Config) -> policy::Members<'_> {
+    let plan = config.cluster.as_ref();
+    policy::Members {
+        pools: plan.map_or(&[], ClusterPlan::pools),
+        may_limit: plan.map_or(&[], ClusterPlan::may_limit),
+    }
+}
+
+/// Tells the service of every change of the policies, for as long as there is one to tell.
+fn follow_policies(mut watch: PolicyWatch, events: SyncSender<Event>) -> io::Result<()> {
+    let body = move || {
+        loop {
+            if let Some(policies) = watch.wait(UNCHANGED)
+                && events.send(Event::Policies(policies)).is_err()
+            {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("policies".to_owned()).spawn(body).map(drop)
+}

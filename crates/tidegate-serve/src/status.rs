@@ -1,0 +1,91 @@
+//! A gateway's status.
+
+use std::collections::BTreeMap;
+
+use tidegate_gateway::{ConsumerSnapshot, GatewayConfig, GatewaySnapshot, PoolConfig, PoolSnapshot};
+use tidegate_service::status::{
+    ByLaw, ConsumerStatus, Did, MOST_CONSUMERS, Recent, ResourceStatus, Service, Status, Total, decided, law,
+    seconds,
+};
+use tidegate_units::{ConsumerName, Latency, ResourceName};
+
+use crate::metrics::is_held;
+
+/// The counters of each pool's consumers.
+pub(crate) type Pools = BTreeMap<ResourceName, Recent<ConsumerName>>;
+
+/// Takes note of what consumers did, as often as that is of use.
+pub(crate) fn note(pools: &mut Pools, snapshot: &GatewaySnapshot) {
+    pools.retain(|name, _| snapshot.pools.iter().any(|pool| pool.name == *name));
+    for pool in &snapshot.pools {
+        let recent = pools.entry(pool.name.clone()).or_default();
+        if recent.is_due(pool.at) {
+            let totals = pool.consumers.iter().map(|consumer| (consumer.name.clone(), total(consumer)));
+            recent.note(pool.at, totals.collect());
+        }
+    }
+}
+
+/// Where a law releases requests, since their release, which is what it judges; otherwise at the storage.
+fn total(consumer: &ConsumerSnapshot) -> Total {
+    if let Some(tenant) = &consumer.tenant {
+        return Total { count: tenant.released.count(), sum: tenant.released.sum() };
+    }
+    let of = |times: &tidegate_gateway::Histogram| Total { count: times.count(), sum: times.sum() };
+    of(&consumer.reads.backend).and(of(&consumer.writes.backend))
+}
+
+/// What a gateway says, with the configuration that is in force.
+pub(crate) fn of_gateway(config: &GatewayConfig, snapshot: &GatewaySnapshot, recent: &Pools) -> Status {
+    let pools = snapshot.pools.iter().map(|pool| {
+        let config = config.pools.iter().find(|config| config.name == pool.name);
+        of_pool(config, pool, recent.get(&pool.name))
+    });
+    Status::new(Service::Serve, true, pools.collect())
+}
+
+fn of_pool(
+    config: Option<&PoolConfig>,
+    pool: &PoolSnapshot,
+    recent: Option<&Recent<ConsumerName>>,
+) -> ResourceStatus {
+    let by_law = ByLaw::of_each(pool.decision.as_ref());
+    let did = |consumer: &ConsumerSnapshot| recent?.since(pool.at, &consumer.name, total(consumer));
+    let one = |consumer: &ConsumerSnapshot| {
+        let export = config.and_then(|pool| pool.exports.iter().find(|export| export.name == consumer.name));
+        let promised = consumer.tenant.as_ref().and_then(|tenant| tenant.contract?.contract);
+        let goal = promised.map(|terms| terms.response_time()).or_else(|| export?.goal);
+        ConsumerStatus {
+            recent: did(consumer),
+            outstanding: Some((consumer.queued + consumer.in_flight) as u64),
+            delay_seconds: seconds(Some(consumer.delay).filter(|delay| *delay > Latency::ZERO)),
+            held: Some(is_held(pool, consumer)),
+            poisoned: consumer.poisoned,
+            goal_seconds: seconds(goal),
+            ..by_law
+                .get(&consumer.name)
+                .copied()
+                .unwrap_or_default()
+                .status(&consumer.name, consumer.protected)
+        }
+    };
+    // Of all together only where it is known of each.
+    let all: Option<Vec<Did>> = pool.consumers.iter().map(did).collect();
+    ResourceStatus {
+        name: pool.name.to_string(),
+        present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
+        throttle_fails: false,
+        law: config.and_then(|pool| pool.law.as_ref()).map(law),
+        decided: pool.decision.as_ref().map(|decision| decided(decision, pool.at)),
+        recent: all.and_then(|all| together(&all)),
+        consumers: pool.consumers.iter().take(MOST_CONSUMERS).map(one).collect(),
+        consumers_left_out: pool.consumers.len().saturating_sub(MOST_CONSUMERS),
+    }
+}
+
+fn together(all: &[Did]) -> Option<Did> {
+    let seconds = all.first()?.seconds;
+    let iops: f64 = all.iter().map(|did| did.iops).sum();
+    let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
+    Some(Did { seconds, iops, response_time_seconds: (iops > 0.0).then(|| busy / iops) })
+}

@@ -1,0 +1,80 @@
+//! What the configurations of both services have in common: the file, its errors, where metrics are.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+use tidegate_config::{Finding, Report, Section};
+
+/// A larger file is not a configuration: a thousand exports need a tenth of this.
+const LARGEST_FILE: u64 = 4 * 1024 * 1024;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The text is wrong: warnings are among the findings too, in the order of the text.
+    #[error("{}", joined(.0))]
+    Invalid(Vec<Finding>),
+}
+
+fn joined(findings: &[Finding]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Where a service with this configuration, a gateway or an agent, serves its metrics and its status. Looks
+/// at nothing else of it: whoever asks how a service stands may be in the middle of changing it.
+///
+/// # Errors
+/// When the file cannot be read, or its `metrics` are no address.
+pub fn metrics_address(path: &Path) -> Result<Option<SocketAddr>, ConfigError> {
+    let text = read_bounded(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    let (mut report, mut of_others) = (Report::new(&name, &text), Report::new(&name, &text));
+    let address = tidegate_config::parse(&text, &mut report).and_then(|document| {
+        let root = Section::new(&document, 0..0, String::new(), &["metrics"], &mut of_others);
+        Some(root.parsed::<MetricsAddress>("metrics", &mut report)?.value.0)
+    });
+    let findings = report.into_findings();
+    if findings.is_empty() { Ok(address) } else { Err(ConfigError::Invalid(findings)) }
+}
+
+/// Reads the text of a configuration.
+///
+/// # Errors
+/// The system's answer, or that the file is too large for a configuration.
+pub fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a configuration"));
+    }
+    Ok(text)
+}
+
+/// Where metrics are served, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricsAddress(pub SocketAddr);
+
+/// Why a text is not such an address.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not an address and a port; write for example `127.0.0.1:9809`")]
+pub struct MetricsAddressError(String);
+
+impl FromStr for MetricsAddress {
+    type Err = MetricsAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self).map_err(|_| MetricsAddressError(text.escape_debug().to_string()))
+    }
+}

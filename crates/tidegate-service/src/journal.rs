@@ -1,0 +1,194 @@
+//! What the laws decided, followed from snapshot to snapshot: counted, and told to the log in words.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_control::{Decision, Input};
+use tidegate_units::{Instant, ResourceName};
+
+use crate::metrics::InputCounts;
+
+/// The pools' decisions so far.
+#[derive(Debug, Default)]
+pub struct Journal {
+    pools: BTreeMap<ResourceName, Pool>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// How many decisions were seen or missed.
+    seen: u64,
+    counts: InputCounts,
+    told: Option<Told>,
+}
+
+/// The last decision that the log was told at level info.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    phase: Phase,
+    at: Instant,
+}
+
+/// What a person wants to be told about when it changes; every single decision is more than anyone reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Phase {
+    holding: bool,
+    at_bound: bool,
+    overload: bool,
+    dry_run: bool,
+    /// Nobody is held although somebody is to be: the throttle failed.
+    failed: bool,
+}
+
+/// A law near its set point begins and ends to hold several times a second. The log is told at most this
+/// often, and then what is true by then.
+const BETWEEN_NEWS: Duration = Duration::from_secs(5);
+
+/// While consumers are held, or the law sees nothing complete, the log says so again this often: whoever
+/// looks at the last half hour finds why.
+const REMINDER: Duration = Duration::from_secs(10 * 60);
+
+impl Phase {
+    fn of(decision: &Decision, is_carried_out: bool) -> Self {
+        let holding = decision.held > 0;
+        Self {
+            holding,
+            at_bound: holding && decision.bound.is_some(),
+            overload: matches!(decision.input, Input::Overload { .. }),
+            dry_run: decision.dry_run,
+            failed: holding && !is_carried_out,
+        }
+    }
+}
+
+impl Pool {
+    fn take(&mut self, decision: &Decision, is_carried_out: bool) {
+        self.counts.add(decision.input);
+        let phase = Phase::of(decision, is_carried_out);
+        let but = if phase.failed { "; but the throttle fails, and nobody is" } else { "" };
+        if self.is_news(decision, is_carried_out) {
+            tracing::info!("{decision}{but}");
+            self.told = Some(Told { phase, at: decision.at });
+        } else {
+            tracing::debug!("{decision}{but}");
+        }
+    }
+
+    fn is_news(&self, decision: &Decision, is_carried_out: bool) -> bool {
+        let phase = Phase::of(decision, is_carried_out);
+        // A service begins by holding nothing, which nobody needs to be told, nor reminded of later.
+        let quiet = phase == Phase { dry_run: decision.dry_run, ..Phase::default() };
+        let Some(told) = self.told else { return !quiet };
+        let since = decision.at.saturating_since(told.at);
+        if told.phase == phase { !quiet && since >= REMINDER } else { since >= BETWEEN_NEWS }
+    }
+}
+
+impl Journal {
+    /// Takes note of the decisions about a resource that are new: of `total` since the start, the last ones are
+    /// `recent`, oldest first. Changes go to the log at level info, everything at level debug.
+    pub fn follow(&mut self, resource: &ResourceName, total: u64, recent: &[Decision]) {
+        let pool = self.pools.entry(resource.clone()).or_default();
+        for decision in new_decisions(total, recent, pool.seen) {
+            pool.take(decision, true);
+        }
+        pool.seen = total;
+    }
+
+    /// Takes note of one decision, in the same way, and of whether what it says is done.
+    pub fn note(&mut self, decision: &Decision, is_carried_out: bool) {
+        self.pools.entry(decision.resource.clone()).or_default().take(decision, is_carried_out);
+    }
+
+    /// The decisions so far by what the signal said.
+    pub fn counts(&self) -> BTreeMap<ResourceName, InputCounts> {
+        self.pools.iter().map(|(name, pool)| (name.clone(), pool.counts)).collect()
+    }
+}
+
+/// The decisions since `seen` of them, as far as they are among the recent ones.
+fn new_decisions(total: u64, recent: &[Decision], seen: u64) -> &[Decision] {
+    let new = usize::try_from(total.saturating_sub(seen)).unwrap_or(usize::MAX);
+    &recent[recent.len().saturating_sub(new)..]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::{ControlLoop, Law, LoopConfig, Observation, WindowConfig};
+    use tidegate_units::Latency;
+
+    use super::*;
+
+    /// The last `remembered` of `total` decisions.
+    fn recent(total: u64, remembered: u64) -> Vec<Decision> {
+        let name = ResourceName::new("vg0").unwrap();
+        let law = Law::Window(WindowConfig::default());
+        let mut control =
+            ControlLoop::new(LoopConfig::new(name.clone(), Latency::from_millis(15), law)).unwrap();
+        let decisions = (1..=total).map(|number| {
+            let at = Instant::from_nanos(number * 250_000_000);
+            control.step(at, &Observation::new(name.clone(), at, Vec::new())).1
+        });
+        decisions.skip(usize::try_from(total - remembered).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_decision_is_new_once() {
+        assert_eq!(new_decisions(5, &recent(5, 5), 0).len(), 5);
+        assert_eq!(new_decisions(5, &recent(5, 5), 3)[0].at, Instant::from_nanos(4 * 250_000_000));
+        assert_eq!(new_decisions(5, &recent(5, 5), 5).len(), 0);
+    }
+
+    #[test]
+    fn decisions_that_the_gateway_forgot_are_missed_and_nothing_else() {
+        assert_eq!(new_decisions(9, &recent(9, 4), 2).len(), 4);
+        assert_eq!(new_decisions(9, &recent(9, 0), 2).len(), 0);
+        // A gateway that counts from zero again has nothing new for us yet.
+        assert_eq!(new_decisions(3, &recent(3, 3), 7).len(), 0);
+    }
+
+    #[test]
+    fn flapping_is_told_at_most_every_five_seconds() {
+        let mut decision = recent(1, 1).remove(0);
+        let mut pool = Pool::default();
+        assert!(!pool.is_news(&decision, true), "to hold nothing is no news");
+        decision.held = 1;
+        assert!(pool.is_news(&decision, true));
+        pool.told = Some(Told { phase: Phase::of(&decision, true), at: decision.at });
+        assert!(!pool.is_news(&decision, true), "said already");
+        decision.held = 0;
+        decision.at = decision.at + Duration::from_millis(4_999);
+        assert!(!pool.is_news(&decision, true), "too soon");
+        decision.at = decision.at + Duration::from_millis(1);
+        assert!(pool.is_news(&decision, true));
+    }
+
+    #[test]
+    fn who_is_held_for_hours_is_told_again() {
+        let mut decision = recent(1, 1).remove(0);
+        decision.held = 1;
+        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
+        let pool = Pool { told: Some(told), ..Pool::default() };
+        let begin = decision.at;
+        decision.at = begin + Duration::from_secs(599);
+        assert!(!pool.is_news(&decision, true), "too soon");
+        decision.at = begin + Duration::from_secs(600);
+        assert!(pool.is_news(&decision, true));
+        decision.held = 0;
+        let pool =
+            Pool { told: Some(Told { phase: Phase::of(&decision, true), at: begin }), ..Pool::default() };
+        assert!(!pool.is_news(&decision, true), "that nothing is held is told once");
+    }
+
+    #[test]
+    fn that_the_throttle_fails_while_somebody_is_to_be_held_is_news() {
+        let mut decision = recent(1, 1).remove(0);
+        decision.held = 1;
+        let told = Told { phase: Phase::of(&decision, true), at: decision.at };
+        let pool = Pool { told: Some(told), ..Pool::default() };
+        decision.at = decision.at + Duration::from_secs(5);
+        assert!(!pool.is_news(&decision, true), "said already");
+        assert!(pool.is_news(&decision, false));
+        assert!(!Phase::of(&Decision { held: 0, ..decision }, false).failed, "nobody was to be held");
+    }
+}

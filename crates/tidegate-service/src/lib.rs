@@ -1,0 +1,13 @@
+//! The parts that both services, the gateway's and the agent's, are made of: log, signals, supervisor, the journal of
+//! decisions, `/metrics`, `/v1/status`, and the file of a configuration.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod entitlements;
+pub mod journal;
+pub mod log;
+pub mod metrics;
+pub mod signals;
+pub mod status;
+pub mod supervisor;

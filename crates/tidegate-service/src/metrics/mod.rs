@@ -1,0 +1,13 @@
+//! `/metrics` and `/healthz`: the HTTP server, and samples as text. Each service has names and values of its own.
+
+mod counts;
+mod http;
+mod paced;
+mod samples;
+mod spec;
+
+pub use counts::{InputCounts, ReloadCounts};
+pub use http::{MetricsError, MetricsServer, PATIENCE, Scrape};
+pub use paced::Paced;
+pub use samples::{Samples, Value, band, encode, flag, http_refused, log_samples, number, seconds, to_text};
+pub use spec::{Kind, Spec};

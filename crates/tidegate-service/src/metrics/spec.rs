@@ -1,0 +1,113 @@
+//! What is fixed about a metric.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// The kinds of metric in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only goes up, from zero at the start of the service.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+    /// Always 1; its labels are the information.
+    Info,
+}
+
+impl Kind {
+    /// As in the exposition.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+
+    pub(super) const fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+            Self::Info => MetricType::Info,
+        }
+    }
+}
+
+/// What is fixed about a metric.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Without unit and suffix: the encoder adds them.
+    pub stem: &'static str,
+    /// Follows the stem in the name.
+    pub unit: Option<Unit>,
+    /// One sentence for whoever reads the exposition.
+    pub help: &'static str,
+    /// Which kind it is.
+    pub kind: Kind,
+    /// Its labels, in the order of the exposition.
+    pub labels: &'static [&'static str],
+}
+
+impl Spec {
+    /// Of every service: the version that runs.
+    pub const fn build() -> Self {
+        Self {
+            stem: "tidegate_build",
+            unit: None,
+            help: "The version that runs",
+            kind: Kind::Info,
+            labels: &["version"],
+        }
+    }
+
+    /// Of every service: what became of changes of its configuration.
+    pub const fn reloads() -> Self {
+        Self {
+            stem: "tidegate_reloads",
+            unit: None,
+            help: "Reloads of the configuration, applied and refused",
+            kind: Kind::Counter,
+            labels: &["result"],
+        }
+    }
+
+    /// Of every service: connections to this page that were refused.
+    pub const fn http_refused() -> Self {
+        Self {
+            stem: "tidegate_http_refused_connections",
+            unit: None,
+            help: "HTTP connections refused or closed before they had an answer, by reason",
+            kind: Kind::Counter,
+            labels: &["reason"],
+        }
+    }
+
+    /// Of every service: messages that its log lacks.
+    pub const fn log() -> Self {
+        Self {
+            stem: "tidegate_log_missing_messages",
+            unit: None,
+            help: "Messages that the log lacks: dropped because stderr did not take them, or too many of one cause",
+            kind: Kind::Counter,
+            labels: &["reason"],
+        }
+    }
+
+    /// The name by which a query asks for it: with unit, and `_total` or `_info`. A histogram's samples add
+    /// `_bucket`, `_sum` and `_count`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{}{unit}{suffix}", self.stem)
+    }
+}

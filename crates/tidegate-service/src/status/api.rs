@@ -1,0 +1,58 @@
+//! The page, for a service that is asked by events.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::Status;
+use crate::metrics::{PATIENCE, Paced};
+
+/// Somebody wants to know how the service stands.
+#[derive(Debug)]
+pub struct Asked(oneshot::Sender<Status>);
+
+impl Asked {
+    /// Answers the question.
+    pub fn answer(self, status: Status) {
+        // Nobody waits any more when the client has gone away.
+        let _ = self.0.send(status);
+    }
+}
+
+struct Api<E> {
+    events: SyncSender<E>,
+    paced: Paced,
+}
+
+/// The page, for an HTTP server: each question becomes an event of the service.
+pub fn routes<E: From<Asked> + Send + 'static>(events: SyncSender<E>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status::<E>))
+        .with_state(Arc::new(Api { events, paced: Paced::default() }))
+}
+
+async fn status<E: From<Asked> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
+    let (code, text) = match api.paced.next(async || ask(&api.events).await).await {
+        Some(text) => (StatusCode::OK, text.to_string()),
+        None => {
+            let why = "the service does not answer: it is stopping, or overloaded";
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{:#}", serde_json::json!({ "error": why })))
+        }
+    };
+    (code, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
+}
+
+async fn ask<E: From<Asked>>(events: &SyncSender<E>) -> Option<Arc<str>> {
+    let (sender, receiver) = oneshot::channel();
+    // As with a scrape: a full queue means that the service has enough to do.
+    events.try_send(Asked(sender).into()).ok()?;
+    let status = timeout(PATIENCE, receiver).await.ok()?.ok()?;
+    serde_json::to_string_pretty(&status).ok().map(Into::into)
+}
