@@ -54,7 +54,6 @@
 mod engine;
 mod error;
 pub mod excite;
-pub mod experiments;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod iscsi;
@@ -65,7 +64,6 @@ mod random;
 mod recorder;
 pub mod scenario;
 mod table;
-pub mod tournament;
 pub mod transfers;
 
 pub use engine::simulate;

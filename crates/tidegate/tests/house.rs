@@ -23,6 +23,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-cluster", 4),
     ("tidegate-host", 4),
     ("tidegate-transfer", 4),
+    ("tidegate-experiments", 5),
     ("tidegate-service", 5),
     ("tidegate-serve", 6),
     ("tidegate-agent", 6),
@@ -33,7 +34,7 @@ const FLOORS: &[(&str, u8)] = &[
 const HIGHEST_PURE_FLOOR: u8 = 2;
 
 /// Crates above that which touch nothing either.
-const PURE_ABOVE: &[&str] = &["tidegate-sim"];
+const PURE_ABOVE: &[&str] = &["tidegate-sim", "tidegate-experiments"];
 
 /// Past this many lines (tests included) a reader looks for the parts elsewhere.
 const LONGEST_FILE: usize = 1_000;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use tidegate_sim::experiments::{Report, Verdict, known_difference};
-use tidegate_sim::tournament::TournamentReport;
+use tidegate_experiments::tournament::TournamentReport;
+use tidegate_experiments::{Report, Verdict, known_difference};
 
 use super::text::{figure, laws, spread, with_unit};
 use super::tournament::cells;
@@ -42,7 +42,7 @@ Where we differ from a paper the verdict is no, and the reason stands below it. 
 known to, or by more than is known: so a change that moves a result is seen.
 
 Each quantity was given its tolerance, with the reason, before anything ran
-([`crates/tidegate-sim/src/experiments`](../crates/tidegate-sim/src/experiments) has both). It is judged by its mean over
+([`crates/tidegate-experiments/src`](../crates/tidegate-experiments/src) has both). It is judged by its mean over
 the seeds; in brackets are the least and the greatest of them. Where a paper's numbers are its hardware's, its ratios and shapes are
 judged. Arrays are fitted to a paper's unregulated figures and to nothing else.
 
@@ -185,7 +185,7 @@ Every law on scenarios of all papers, under one arrangement: the simulator's con
 scenarios, its defaults; nobody is tuned to a scenario. All have the same target and steer to 0.8 of it, the set point. Nothing is judged
 here. [`bench/runs/2026-11-23-tournament.json`](../bench/runs/2026-11-23-tournament.json) has every figure under each seed, with the least
 and the greatest; the tables have means over seeds 1 to 10. What each figure means, and what each law is told of a scenario, was written down before anything
-ran ([`crates/tidegate-sim/src/tournament`](../crates/tidegate-sim/src/tournament)):
+ran ([`crates/tidegate-experiments/src/tournament`](../crates/tidegate-experiments/src/tournament)):
 
 - **above target**: the part of seconds in which the mean response time at the storage, of those requests that count, was above the target.
 - **overshoot**: how far the mean over three seconds exceeded it at worst, as a part of it, from two seconds after a change on.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use tidegate_sim::experiments::{Job, Jobs, RunResult};
+use tidegate_experiments::{Job, Jobs, RunResult};
 
 use super::ReproduceError;
 

@@ -1,6 +1,6 @@
 //! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
 //!
-//! What is simulated and how it is judged is `tidegate_sim::experiments`' business. Here it is run
+//! What is simulated and how it is judged is `tidegate_experiments`' business. Here it is run
 //! (`execute`), and shown: `text` on a terminal, `page` as a report. `document` is `docs/reproduction.md`,
 //! made from a committed run.
 
@@ -16,8 +16,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use tidegate_sim::experiments::{
-    self, Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment, Verdict,
+use tidegate_experiments::{
+    Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment, Verdict,
     catalogue, judge, select,
 };
 use tidegate_sim::{Row, ScenarioError};
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
         let list = if args.json { text::list_json(&experiments) } else { text::list(&experiments) };
         return print(&list);
     }
-    let jobs = experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
+    let jobs = tidegate_experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
     let results = Executor::new(io::stderr().is_terminal()).run(&jobs)?;
     let report = judge(&experiments, &jobs, &results);
     let first: Vec<Trial<'_>> = experiments

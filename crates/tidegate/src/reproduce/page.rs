@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use plotters::prelude::*;
-use tidegate_sim::experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, Trial};
+use tidegate_experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, Trial};
 
 use super::text::{self, figure, spread, with_unit};
 use crate::page::plot::{self, PlotError, svg};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use tidegate_sim::experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report, Verdict};
+use tidegate_experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report, Verdict};
 
 /// What there is, one line each.
 pub(super) fn list(experiments: &[Experiment]) -> String {

@@ -1,10 +1,10 @@
-//! Every law on every scenario. What is measured, and how, is `tidegate_sim::tournament`'s business.
+//! Every law on every scenario. What is measured, and how, is `tidegate_experiments::tournament`'s business.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
-use tidegate_sim::experiments::{SEEDS, SHORT_SEEDS};
-use tidegate_sim::tournament::{LawResult, TournamentReport, tournament};
+use tidegate_experiments::tournament::{LawResult, TournamentReport, tournament};
+use tidegate_experiments::{SEEDS, SHORT_SEEDS};
 
 use super::ReproduceError;
 use super::execute::Executor;

@@ -1,0 +1,101 @@
+//! Beyond the paper: what `tidegate agent` does by default, with what kernels do today.
+
+use std::time::Duration;
+
+use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
+use tidegate_sim::iscsi::{Members, Packets, Plan, Protocol, Throttle};
+use tidegate_units::{Latency, ResourceName};
+
+use super::super::{Accepts, Experiment, Figure, Quantity, Run};
+use super::interference::{reader_line, writers_line};
+use super::lab::Window;
+use super::thresholds::{
+    FREE, ON, SETTLING, THRESHOLDS_MS, bursts, in_bursts, mean_delay, over_bursts, seconds_within,
+    settled_rate, settled_wait, to_free,
+};
+use super::{of, over_time};
+
+fn name(target_ms: u64) -> String {
+    format!("target {target_ms} ms")
+}
+
+/// The paper's disks and load, behind LIO and open-iscsi with their default buffers.
+fn today(name: &str, throttle: Throttle) -> Run {
+    let mut plan: Plan = bursts(name, throttle);
+    plan.name = format!("agent: {name}");
+    plan.protocol = Protocol::LIO;
+    plan.network.window_up = Window::Default.up();
+    plan.network.window_down = super::lab::DOWN;
+    Run::new(name, plan)
+}
+
+/// `[resource.vg0] target = …` and nothing else.
+fn regulated(target_ms: u64) -> Run {
+    let resource =
+        ResourceName::new("vg0").unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"));
+    let pid = PidConfig { greatest: Latency::from_millis(100), ..PidConfig::default() };
+    let law = LoopConfig {
+        interval: Duration::from_millis(100),
+        signal: SignalChoice::Reads,
+        ..LoopConfig::new(resource, Latency::from_millis(target_ms), Law::Pid(pid))
+    };
+    let members = Members::Automatic(WritersConfig::default());
+    today(&name(target_ms), Throttle::Regulated { packets: Packets::All, law: Box::new(law), members })
+}
+
+pub(super) fn agent() -> Experiment {
+    let nobody = Throttle::Timetable { packets: Packets::All, steps: Vec::new() };
+    let mut quantities = Vec::new();
+    let mut figures = vec![
+        Figure::new("wait, nobody held", "ms", None, of(FREE, settled_wait)),
+        Figure::new("written, nobody held", "MB/s", None, of(FREE, settled_rate)),
+    ];
+    for target in THRESHOLDS_MS {
+        let limit = target as f64;
+        quantities.push(Quantity::new(
+            format!("{target} ms: part of the settled seconds within"),
+            Accepts::AtLeast(0.95),
+            "what Tidegate sets itself to: the mean of 95 % of the seconds, without the first three of each burst",
+            of(name(target), move |run| seconds_within(run, limit)),
+        ));
+        quantities.push(
+            Quantity::new(
+                format!("{target} ms: mean wait of the settled seconds"),
+                Accepts::Between(0.6 * limit, limit),
+                "it steers to 0.8 of the target: not above it, and not so far below that writers pay for nothing",
+                of(name(target), settled_wait),
+            )
+            .unit("ms"),
+        );
+        figures.push(Figure::new(
+            format!("{target} ms: written : by writers that nobody holds"),
+            "",
+            None,
+            to_free(name(target), settled_rate),
+        ));
+        figures.push(Figure::new(
+            format!("{target} ms: delay in the settled seconds"),
+            "ms",
+            None,
+            of(name(target), |run| over_bursts(run, in_bursts(SETTLING, ON), mean_delay)),
+        ));
+    }
+    let names = || std::iter::once(FREE.to_owned()).chain(THRESHOLDS_MS.map(name)).collect();
+    let marks = vec![("20 ms", 20.0), ("15 ms", 15.0), ("10 ms", 10.0)];
+    Experiment {
+        id: "bjorgeengen.agent",
+        title: "The agent's defaults and current TCP instead of the paper's (beyond the paper)",
+        paper: "Not in the paper: with current receive windows a delay of bare acknowledgements does nothing \
+                (`bjorgeengen.lab`), and who steers to a threshold is above it half of the time.",
+        setup: "The load of figs. 12 to 16 on the same disks, behind LIO and open-iscsi with the buffers of the lab's first \
+                table. The agent as `target` alone configures it: all packets to who writes, at most 100 ms, steered to 0.8 \
+                of the target.",
+        runs: std::iter::once(today(FREE, nobody)).chain(THRESHOLDS_MS.map(regulated)).collect(),
+        quantities,
+        figures,
+        plots: vec![
+            over_time("What the reader waits", "ms", names(), marks, reader_line),
+            over_time("Written by all", "MB/s", names(), Vec::new(), writers_line),
+        ],
+    }
+}

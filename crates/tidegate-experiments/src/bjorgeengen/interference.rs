@@ -1,0 +1,177 @@
+//! A small reader beside writers, and what holding them does for it (§3.4, §3.5).
+
+use std::time::Duration;
+
+use tidegate_sim::iscsi::{Packets, Plan, Throttle, When};
+use tidegate_units::Latency;
+
+use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Span};
+use super::laboratory::{BLADES, plan, reader, writers};
+use super::{megabytes, of, over_time, ratio, sum_line, wait_line};
+
+/// The machines of the twelve writers.
+pub(super) const WRITERS: [&str; 3] = ["b3", "b4", "b5"];
+
+/// What the reader waits for an answer, in milliseconds.
+pub(super) fn wait(run: &RunResult, span: Span) -> Option<f64> {
+    run.felt(BLADES[0], span)
+}
+
+pub(super) fn written(run: &RunResult, span: Span) -> Option<f64> {
+    megabytes(run, &WRITERS, span)
+}
+
+pub(super) fn reader_line(run: &RunResult, name: &str) -> Line {
+    wait_line(run, name, BLADES[0])
+}
+
+pub(super) fn writers_line(run: &RunResult, name: &str) -> Line {
+    sum_line(run, name, &WRITERS, |sample| sample.bytes_per_s * 1e-6)
+}
+
+pub(super) fn fig10() -> Experiment {
+    const BEFORE: Span = Span::new(10.0, 60.0);
+    const BESIDE: Span = Span::new(65.0, 180.0);
+    const MACHINES: [(&str, usize); 3] = [("nobody", 0), ("1 machine", 1), ("3 machines", 3)];
+    let run = |(name, blades): (&str, usize)| {
+        let beside = writers(blades, When::From(Duration::from_secs(60)));
+        let plan = plan(format!("fig. 10: {name}"), 180);
+        Run::new(name, Plan { loads: std::iter::once(reader()).chain(beside).collect(), ..plan })
+    };
+    let beside = |name: &'static str| of(name, |run| wait(run, BESIDE));
+    Experiment {
+        id: "bjorgeengen.fig10",
+        title: "A small random reader beside writers on 0, 1 and 3 other machines",
+        paper: "A random reader limited to 256 kB/s causes negligible load, and its response time grows with the number of \
+                threads that write elsewhere in the volume group, beginning after a minute.",
+        setup: "4 KiB 64 times a second at most; four writers on each machine, after a minute, for two. Nobody is held.",
+        runs: MACHINES.into_iter().map(run).collect(),
+        quantities: vec![
+            Quantity::new(
+                "wait beside one machine : beside nobody",
+                Accepts::AtLeast(1.5),
+                "interference, beyond any noise of a mean over 115 s",
+                move |trial| ratio(beside("1 machine")(trial), beside("nobody")(trial)),
+            ),
+            Quantity::new(
+                "wait beside three machines : beside one",
+                Accepts::AtLeast(1.5),
+                "it grows with the interference",
+                move |trial| ratio(beside("3 machines")(trial), beside("1 machine")(trial)),
+            ),
+            Quantity::new(
+                "wait beside nobody, second part : first part",
+                Accepts::near(1.0, 10.0),
+                "the reader by itself changes nothing: its load is negligible",
+                of("nobody", |run| ratio(wait(run, BESIDE), wait(run, BEFORE))),
+            ),
+        ],
+        figures: MACHINES
+            .into_iter()
+            .map(|(name, _)| Figure::new(format!("wait beside {name}"), "ms", None, beside(name)))
+            .chain([
+                Figure::new(
+                    "written by one machine",
+                    "MB/s",
+                    None,
+                    of("1 machine", |run| written(run, BESIDE)),
+                ),
+                Figure::new(
+                    "written by three",
+                    "MB/s",
+                    Some(38.0),
+                    of("3 machines", |run| written(run, BESIDE)),
+                ),
+            ])
+            .collect(),
+        plots: vec![over_time(
+            "What the reader waits",
+            "ms",
+            MACHINES.map(|(name, _)| name.to_owned()).into(),
+            Vec::new(),
+            reader_line,
+        )],
+    }
+}
+
+pub(super) fn fig11() -> Experiment {
+    /// Nobody is held: the means of three stretches, each without its first seconds.
+    const FREE: [Span; 3] = [Span::new(10.0, 100.0), Span::new(195.0, 280.0), Span::new(375.0, 460.0)];
+    const SHORT: Span = Span::new(105.0, 190.0);
+    const LONG: Span = Span::new(285.0, 370.0);
+    const RUN: &str = "twelve writers";
+    fn free(run: &RunResult, number: fn(&RunResult, Span) -> Option<f64>) -> Option<f64> {
+        let sum = FREE.into_iter().map(|span| number(run, span)).sum::<Option<f64>>()?;
+        Some(sum / FREE.len() as f64)
+    }
+    let hold = |from: u64, to: u64, delay: Latency| {
+        (1..BLADES.len()).flat_map(move |machine| {
+            [(Duration::from_secs(from), machine, delay), (Duration::from_secs(to), machine, Latency::ZERO)]
+        })
+    };
+    let steps =
+        hold(100, 190, Latency::from_micros(4_600)).chain(hold(280, 370, Latency::from_micros(9_600)));
+    let plan = Plan {
+        loads: std::iter::once(reader()).chain(writers(3, When::From(Duration::ZERO))).collect(),
+        throttle: Throttle::Timetable { packets: Packets::Acks, steps: steps.collect() },
+        ..plan("fig. 11", 460)
+    };
+    /// MB/s given up for each millisecond gained.
+    fn cost(before: (Option<f64>, Option<f64>), after: (Option<f64>, Option<f64>)) -> Option<f64> {
+        ratio(Some(before.1? - after.1?), Some(before.0? - after.0?))
+    }
+    let at = |run: &RunResult, span| (wait(run, span), written(run, span));
+    let first = move |run: &RunResult| cost((free(run, wait), free(run, written)), at(run, SHORT));
+    let second = move |run: &RunResult| cost(at(run, SHORT), at(run, LONG));
+    Experiment {
+        id: "bjorgeengen.fig11",
+        title: "What a small reader waits beside twelve writers that are held by 4.6 and 9.6 ms",
+        paper: "Twelve sequential writers are held by 4.6 ms from 100 to 190 s and by 9.6 ms from 280 to 370 s. The reader's \
+                wait improves; relief from terrible to acceptable costs little, and more the better the wait already is.",
+        setup: "The same, by bare acknowledgements.",
+        runs: vec![Run::new(RUN, plan)],
+        quantities: vec![
+            Quantity::new(
+                "wait at 4.6 ms : without delay",
+                Accepts::AtMost(0.9),
+                "it contributes clearly: a tenth is beyond the noise of means over 85 s",
+                of(RUN, |run| ratio(wait(run, SHORT), free(run, wait))),
+            ),
+            Quantity::new(
+                "wait at 9.6 ms : at 4.6 ms",
+                Accepts::AtMost(0.9),
+                "and twice the delay more so",
+                of(RUN, |run| ratio(wait(run, LONG), wait(run, SHORT))),
+            ),
+            Quantity::new(
+                "MB/s given up for each ms gained, from 4.6 to 9.6 ms, less that from nothing to 4.6 ms",
+                Accepts::AtLeast(0.1),
+                "the cost increases as the wait improves; 0.1 MB/s for a millisecond are 3 MB/s for 30 ms, beyond noise",
+                of(RUN, move |run| Some(second(run)? - first(run)?)),
+            )
+            .unit("MB/s per ms"),
+        ],
+        figures: vec![
+            Figure::new("MB/s given up for each ms gained, to 4.6 ms", "MB/s per ms", None, of(RUN, first)),
+            Figure::new("MB/s given up for each ms gained, to 9.6 ms", "MB/s per ms", None, of(RUN, second)),
+            Figure::new("wait without delay", "ms", None, of(RUN, |run| free(run, wait))),
+            Figure::new("wait at 4.6 ms", "ms", None, of(RUN, |run| wait(run, SHORT))),
+            Figure::new("wait at 9.6 ms", "ms", None, of(RUN, |run| wait(run, LONG))),
+            Figure::new("written without delay", "MB/s", None, of(RUN, |run| free(run, written))),
+            Figure::new("written at 4.6 ms", "MB/s", None, of(RUN, |run| written(run, SHORT))),
+            Figure::new("written at 9.6 ms", "MB/s", None, of(RUN, |run| written(run, LONG))),
+        ],
+        plots: vec![
+            over_time("What the reader waits", "ms", vec![RUN.to_owned()], Vec::new(), reader_line),
+            Plot {
+                title: "Written by all".to_owned(),
+                unit: "MB/s",
+                over: "s",
+                marks: Vec::new(),
+                lines: Box::new(|trial| {
+                    trial.run(RUN).map(|run| vec![writers_line(run, "writers")]).unwrap_or_default()
+                }),
+            },
+        ],
+    }
+}

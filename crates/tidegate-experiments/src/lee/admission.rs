@@ -1,0 +1,242 @@
+//! The disk, and what can be promised on it (§4.2 and §4.3, figs. 4 and 5, table 3).
+
+use tidegate_control::Contract;
+use tidegate_sim::Scenario;
+use tidegate_sim::scenario::{Arrivals, Spacing, Vm};
+use tidegate_units::{ConsumerName, Iops, Latency, Shares};
+
+use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Span};
+use super::{both, iops, late, of, ratio};
+
+/// A run's end, and from when it is measured.
+const SECONDS: u64 = 400;
+const WARMUP: u64 = 20;
+const ALL: Span = Span::new(WARMUP as f64, SECONDS as f64);
+
+/// Total rates of fig. 4, in IO/s.
+const RATES: [u32; 10] = [15, 30, 40, 45, 50, 60, 66, 72, 75, 80];
+
+/// Time enough for any order of what is due at once, and short beside every response time.
+const TIE: Latency = Latency::from_micros(1);
+
+/// The two workloads without contracts, each evenly at its part of a rate, as buckets of it let them through,
+/// in step: all buckets are replenished by the same ticks.
+fn offered(rates: &[(&str, f64)]) -> Scenario {
+    let mut scenario = both();
+    scenario.name = "lee, offered".to_owned();
+    scenario.duration = std::time::Duration::from_secs(SECONDS);
+    scenario.warmup = std::time::Duration::from_secs(WARMUP);
+    scenario.hosts[0].law = None;
+    third_if(&mut scenario, rates.len() > 2);
+    for (vm, (_, rate)) in scenario.vms.iter_mut().zip(rates) {
+        vm.contract = None;
+        vm.workloads[0].arrivals =
+            Arrivals::Open { rate: Iops::new(*rate), spacing: Spacing::Jittered(TIE), limit: 10_000 };
+    }
+    scenario
+}
+
+/// A third tenant, like the second.
+fn third_if(scenario: &mut Scenario, wanted: bool) {
+    if wanted {
+        let second = scenario.vms[1].clone();
+        let name = ConsumerName::new("w3").expect("a name");
+        scenario.vms.push(Vm { name, ..second });
+    }
+}
+
+/// The percentile that promises are made by, of one workload.
+fn percentile(run: &RunResult, consumer: &str) -> Option<f64> {
+    Some(run.outcome.consumers.get(consumer)?.latency_ms?.p95)
+}
+
+/// The mean response time of both.
+fn mean(run: &RunResult) -> Option<f64> {
+    let of = |consumer| {
+        let outcome = run.outcome.consumers.get(consumer)?;
+        Some((outcome.iops, outcome.latency_ms?.mean))
+    };
+    let ((rate1, mean1), (rate2, mean2)) = (of("w1")?, of("w2")?);
+    Some((rate1 * mean1 + rate2 * mean2) / (rate1 + rate2))
+}
+
+fn name_of(rate: u32) -> String {
+    format!("{rate} IO/s")
+}
+
+pub(super) fn fig4() -> Experiment {
+    let parts = |rate: f64| [("w1", rate * 2.0 / 3.0), ("w2", rate / 3.0)];
+    let mut runs: Vec<Run> =
+        RATES.map(|rate| Run::new(name_of(rate), offered(&parts(f64::from(rate))))).into();
+    runs.push(Run::new("always waiting", {
+        let mut scenario = offered(&parts(60.0));
+        for vm in &mut scenario.vms {
+            vm.workloads[0].arrivals = both().vms[0].workloads[0].arrivals.clone();
+        }
+        scenario
+    }));
+    Experiment {
+        id: "lee.fig4",
+        title: "The disk: response time against rate",
+        paper: "The stable area spreads to 75 IOPS, and response times grow gradually in it (§4.2). A storage sustains three quarters \
+                of its greatest rate (§2). G is approximately 0.3 ms per IOPS (§4.4).",
+        setup: "Both workloads at 2:1, evenly and in step as buckets release them, through YFQ. G by the ends of the stable area above \
+                40 IOPS: the paper does not say how it is taken from its figure.",
+        runs,
+        quantities: vec![
+            Quantity::new(
+                "completed at 75 IO/s : offered",
+                Accepts::AtLeast(0.99),
+                "stable is what keeps up; 1 % for what is under way at the ends",
+                of("75 IO/s", |run| Some(run.total_iops(ALL)? / 75.0)),
+            ),
+            Quantity::new(
+                "mean response time at 75 IO/s : at 40",
+                Accepts::Between(1.0, 2.0),
+                "it grows, and gradually",
+                |trial| ratio(mean(trial.run("75 IO/s")?), mean(trial.run("40 IO/s")?)),
+            ),
+            Quantity::new(
+                "G, of the 95th percentile of w1 from 40 to 72 IO/s",
+                Accepts::Between(0.15, 0.6),
+                "a factor of two: a slope read off a figure",
+                |trial| {
+                    let at = |run| percentile(trial.run(run)?, "w1");
+                    Some((at("72 IO/s")? - at("40 IO/s")?) / 32.0)
+                },
+            )
+            .paper(0.3)
+            .unit("ms per IO/s"),
+        ],
+        figures: vec![
+            Figure::new(
+                "greatest rate",
+                "IO/s",
+                Some(100.0),
+                of("always waiting", |run| run.total_iops(ALL)),
+            ),
+            Figure::new("G, of the mean from 40 to 72 IO/s", "ms per IO/s", None, |trial| {
+                Some((mean(trial.run("72 IO/s")?)? - mean(trial.run("40 IO/s")?)?) / 32.0)
+            }),
+            Figure::new("mean response time at 60 IO/s", "ms", None, of("60 IO/s", mean)),
+        ],
+        plots: vec![Plot {
+            title: "Response time".to_owned(),
+            unit: "ms",
+            over: "IO/s",
+            marks: Vec::new(),
+            lines: Box::new(|trial| {
+                let line = |name: &str, number: fn(&RunResult) -> Option<f64>| {
+                    let point = |rate: u32| Some((f64::from(rate), number(trial.run(&name_of(rate))?)?));
+                    Line { name: name.to_owned(), points: RATES.into_iter().filter_map(point).collect() }
+                };
+                vec![
+                    line("mean", mean),
+                    line("95th percentile of w1", |run| percentile(run, "w1")),
+                    line("95th percentile of w2", |run| percentile(run, "w2")),
+                ]
+            }),
+        }],
+    }
+}
+
+/// W1 and W2 as they are offered for table 3, and their promised response times.
+const PAIR: [(&str, f64); 2] = [("w1", 40.0), ("w2", 20.0)];
+const PROMISED_MS: [f64; 2] = [35.0, 38.0];
+
+/// What may be promised is the percentile and a margin (§2).
+const MARGIN: f64 = 1.2;
+
+pub(super) fn table3() -> Experiment {
+    const PAPER_MS: [f64; 2] = [29.08, 31.38];
+    let mut quantities = Vec::new();
+    for ((consumer, _), (paper, promised)) in PAIR.into_iter().zip(PAPER_MS.into_iter().zip(PROMISED_MS)) {
+        quantities.push(
+            Quantity::new(
+                format!("RT^E of {consumer}"),
+                Accepts::near(paper, 15.0),
+                "a disk of the same parameters in another simulator",
+                of("in step", move |run| percentile(run, consumer)),
+            )
+            .paper(paper)
+            .unit("ms"),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("RT^T of {consumer} : promised"),
+                Accepts::AtMost(1.0),
+                "the paper's pair is admitted",
+                of("in step", move |run| Some(MARGIN * percentile(run, consumer)? / promised)),
+            )
+            .paper((MARGIN * paper / promised * 1000.0).round() / 1000.0),
+        );
+    }
+    Experiment {
+        id: "lee.table3",
+        title: "What can be promised for 40 and 20 IO/s",
+        paper: "RT^E, the 95th percentile at the demanded rates, is 29.08 and 31.38 ms; RT^T, a fifth more, 34 and 37 ms: 35 and 38 ms can \
+                be promised.",
+        setup: "As for fig. 4, at 60 IO/s. How requests arrive decides: evenly and in step is how buckets that are replenished by \
+                common ticks release them. `tidegate admit --arrivals` has other ways, docs/contracts.md their figures.",
+        runs: vec![Run::new("in step", offered(&PAIR))],
+        quantities,
+        figures: Vec::new(),
+        plots: Vec::new(),
+    }
+}
+
+/// A third tenant that does not fit.
+pub(super) fn third() -> Experiment {
+    let mut anyway = both();
+    anyway.name = "lee, three".to_owned();
+    third_if(&mut anyway, true);
+    let contract = Contract::new(Iops::new(20.0), Latency::from_millis(40), Latency::from_millis(33));
+    anyway.vms[2].contract = Some(contract.expect("below what is promised"));
+    anyway.vms[2].shares = Shares::new(100).expect("not nothing");
+    Experiment {
+        id: "lee.third",
+        title: "A third contract, of 20 IO/s within 40 ms, is refused, and rightly",
+        paper: "A set of contracts is admitted when every response time asked for is at least RT^T (§2).",
+        setup: "RT^T with three, as for table 3; and what becomes of the first two when it is let in all the same. Nothing of this is in \
+                the paper.",
+        runs: vec![
+            Run::new("offered", offered(&[PAIR[0], PAIR[1], ("w3", 20.0)])),
+            Run::new("anyway", anyway),
+        ],
+        quantities: vec![
+            Quantity::new(
+                "RT^T of w1 : promised",
+                Accepts::AtLeast(1.0),
+                "80 of 85 IO/s leave no room for 35 ms",
+                of("offered", |run| Some(MARGIN * percentile(run, "w1")? / PROMISED_MS[0])),
+            ),
+            Quantity::new(
+                "anyway: requests of w1 that are late",
+                Accepts::AtLeast(6.0),
+                "twice what the paper has with two: the refusal spares the others that",
+                of("anyway", |run| late(run, "w1")),
+            )
+            .unit("%"),
+        ],
+        figures: ["w1", "w2", "w3"]
+            .into_iter()
+            .flat_map(|consumer| {
+                [
+                    Figure::new(
+                        format!("anyway: requests of {consumer} that are late"),
+                        "%",
+                        None,
+                        of("anyway", move |run| late(run, consumer)),
+                    ),
+                    Figure::new(
+                        format!("anyway: rate of {consumer}"),
+                        "IO/s",
+                        None,
+                        of("anyway", move |run| iops(run, consumer, Span::new(0.0, 60.0))),
+                    ),
+                ]
+            })
+            .collect(),
+        plots: Vec::new(),
+    }
+}

@@ -1,0 +1,366 @@
+//! Beyond the paper's figures: what a sensor adds, what lending does, tapes, and whether what we guess about
+//! the paper explains where we differ from it.
+
+use std::time::Duration;
+
+use tidegate_place::transfer::Policy;
+use tidegate_sim::transfers::{External, Plan, Reads, Tapes, TransferFindings};
+use tidegate_units::{ByteRate, Bytes, Latency};
+
+use super::papers::figures;
+use super::{
+    MB, SM_R1, SM_R2, STATIC, all, difference, loaded, missed, name, node, papers_nodes, plan, quotient,
+    throughput,
+};
+use crate::measure::{of, ratio};
+use crate::{Accepts, Experiment, Figure, Quantity, Run, RunResult};
+
+/// SM-R2 takes from a node's peak what moves there. Without a sensor that is what transfers move.
+pub(super) fn sensor() -> Experiment {
+    let run = |policy: Policy, load: bool, senses: bool| {
+        let what = match (load, senses) {
+            (false, false) => "",
+            (false, true) => ", sensors",
+            (true, false) => ", loaded",
+            (true, true) => ", loaded, sensors",
+        };
+        let named = format!("{}{what}", name(policy));
+        let mut plan = plan(&named, policy, papers_nodes());
+        if load {
+            plan = loaded(plan);
+        }
+        plan.senses = senses;
+        Run::new(named, plan)
+    };
+    let mut runs = Vec::new();
+    for load in [false, true] {
+        runs.extend([run(SM_R2, load, false), run(SM_R2, load, true)]);
+    }
+    runs.push(run(Policy::SM_R3, true, true));
+    Experiment {
+        id: "nikolow.sensor",
+        title: "SM-R2 with and without a sensor of what others move (beyond the paper)",
+        paper: "Eq. 2 takes from a node's peak what moves on average. Whether the paper's sensors see what others move there it does not say.",
+        setup: "As for figs. 3 to 5. A sensor tells once a second what moved on the node, whoever moved it; without one it is what transfers \
+                moved. SM-R3 goes by transfers alone, and is there to compare with.",
+        quantities: vec![
+            Quantity::new(
+                "idle: transfers below, SM-R2 with less without sensors",
+                Accepts::Between(-0.5, 0.5),
+                "where nobody else moves anything a sensor says what transfers say: not one of a hundred is otherwise",
+                |trial| difference(trial, missed, "SM-R2, sensors", "SM-R2"),
+            )
+            .unit("%"),
+            Quantity::new(
+                "loaded: transfers below, SM-R2 with less without sensors",
+                Accepts::AtMost(-10.0),
+                "what the rule lacks without one is what others move: a tenth of all fewer, at least",
+                |trial| difference(trial, missed, "SM-R2, loaded, sensors", "SM-R2, loaded"),
+            )
+            .unit("%"),
+            Quantity::new(
+                "loaded: throughput, SM-R2 with : without sensors",
+                Accepts::AtLeast(1.0),
+                "fewer at once cost less bandwidth, and no node is left idle: no less",
+                |trial| quotient(trial, throughput, "SM-R2, loaded, sensors", "SM-R2, loaded"),
+            ),
+        ],
+        figures: figures(&runs),
+        plots: Vec::new(),
+        runs,
+    }
+}
+
+/// What a client moves at most, where it is slower than what it asks for.
+const SLOW_CLIENT: f64 = 5.0 * MB;
+
+/// SM-R1 with and without lending what is reserved and not used.
+pub(super) fn lend() -> Experiment {
+    let run = |what: &'static str, lend: bool| {
+        let named = format!("{what}, {}", if lend { "lent" } else { "kept" });
+        let mut plan = plan(&named, SM_R1, papers_nodes());
+        match what {
+            "slow clients" => {
+                for node in &mut plan.nodes {
+                    node.model.client = Some(ByteRate::new(SLOW_CLIENT));
+                }
+            }
+            "loaded" => plan = loaded(plan),
+            _ => {}
+        }
+        plan.lend = lend;
+        Run::new(named, plan)
+    };
+    let runs: Vec<Run> = ["slow clients", "loaded", "idle"]
+        .iter()
+        .flat_map(|what| [run(what, true), run(what, false)])
+        .collect();
+    let mut figures = figures(&runs);
+    figures.extend(
+        ["slow clients, lent", "slow clients, kept"]
+            .map(|named| Figure::new(format!("{named}: mean rate"), "MB/s", None, of(named, mean_rate))),
+    );
+    Experiment {
+        id: "nikolow.lend",
+        title: "What is reserved and not used, lent to others: SM-R1 (beyond the paper)",
+        paper: "SM-R1 takes from a node's peak what is reserved on it. The paper says nothing of reservations that are not used.",
+        setup: "As for figs. 3 to 5 with SM-R1, the only policy that goes by reservations, and what a transfer leaves of its own over ten \
+                samples lent or kept: where every client moves no more than 5 MB/s, half of what it asks for, on idle nodes; and with clients as \
+                fast as their nodes, under load and idle.",
+        quantities: vec![
+            Quantity::new(
+                "slow clients: throughput, lent : kept",
+                Accepts::AtLeast(1.2),
+                "each keeps 6.25 of its 10 MB/s, so that up to six tenths more are carried at once, less what the first ten samples of each \
+                 and the last transfers cost: a fifth, at least",
+                |trial| quotient(trial, throughput, "slow clients, lent", "slow clients, kept"),
+            ),
+            Quantity::new(
+                "slow clients: mean rate of transfers, lent : kept",
+                Accepts::Between(0.95, 1.01),
+                "who lends loses nothing: it has what its client moves, but for a twentieth where concurrency costs",
+                |trial| quotient(trial, mean_rate, "slow clients, lent", "slow clients, kept"),
+            ),
+            Quantity::new(
+                "loaded: transfers below, lent less kept",
+                Accepts::AtMost(5.0),
+                "who is squeezed by others has nothing to lend: no more, but for five of a hundred by chance",
+                |trial| difference(trial, missed, "loaded, lent", "loaded, kept"),
+            )
+            .unit("%"),
+            Quantity::new(
+                "idle: transfers below, lent less kept",
+                Accepts::AtMost(2.0),
+                "nobody leaves anything of its reservation: no more, but for two of a hundred by chance",
+                |trial| difference(trial, missed, "idle, lent", "idle, kept"),
+            )
+            .unit("%"),
+        ],
+        figures,
+        plots: Vec::new(),
+        runs,
+    }
+}
+
+/// What transfers got on average, in MB/s.
+fn mean_rate(run: &RunResult) -> Option<f64> {
+    let rates: Vec<f64> = all(run)?.iter().map(TransferFindings::rate).collect::<Option<_>>()?;
+    Some(rates.iter().sum::<f64>() / rates.len() as f64 / MB)
+}
+
+/// Whether what is guessed of the paper's set-up makes our results agree with it. Its tolerances are those of
+/// figs. 4 and 5.
+pub(super) fn guesses() -> Experiment {
+    let steadier = |plan: Plan| {
+        let mut plan = loaded(plan);
+        for node in &mut plan.nodes {
+            let external = External { least: 0.2, greatest: 0.6, every: Duration::from_secs(200) };
+            node.external = Some(external);
+        }
+        plan
+    };
+    let narrower = |plan: Plan| {
+        let mut plan = loaded(plan);
+        for node in &mut plan.nodes {
+            let external = External { least: 0.35, greatest: 0.45, every: Duration::from_secs(20) };
+            node.external = Some(external);
+        }
+        plan
+    };
+    let capped = |plan: Plan, mb: f64| {
+        let mut plan = plan;
+        for node in &mut plan.nodes {
+            node.model.client = Some(ByteRate::new(mb * MB));
+        }
+        plan
+    };
+    let mut runs = vec![Run::new("SM-R3", plan("idle", Policy::SM_R3, papers_nodes()))];
+    for policy in [STATIC, Policy::SM_R3] {
+        for what in ["every 200 s", "35 to 45 %"] {
+            let plan = plan(&format!("load {what}"), policy, papers_nodes());
+            let plan = if what == "every 200 s" { steadier(plan) } else { narrower(plan) };
+            runs.push(Run::new(format!("{}, load {what}", name(policy)), plan));
+        }
+    }
+    let mut quantities = Vec::new();
+    for what in ["every 200 s", "35 to 45 %"] {
+        let (r3, fixed) = (format!("SM-R3, load {what}"), format!("StaticQoS, load {what}"));
+        let again = r3.clone();
+        quantities.push(
+            Quantity::new(
+                format!("load {what}: SM-R3: transfers below, loaded less idle"),
+                Accepts::AtMost(10.0),
+                "as in fig. 5, where it is missed: a tenth of all, at most",
+                move |trial| difference(trial, missed, &r3, "SM-R3"),
+            )
+            .unit("%"),
+        );
+        quantities.push(Quantity::new(
+            format!("load {what}: throughput, SM-R3 : StaticQoS"),
+            Accepts::AtLeast(1.1),
+            "as in fig. 5, where it is missed: a tenth more, at least",
+            move |trial| quotient(trial, throughput, &again, &fixed),
+        ));
+    }
+    for mb in [12.0, 25.0] {
+        let cap = move |policy: Policy| format!("{}, {mb} MB/s at most", name(policy));
+        for policy in [STATIC, SM_R1, Policy::SM_R3] {
+            let plan = capped(plan(&format!("{mb} MB/s at most"), policy, papers_nodes()), mb);
+            runs.push(Run::new(cap(policy), plan));
+        }
+        for policy in [SM_R1, Policy::SM_R3] {
+            quantities.push(Quantity::new(
+                format!("{mb} MB/s at most: throughput, {} : StaticQoS", name(policy)),
+                Accepts::AtLeast(1.0),
+                "as in fig. 4, where it is missed: the static limit leaves room",
+                move |trial| quotient(trial, throughput, &cap(policy), &cap(STATIC)),
+            ));
+        }
+    }
+    Experiment {
+        id: "nikolow.guesses",
+        title: "Whether what we guess about the paper's load and its writers explains where we differ",
+        paper: "Figs. 4 and 5: SM-R1 and SM-R3 move more than a static limit, and a load from outside does not significantly increase what \
+                SM-R3 misses.",
+        setup: "As for figs. 4 and 5 with one thing changed at a time. The load is another every 200 s, twice as long as most transfers last, \
+                or between 35 and 45 % of each node, instead of 20 to 60. A writer moves no more than 12 MB/s, so that the static limit leaves \
+                a part of every node unused; or than 25, what SM-R3 needs to admit a second one beside it.",
+        quantities,
+        figures: figures(&runs),
+        plots: Vec::new(),
+        runs,
+    }
+}
+
+/// How soon a first byte is needed where one is.
+const SOON: Latency = Latency::from_millis(1_000);
+
+/// Reads of what is on tape, on a disk, or on both.
+pub(super) fn tape() -> Experiment {
+    let run = |named: &'static str, described: bool| {
+        let mut disk = node("disk", 60.0, 0.03);
+        disk.holds_one_in = 2;
+        let mut store = node("store", 300.0, 0.005);
+        store.model.recall = Latency::from_millis(60_000);
+        store.model.drives = Some(2);
+        store.tapes = Some(Tapes { cache: Bytes::new(5_000_000_000), described });
+        let mut plan = plan(&format!("tape, {named}"), Policy::SM_R3, vec![disk, store]);
+        plan.size = Bytes::new(500_000_000);
+        plan.asks = ByteRate::new(RATE);
+        plan.every = Duration::from_secs(10);
+        plan.reads = Some(Reads { objects: 40, soon: SOON });
+        Run::new(named, plan)
+    };
+    let runs = vec![run("described", true), run("not described", false)];
+    let each = |run: &Run| {
+        let named = run.name.clone();
+        let figure = |what: &str, unit, measure: fn(&RunResult) -> Option<f64>| {
+            Figure::new(format!("{named}: {what}"), unit, None, of(named.clone(), measure))
+        };
+        [
+            figure("first bytes that came late, from the grant", "%", late),
+            figure("first bytes that came late, from being asked for", "%", late_for_who_waits),
+            figure("reads below 2 MB/s", "%", slow),
+            figure("longest from a grant to a first byte", "s", longest),
+            figure("all read after", "s", ended),
+        ]
+    };
+    Experiment {
+        id: "nikolow.tape",
+        title: "Reads from tape, and from a disk that holds some of the same (beyond the paper)",
+        paper: "Hierarchical stores are the first of the systems that the paper's sensors watch; it has no measurement of one. A transfer may ask \
+                for a latency.",
+        setup: "40 objects of 500 MB. A store of 300 MB/s with all of them on tape, 60 s per recall, two drives and a disk for ten; and a disk of \
+                60 MB/s with every other. A read every 10 s, a hundred: every other needs its first byte within 1 s, of an object that is on the \
+                disk, too; the others need 2 MB/s, of any, so that a recall alone does not break the promise and one behind four others does. The \
+                policy is SM-R3. The store is described to the placement (`recall`, `drives`, `cache`), or taken for a disk whose latency is learnt. \
+                What is on its disk at the beginning the placement does not know.",
+        quantities: vec![
+            Quantity::new(
+                "described: first bytes that came late, from the grant",
+                Accepts::AtMost(0.0),
+                "who needs it soon is sent only where it is on a disk",
+                of("described", late),
+            )
+            .unit("%"),
+            Quantity::new(
+                "described: first bytes that came late, from being asked for",
+                Accepts::AtMost(10.0),
+                "SM-R3 admits a second transfer only after a sample of the first: some wait a second or two, and nobody for a tape",
+                of("described", late_for_who_waits),
+            )
+            .unit("%"),
+            Quantity::new(
+                "described: longest from a grant to a first byte",
+                Accepts::AtMost(60.5),
+                "a recall, and no wait for a drive: that is before the grant",
+                of("described", longest),
+            )
+            .unit("s"),
+            Quantity::new(
+                "described: reads below 2 MB/s",
+                Accepts::AtMost(1.0),
+                "500 MB in 250 s, of which the recall takes 60: none, but for one by chance",
+                of("described", slow),
+            )
+            .unit("%"),
+            Quantity::new(
+                "first bytes that came late, not described less described",
+                Accepts::AtLeast(1.0),
+                "the first reads go to what is fastest, and wait for a tape: one of fifty, at least",
+                |trial| difference(trial, late, "not described", "described"),
+            )
+            .unit("%"),
+            Quantity::new(
+                "all read after, described : not described",
+                Accepts::AtMost(1.1),
+                "both drives are used in both: no later, but for a tenth that differs by who goes where",
+                |trial| ratio(ended(trial.run("described")?), ended(trial.run("not described")?)),
+            ),
+        ],
+        figures: runs.iter().flat_map(each).collect(),
+        plots: Vec::new(),
+        runs,
+    }
+}
+
+/// What a read needs that does not need its first byte soon, in bytes per second.
+const RATE: f64 = 2.0 * MB;
+
+/// The part of those that need their first byte soon of which something is so, in per cent.
+fn of_the_soon(run: &RunResult, is: impl Fn(&TransferFindings, Latency) -> bool) -> Option<f64> {
+    let soon: Vec<_> = all(run)?.iter().filter_map(|one| Some((one, one.soon?))).collect();
+    let count = soon.iter().filter(|(one, soon)| is(one, *soon)).count();
+    ratio(Some(count as f64 * 100.0), Some(soon.len() as f64))
+}
+
+/// Whether its first byte came later after a time than it is needed. One that never came is late.
+fn is_late(one: &TransferFindings, since: f64, soon: Latency) -> bool {
+    one.moved_s.is_none_or(|moved| moved - since > soon.as_secs_f64())
+}
+
+fn late(run: &RunResult) -> Option<f64> {
+    of_the_soon(run, |one, soon| is_late(one, one.began_s, soon))
+}
+
+fn late_for_who_waits(run: &RunResult) -> Option<f64> {
+    of_the_soon(run, |one, soon| is_late(one, one.asked_s, soon))
+}
+
+/// In per cent, the part of the others that got less than they asked for, from the grant.
+fn slow(run: &RunResult) -> Option<f64> {
+    let others: Vec<_> = all(run)?.iter().filter(|one| one.soon.is_none()).collect();
+    let slow = others.iter().filter(|one| one.rate().is_none_or(|rate| rate < RATE)).count();
+    ratio(Some(slow as f64 * 100.0), Some(others.len() as f64))
+}
+
+fn longest(run: &RunResult) -> Option<f64> {
+    let waits = all(run)?.iter().map(|one| Some(one.moved_s? - one.began_s)).collect::<Option<Vec<_>>>()?;
+    Some(waits.into_iter().fold(0.0, f64::max))
+}
+
+/// When the last read had ended.
+fn ended(run: &RunResult) -> Option<f64> {
+    let ends = all(run)?.iter().map(|one| one.ended_s).collect::<Option<Vec<_>>>()?;
+    Some(ends.into_iter().fold(0.0, f64::max))
+}

@@ -1,0 +1,167 @@
+//! Nikolow: D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*,
+//! CLOUD COMPUTING 2010.
+//!
+//! The paper gives the nodes' peaks, the rate that is asked for, the pause and the number of transfers; its
+//! figures are lost in the text, and its results are words. What it leaves open was chosen before the first
+//! run:
+//!
+//! - A transfer writes 1 GB, so that at one per second more is asked for than the nodes can do, as the
+//!   paper's waiting transfers imply. A node gives all that it has to whoever transfers, in equal parts.
+//! - Each further transfer costs 0.5 % of what the disk array moves, and 3 % of what Lustre and the disk
+//!   move: the paper says that concurrency costs bandwidth, not how much. `nikolow.assumptions` halves and
+//!   doubles it.
+//! - A node's bandwidth varies by 5 % from second to second.
+//! - The coefficients are k1 = k2 = k3 = 1, no overhead, and k4 = 1.25, since the paper has the static policy
+//!   leave something unused.
+//! - Sensors sample once a second; ma10 is what a node's transfers moved together.
+//! - What a transfer reserves and does not use over ten samples is lent. Only SM-R1 looks at reservations.
+//! - Of the nodes that can carry a transfer the one is chosen on which the policy expects the most for it.
+//! - Under external load others take 20 to 60 % of each node, another part every 20 s. The paper names "the
+//!   disk", and all its nodes are on one machine.
+
+mod further;
+mod learnt;
+mod papers;
+
+use std::time::Duration;
+
+use tidegate_device::StorageNodeConfig;
+use tidegate_place::transfer::Policy;
+use tidegate_sim::transfers::{External, NodePlan, Plan, TransferFindings};
+use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
+
+use super::measure::ratio;
+use super::{Experiment, RunResult, Trial};
+
+/// All of the paper's experiments, in its order, and what is beyond them.
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![
+        papers::fig3(),
+        papers::fig4(),
+        papers::fig5(),
+        papers::assumptions(),
+        further::guesses(),
+        further::sensor(),
+        further::lend(),
+        further::tape(),
+        learnt::learnt(),
+        learnt::default(),
+    ]
+}
+
+const MB: f64 = 1e6;
+
+/// What every transfer asks for, in bytes per second.
+const ASKED: f64 = 10.0 * MB;
+
+/// How many are to be made.
+const TRANSFERS: u32 = 100;
+
+const STATIC: Policy = Policy::StaticQos { overhead: 1.25 };
+const SM_R1: Policy = Policy::SmR1 { overhead: 1.0 };
+const SM_R2: Policy = Policy::SmR2 { overhead: 1.0 };
+
+/// As tables and plots call it.
+const fn name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::RoundRobin => "RR",
+        Policy::StaticQos { .. } => "StaticQoS",
+        Policy::SmR1 { .. } => "SM-R1",
+        Policy::SmR2 { .. } => "SM-R2",
+        Policy::SmR3 { .. } => "SM-R3",
+        Policy::Learnt => "learnt",
+    }
+}
+
+/// A node: its peak in MB/s, and what a further transfer costs.
+fn node(text: &str, peak: f64, cost: f64) -> NodePlan {
+    NodePlan {
+        name: ResourceName::new(text).unwrap_or_else(|error| panic!("a name of ours is wrong: {error}")),
+        model: StorageNodeConfig {
+            peak: ByteRate::new(peak * MB),
+            concurrency_cost: cost,
+            client: None,
+            recall: Latency::ZERO,
+            drives: None,
+            jitter: 0.05,
+        },
+        external: None,
+        holds_one_in: 1,
+        tapes: None,
+    }
+}
+
+/// The paper's nodes.
+fn papers_nodes() -> Vec<NodePlan> {
+    vec![node("lustre", 20.0, 0.03), node("array", 300.0, 0.005), node("disk", 60.0, 0.03)]
+}
+
+/// A hundred transfers, one per second.
+fn plan(what: &str, policy: Policy, nodes: Vec<NodePlan>) -> Plan {
+    Plan {
+        name: format!("nikolow: {what}, {}", name(policy)),
+        duration: Duration::from_secs(4 * 3600),
+        policy,
+        nodes,
+        lend: true,
+        senses: false,
+        transfers: TRANSFERS,
+        size: Bytes::new(1_000_000_000),
+        asks: ByteRate::new(ASKED),
+        every: Duration::from_secs(1),
+        sample: Duration::from_secs(1),
+        reads: None,
+    }
+}
+
+/// The same with load from outside on every node.
+fn loaded(mut plan: Plan) -> Plan {
+    for node in &mut plan.nodes {
+        node.external = Some(External { least: 0.2, greatest: 0.6, every: Duration::from_secs(20) });
+    }
+    plan
+}
+
+/// In per cent, the part of the transfers that did not get what they asked for. One that did not end got
+/// nothing. Where some never began nothing is known.
+fn missed(run: &RunResult) -> Option<f64> {
+    let short = all(run)?.iter().filter(|one| !got(one)).count();
+    Some(short as f64 * 100.0 / f64::from(TRANSFERS))
+}
+
+fn all(run: &RunResult) -> Option<&[TransferFindings]> {
+    (run.transfers.len() == TRANSFERS as usize).then_some(&run.transfers)
+}
+
+fn got(transfer: &TransferFindings) -> bool {
+    transfer.rate().is_some_and(|rate| rate >= ASKED)
+}
+
+/// All that was moved over the time of all transfers, in MB/s.
+fn throughput(run: &RunResult) -> Option<f64> {
+    let ended: f64 =
+        all(run)?.iter().map(|one| one.ended_s).collect::<Option<Vec<_>>>()?.into_iter().fold(0.0, f64::max);
+    let bytes: f64 = run.transfers.iter().map(|one| one.size.get() as f64).sum();
+    ratio(Some(bytes / MB), Some(ended))
+}
+
+/// Of those that got less than they asked for, the mean of what they got, in MB/s; what they asked for where
+/// there are none.
+fn of_the_missed(run: &RunResult) -> Option<f64> {
+    let short: Vec<f64> =
+        run.transfers.iter().filter(|one| !got(one)).map(|one| one.rate().unwrap_or(0.0) / MB).collect();
+    if run.transfers.is_empty() {
+        return None;
+    }
+    Some(if short.is_empty() { ASKED / MB } else { short.iter().sum::<f64>() / short.len() as f64 })
+}
+
+/// A number of one run less that of another.
+fn difference(trial: &Trial<'_>, of: fn(&RunResult) -> Option<f64>, run: &str, from: &str) -> Option<f64> {
+    Some(of(trial.run(run)?)? - of(trial.run(from)?)?)
+}
+
+/// A number of one run over that of another.
+fn quotient(trial: &Trial<'_>, of: fn(&RunResult) -> Option<f64>, run: &str, by: &str) -> Option<f64> {
+    ratio(of(trial.run(run)?), of(trial.run(by)?))
+}

@@ -1,0 +1,105 @@
+//! Shares of requests instead of slots: beyond the paper, on the set-ups of its figures 8 and 12.
+
+use tidegate_control::{Law, SharesOf};
+use tidegate_sim::Scenario;
+
+use super::super::{Accepts, Experiment, Figure, Quantity, Run};
+use super::fairness::{FIG8, two_to_one};
+use super::{embedded, end_to_end, of, ratio, usual_plots};
+
+pub(super) fn of_requests(scenario: &mut Scenario) {
+    for law in scenario.hosts.iter_mut().filter_map(|host| host.law.as_mut()) {
+        if let Law::Window(window) = &mut law.law {
+            window.shares_of = SharesOf::Requests;
+        }
+    }
+}
+
+pub(super) fn requests() -> Experiment {
+    const AS_SHARES: &str = "what shares of requests are for; 7 % as for fig. 12";
+    const COST: &str = "the array does the most when it is left to prefer whom it likes; more than 3 % would be a bad bargain";
+    let fig8 = Run::new("fig. 8, slots", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
+    let fig12 = Run::new("fig. 12, slots", end_to_end::fig12_scenario());
+    let per_vm = Run::new("fig. 12, a law per VM, requests", end_to_end::fig12_scenario())
+        .but(end_to_end::law_per_vm)
+        .but(of_requests);
+    let placed = Run::new("fig. 12, well placed, requests", end_to_end::placed_scenario()).but(of_requests);
+    let mut quantities = vec![
+        Quantity::new(
+            "fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
+            Accepts::near(2.0, 7.0),
+            AS_SHARES,
+            of("fig. 8, requests", two_to_one),
+        ),
+        Quantity::new(
+            "fig. 8: throughput, host 2 : host 1",
+            Accepts::near(1.0, 7.0),
+            AS_SHARES,
+            of("fig. 8, requests", |run| ratio(run.iops("host-2", FIG8), run.iops("host-1", FIG8))),
+        ),
+        Quantity::new(
+            "fig. 8: response time to 𝓛 + Σβ/C",
+            Accepts::near(1.0, 10.0),
+            "where shares of slots settle too: Σβ is the same; 10 % as for fig. 8",
+            of("fig. 8, requests", |run| run.latency_to_equilibrium(25.0, FIG8)),
+        ),
+        Quantity::new("fig. 8: throughput of all, requests : slots", Accepts::AtLeast(0.97), COST, |trial| {
+            ratio(
+                trial.run("fig. 8, requests")?.total_iops(FIG8),
+                trial.run("fig. 8, slots")?.total_iops(FIG8),
+            )
+        }),
+    ];
+    for run in ["fig. 12, requests", "fig. 12, well placed, requests", "fig. 12, a law per VM, requests"] {
+        quantities.extend(
+            end_to_end::quantities(run)
+                .into_iter()
+                .map(|quantity| Quantity { name: format!("{run}: {}", quantity.name), ..quantity }),
+        );
+    }
+    Experiment {
+        id: "parda.requests",
+        title: "Figs. 8 and 12 with shares of requests instead of slots (beyond the paper)",
+        paper: "Shares divide the queue of the array; throughput follows roughly. In fig. 12 hosts get 1.37:1 for shares of 3:2.",
+        setup: "Figs. 8 and 12, fig. 12 with equally good places and with a law per machine, with `shares_of = \"requests\"`: β is multiplied by the host's own \
+                response time over that of all hosts. Everything else is as it was there. Judged is whether requests per second \
+                are as shares say, and what it costs.",
+        runs: vec![
+            Run { name: "fig. 8, requests".to_owned(), ..fig8.clone() }.but(of_requests),
+            Run { name: "fig. 12, requests".to_owned(), ..fig12.clone() }.but(of_requests),
+            placed,
+            per_vm,
+            fig8,
+            fig12,
+        ],
+        quantities,
+        figures: vec![
+            Figure::new(
+                "fig. 8, slots: throughput, hosts 3 and 4 : hosts 1 and 2",
+                "",
+                Some(2.0),
+                of("fig. 8, slots", two_to_one),
+            ),
+            Figure::new(
+                "fig. 8, requests: window of host 3 : host 1",
+                "",
+                None,
+                of("fig. 8, requests", |run| ratio(run.window("host-3", FIG8), run.window("host-1", FIG8))),
+            ),
+            Figure::new(
+                "fig. 12, slots: operations, host 1 : host 2",
+                "",
+                Some(1.37),
+                of("fig. 12, slots", end_to_end::hosts_one_to_two),
+            ),
+            Figure::new("fig. 12: throughput of all, requests : slots", "", None, |trial| {
+                let settled = end_to_end::SETTLED;
+                ratio(
+                    trial.run("fig. 12, requests")?.total_iops(settled),
+                    trial.run("fig. 12, slots")?.total_iops(settled),
+                )
+            }),
+        ],
+        plots: usual_plots("fig. 12, requests", 25.0),
+    }
+}

@@ -1,0 +1,252 @@
+//! The verdicts: whether what is wrong is found wrong.
+
+use std::time::Duration;
+
+use tidegate_control::ArxSample;
+use tidegate_sim::iscsi::LoadFindings;
+use tidegate_sim::transfers::TransferFindings;
+use tidegate_sim::{Named, Outcome, Sample, Scenario, Work};
+use tidegate_units::{ConsumerName, HostName, Latency};
+
+use super::*;
+
+/// A world without any law of nature: whatever is simulated, every consumer has the same numbers all the
+/// time.
+fn made_up(subject: &Subject, sample: Sample) -> RunResult {
+    let end = subject.duration().as_secs();
+    let samples: Vec<_> = (1..=end).map(|second| (second as f64, sample)).collect();
+    let outcome = Outcome {
+        scenario: subject.name().to_owned(),
+        seed: 1,
+        duration_s: subject.duration().as_secs_f64(),
+        warmup_s: 0.0,
+        resources: Named::from_iter([]),
+        hosts: Named::from_iter([]),
+        consumers: Named::from_iter([]),
+        work: Work::default(),
+    };
+    let track = |host: &HostName, consumer: &ConsumerName| Track {
+        host: host.clone(),
+        consumer: consumer.clone(),
+        samples: samples.clone(),
+    };
+    let mut result = RunResult::of(outcome);
+    match subject {
+        Subject::Scenario(scenario) => {
+            result.tracks = scenario.vms.iter().map(|vm| track(&vm.host, &vm.name)).collect();
+        }
+        Subject::Iscsi(plan) if sample.iops > 0.0 => {
+            let host = HostName::new("host").unwrap();
+            result.tracks = plan.machines.iter().map(|machine| track(&host, machine)).collect();
+            result.loads = vec![LoadFindings { requests: 100, took_s: Some(1.0) }; plan.loads.len()];
+            result.delays = (1..=end).map(|second| (second as f64, 1.0)).collect();
+        }
+        Subject::Transfers(plan) if sample.iops > 0.0 => {
+            let one = TransferFindings {
+                node: plan.nodes[0].name.clone(),
+                size: plan.size,
+                asked_s: 0.0,
+                began_s: 0.0,
+                moved_s: Some(0.0),
+                ended_s: Some(1.0),
+                soon: None,
+            };
+            result.transfers = vec![one; plan.transfers as usize];
+        }
+        Subject::Identification(one) if sample.iops > 0.0 => {
+            let response = Some(Latency::from_millis(500));
+            let same = ArxSample { operating_point: one.excitation.around, response };
+            result.excited = one.intervals.iter().map(|interval| (*interval, vec![same; 100])).collect();
+        }
+        Subject::Iscsi(_) | Subject::Transfers(_) | Subject::Identification(_) => {}
+    }
+    result
+}
+
+fn judged(experiments: &[Experiment], result: impl Fn(&Subject) -> RunResult) -> Report {
+    let jobs = jobs(experiments, 1);
+    let results: Vec<_> = jobs.list().iter().map(|job| result(job.subject)).collect();
+    judge(experiments, &jobs, &results)
+}
+
+const SAMPLE: Sample = Sample {
+    window: Some(20.0),
+    rate: Some(50.0),
+    beta: Some(1.0),
+    latency_local_ms: Some(500.0),
+    latency_cluster_ms: Some(500.0),
+    estimate_ms: Some(500.0),
+    device_latency_ms: Some(500.0),
+    latency_ms: Some(500.0),
+    released_ms: Some(500.0),
+    iops: 100.0,
+    bytes_per_s: 1e6,
+    ops_per_s: 100.0,
+    outstanding: 20.0,
+};
+
+#[test]
+fn a_world_in_which_nothing_depends_on_anything_agrees_with_no_experiment() {
+    let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
+    for experiment in &report.experiments {
+        // The uncontrolled mixed workloads are only required to be slow, which this world is.
+        assert_eq!(experiment.ok, experiment.id == "parda.table5", "{}", experiment.id);
+    }
+    assert!(!report.ok);
+}
+
+#[test]
+fn what_was_not_measured_was_not_shown() {
+    let nothing = Sample::default();
+    let report = judged(&catalogue(), |subject| made_up(subject, nothing));
+    assert!(report.experiments.iter().all(|experiment| !experiment.ok));
+    for quantity in catalogue().iter().flat_map(|experiment| &experiment.quantities) {
+        assert_eq!((quantity.measure)(&Trial::new([])), None, "{}", quantity.name);
+    }
+}
+
+#[test]
+fn every_experiment_says_what_it_does_and_why_its_tolerances() {
+    let catalogue = catalogue();
+    for (place, experiment) in catalogue.iter().enumerate() {
+        assert!(catalogue[..place].iter().all(|other| other.id != experiment.id), "{}", experiment.id);
+        assert!(!experiment.quantities.is_empty() && !experiment.runs.is_empty(), "{}", experiment.id);
+        assert!(experiment.paper.len() > 40 && experiment.setup.len() > 10, "{}", experiment.id);
+        for (place, run) in experiment.runs.iter().enumerate() {
+            assert!(experiment.runs[..place].iter().all(|other| other.name != run.name), "{}", run.name);
+        }
+        for quantity in &experiment.quantities {
+            assert!(quantity.because.len() > 10, "{}: {}", experiment.id, quantity.name);
+            // Where both are known the paper's own figure agrees with the paper: fig. 12's last one is the
+            // exception that its reason names.
+            if let Some(paper) = quantity.paper.filter(|_| !quantity.name.contains("operations, host 1")) {
+                assert!(quantity.accepts.agrees(paper), "{}: {}", experiment.id, quantity.name);
+            }
+        }
+    }
+}
+
+/// An experiment with one run and one quantity: the mean rate of its only consumer is near 100.
+fn simple() -> Experiment {
+    let mut scenario = Scenario::new("simple", Duration::from_secs(10));
+    let (vm, host) = (ConsumerName::new("vm").unwrap(), HostName::new("host").unwrap());
+    scenario.vms.push(tidegate_sim::scenario::Vm::new(vm, host, tidegate_sim::scenario::Disk::default()));
+    Experiment {
+        id: "test.simple",
+        title: "simple",
+        paper: "says 100",
+        setup: "measures",
+        runs: vec![Run::new("only", scenario)],
+        quantities: vec![
+            Quantity::new("rate", Accepts::near(100.0, 10.0), "because", |trial| {
+                trial.run("only")?.total_iops(Span::new(0.0, 10.0))
+            })
+            .paper(100.0)
+            .unit("IO/s"),
+        ],
+        figures: Vec::new(),
+        plots: Vec::new(),
+    }
+}
+
+fn rates(rates: &[f64]) -> Report {
+    let experiments = [simple()];
+    let jobs = jobs(&experiments, rates.len() as u64);
+    let results: Vec<_> = jobs
+        .list()
+        .iter()
+        .zip(rates)
+        .map(|(job, &iops)| made_up(job.subject, Sample { iops, ..SAMPLE }))
+        .collect();
+    judge(&experiments, &jobs, &results)
+}
+
+#[test]
+fn the_mean_over_the_seeds_decides_and_all_seeds_are_reported() {
+    let good = rates(&[95.0, 105.0, 130.0]);
+    let quantity = &good.experiments[0].quantities[0];
+    assert!(good.ok && quantity.ok);
+    assert_eq!((quantity.ours, quantity.seeds_ok), (Some(110.0), 2));
+    assert_eq!(quantity.values, [Some(95.0), Some(105.0), Some(130.0)]);
+    assert_eq!(good.seeds, [1, 2, 3]);
+
+    for bad in
+        [&[89.9][..], &[110.1], &[100.0, 130.0], &[f64::NAN], &[100.0, f64::NAN], &[f64::INFINITY, 100.0]]
+    {
+        let report = rates(bad);
+        assert!(
+            !report.ok && !report.experiments[0].ok && !report.experiments[0].quantities[0].ok,
+            "{bad:?}"
+        );
+    }
+    assert_eq!(rates(&[100.0, f64::NAN]).experiments[0].quantities[0].ours, None);
+}
+
+#[test]
+fn nothing_judged_is_nothing_shown() {
+    let mut empty = simple();
+    empty.quantities.clear();
+    assert!(!judged(&[empty], |subject| made_up(subject, SAMPLE)).ok);
+    assert!(!judged(&[], |subject| made_up(subject, SAMPLE)).ok);
+}
+
+#[test]
+fn one_that_differs_makes_the_whole_differ() {
+    let (good, mut bad) = (simple(), simple());
+    bad.id = "test.bad";
+    bad.quantities[0].accepts = Accepts::AtMost(1.0);
+    let report = judged(&[good, bad], |subject| made_up(subject, SAMPLE));
+    assert!(!report.ok && report.experiments[0].ok && !report.experiments[1].ok);
+}
+
+#[test]
+fn the_document_has_its_shape_and_can_be_read_back() {
+    let report = rates(&[95.0, 105.0]);
+    let json = serde_json::to_value(&report).unwrap();
+    let experiment = &json["experiments"][0];
+    assert_eq!((&experiment["id"], &experiment["ok"]), (&"test.simple".into(), &true.into()));
+    let quantity = &experiment["quantities"][0];
+    assert_eq!(quantity["name"], "rate");
+    assert_eq!((&quantity["paper"], &quantity["ours"]), (&100.0.into(), &100.0.into()));
+    assert_eq!((&quantity["tolerance"], &quantity["ok"]), (&"100 ± 10 %".into(), &true.into()));
+    assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+}
+
+#[test]
+fn what_experiments_have_in_common_is_simulated_once() {
+    let all = catalogue();
+    let table7 = select(catalogue(), &["fig14", "fig15", "table7"]).unwrap();
+    assert_eq!(jobs(&table7, 10).list().len(), 2 * 10, "three experiments, the same two runs");
+    let together = jobs(&all, 1);
+    let runs: usize = all.iter().map(|experiment| experiment.runs.len()).sum();
+    assert!(together.list().len() < runs);
+    for (place, job) in together.list().iter().enumerate() {
+        assert!(together.list()[..place].iter().all(|other| other.subject != job.subject));
+    }
+}
+
+#[test]
+fn k_and_the_reading_of_alpha_stand_with_every_law() {
+    let report = judged(&catalogue(), |subject| made_up(subject, SAMPLE));
+    let laws: Vec<_> =
+        report.experiments.iter().flat_map(|one| &one.runs).flat_map(|run| &run.laws).collect();
+    assert!(laws.len() > 15);
+    for law in laws {
+        assert!(law.k > 0.0 && law.k_per == "100 shares", "{law:?}");
+        assert!(matches!(law.alpha_past_weight, Some(0.002 | 0.998)), "{law:?}");
+        assert!((law.gamma - 0.8).abs() < 1e-12 && (law.interval_s - 2.0).abs() < 1e-12, "{law:?}");
+    }
+}
+
+#[test]
+fn a_window_of_its_own_for_each_machine_adds_up() {
+    let experiments = select(catalogue(), &["parda.per-vm"]).unwrap();
+    let subject = &experiments[0].runs[0].subject;
+    let mut result = made_up(subject, SAMPLE);
+    let whole = Span::new(0.0, 300.0);
+    assert_eq!(result.window("host-1", whole), Some(20.0), "shared by both machines");
+    let Subject::Scenario(scenario) = subject else { unreachable!("PARDA's are scenarios") };
+    result.law_per_vm = scenario.hosts.iter().map(|host| host.name.clone()).collect();
+    assert_eq!(result.window("host-1", whole), Some(40.0), "each has one");
+    assert_eq!(result.window("nobody", whole), None);
+}

@@ -1,0 +1,360 @@
+//! Table 2 and figures 3 and 4: what a storage's answer to white noise says of it, and of a controller for
+//! it.
+
+use std::time::Duration;
+
+use tidegate_control::{Arx, ArxFit, ControllerGain, IntegralLoop, Offset, SampledFit, Sampling};
+use tidegate_device::{DeviceConfig, ExponentialConfig};
+use tidegate_sim::excite::Excitation;
+use tidegate_units::{Bytes, Iops};
+
+use super::{CACHE, DISK, SERVERS};
+use crate::measure::{of, ratio};
+use crate::subject::Identification;
+use crate::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Trial};
+
+/// Table 2's intervals.
+const INTERVALS: [u64; 5] = [1_000, 750, 500, 300, 100];
+
+/// Table 2, by interval: R² of the cache and of the disk.
+const R_SQUARED: [(u64, f64, f64); 5] = [
+    (1_000, 0.764, 0.416),
+    (750, 0.745, 0.399),
+    (500, 0.685, 0.379),
+    (300, 0.479, 0.159),
+    (100, 0.439, 0.112),
+];
+
+const STORAGES: [&str; 2] = ["cache", "disk"];
+
+/// Between which parts of a storage's capacity the operating point was: see the head of this part.
+const OPERATING_POINTS: [f64; 2] = [0.6, 1.1];
+
+/// The interval that the paper chooses, in milliseconds.
+const CHOSEN: u64 = 1_000;
+
+fn excited(name: &'static str, rate: f64) -> Run {
+    let device = DeviceConfig::Exponential(ExponentialConfig {
+        rate: Iops::new(rate),
+        servers: SERVERS,
+        capacity: Bytes::from_gib(36),
+    });
+    let [least, greatest] = OPERATING_POINTS.map(|part| part * rate);
+    let excitation = Excitation {
+        spread: (greatest - least) / (greatest + least),
+        ..Excitation::new(device, Bytes::from_kib(4), Iops::new(f64::midpoint(least, greatest)))
+    };
+    let intervals = INTERVALS.map(Duration::from_millis).to_vec();
+    Run::new(name, Identification { name: format!("triage: {name}, white noise"), excitation, intervals })
+}
+
+fn runs() -> Vec<Run> {
+    vec![excited("cache", CACHE), excited("disk", DISK)]
+}
+
+fn fit(run: &RunResult, millis: u64, order: usize) -> Option<ArxFit> {
+    let interval = Duration::from_millis(millis);
+    let (_, samples) = run.excited.iter().find(|(own, _)| *own == interval)?;
+    Arx::fit(samples, order, Offset::None).ok()
+}
+
+fn model(trial: &Trial<'_>, storage: &str) -> Option<Arx> {
+    fit(trial.run(storage)?, CHOSEN, 1).map(|fit| fit.model)
+}
+
+fn sampling(run: &RunResult) -> Option<Sampling> {
+    let fits = INTERVALS.iter().flat_map(|millis| [1, 2].map(|order| (*millis, order)));
+    let fitted = |(millis, order)| {
+        Some(SampledFit { interval: Duration::from_millis(millis), fit: fit(run, millis, order)? })
+    };
+    Some(Sampling::new(fits.map(fitted).collect::<Option<_>>()?))
+}
+
+pub(super) fn table2() -> Experiment {
+    let mut quantities = Vec::new();
+    let mut figures = Vec::new();
+    for (place, storage) in STORAGES.into_iter().enumerate() {
+        let paper = |row: (u64, f64, f64)| if place == 0 { row.1 } else { row.2 };
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: R² at 1 s"),
+                Accepts::near(paper(R_SQUARED[0]), 25.0),
+                "how far the paper's noise goes is not in its text, and R² depends on it; a quarter",
+                of(storage, |run| Some(fit(run, CHOSEN, 1)?.r_squared)),
+            )
+            .paper(paper(R_SQUARED[0])),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: R² at 100 ms : at 1 s"),
+                Accepts::AtMost(0.8),
+                "worse than what still is good enough, which is 0.8 of the best (the paper: 0.57 and 0.27)",
+                of(storage, |run| {
+                    ratio(Some(fit(run, 100, 1)?.r_squared), Some(fit(run, CHOSEN, 1)?.r_squared))
+                }),
+            )
+            .paper(paper(R_SQUARED[4]) / paper(R_SQUARED[0])),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: greatest residual correlation from 500 ms on"),
+                Accepts::AtMost(0.1),
+                "the paper has at most 0.05 there, and 0.14 where it says that there is more to extract",
+                of(storage, |run| {
+                    let each = [1_000, 750, 500].map(|millis| fit(run, millis, 1));
+                    each.into_iter().try_fold(0.0, |most: f64, fit| Some(most.max(fit?.residual_correlation)))
+                }),
+            )
+            .paper(0.05),
+        );
+        quantities.push(Quantity::new(
+            format!("{storage}: what a second order adds to R² at 1 s"),
+            Accepts::AtMost(0.05),
+            "the paper: less than 0.05",
+            of(storage, |run| Some(fit(run, CHOSEN, 2)?.r_squared - fit(run, CHOSEN, 1)?.r_squared)),
+        ));
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: sampling interval that is chosen"),
+                Accepts::near(1.0, 1.0),
+                "the paper's choice",
+                of(storage, |run| Some(sampling(run)?.recommended()?.interval.as_secs_f64())),
+            )
+            .paper(1.0)
+            .unit("s"),
+        );
+        for row in R_SQUARED {
+            let millis = row.0;
+            figures.push(Figure::new(
+                format!("{storage}: R² at {millis} ms"),
+                "",
+                Some(paper(row)),
+                of(storage, move |run| Some(fit(run, millis, 1)?.r_squared)),
+            ));
+            figures.push(Figure::new(
+                format!("{storage}: residual correlation at {millis} ms"),
+                "",
+                None,
+                of(storage, move |run| Some(fit(run, millis, 1)?.residual_correlation)),
+            ));
+        }
+    }
+    quantities.push(
+        Quantity::new(
+            "R² at 1 s, disk : cache",
+            Accepts::AtMost(0.9),
+            "the paper: worse on disk, since response times are more unpredictable there",
+            |trial| {
+                let of = |storage| Some(fit(trial.run(storage)?, CHOSEN, 1)?.r_squared);
+                ratio(of("disk"), of("cache"))
+            },
+        )
+        .paper(0.416 / 0.764),
+    );
+    Experiment {
+        id: "triage.table2",
+        title: "How well a linear model of first order describes a cache and a disk, by sampling interval",
+        paper: "R² of 0.76 and 0.42 at 1 s, falling to 0.44 and 0.11 at 100 ms; residual correlation at most 0.05 but for the cache at 300 and \
+                100 ms. A higher order adds less than 0.05. 500 ms and more are good, and 1 s is chosen.",
+        setup: "Eight clients, an operating point that is uniform between 0.6 and 1.1 of the capacity, a thousand intervals, and a \
+                model without a constant, as eq. 1 has it.",
+        runs: runs(),
+        quantities,
+        figures,
+        plots: vec![Plot {
+            title: "R² by sampling interval".to_owned(),
+            unit: "",
+            over: "ms",
+            marks: Vec::new(),
+            lines: Box::new(|trial| {
+                let line = |storage: &'static str| {
+                    let run = trial.run(storage)?;
+                    let point = |millis: &u64| Some((*millis as f64, fit(run, *millis, 1)?.r_squared));
+                    let points = INTERVALS.iter().rev().filter_map(point).collect();
+                    Some(Line { name: storage.to_owned(), points })
+                };
+                STORAGES.into_iter().filter_map(line).collect()
+            }),
+        }],
+    }
+}
+
+/// The models that the paper prints in figure 3: α_1 and β_0.
+fn printed(storage: &str) -> Option<Arx> {
+    let (output, input) = if storage == "cache" { (0.045_54, 0.003_827) } else { (0.001_109, 0.137_7) };
+    Arx::new(vec![output], vec![input, 0.0]).ok()
+}
+
+pub(super) fn fig3() -> Experiment {
+    const FITTED: &str = "the storage was fitted to it; 10 % for the noise of a thousand intervals";
+    let mut quantities = Vec::new();
+    for (storage, gain) in [("cache", 0.004_01), ("disk", 0.137_85)] {
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: gain of the model"),
+                Accepts::near(gain, 10.0),
+                FITTED,
+                move |trial| model(trial, storage)?.gain_ms_per_iops(),
+            )
+            .paper(gain)
+            .unit("ms per IO/s"),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("{storage}: what is left of the response time of the interval before, |α|"),
+                Accepts::AtMost(0.1),
+                "the paper: much less than on the operating point, 0.05 and 0.001",
+                move |trial| Some(model(trial, storage)?.outputs()[0].abs()),
+            )
+            .paper(printed(storage).map_or(0.0, |model| model.outputs()[0])),
+        );
+        quantities.push(Quantity::new(
+            format!("{storage}: |β_1| : β_0"),
+            Accepts::AtMost(0.5),
+            "the paper: y(k) depends on u(k) rather than on u(k−1)",
+            move |trial| {
+                let model = model(trial, storage)?;
+                ratio(Some(model.inputs()[1].abs()), Some(model.inputs()[0]))
+            },
+        ));
+    }
+    quantities.push(
+        Quantity::new(
+            "gain of the disk : of the cache",
+            Accepts::near(34.4, 15.0),
+            "of two numbers with 10 % each",
+            |trial| {
+                ratio(model(trial, "disk")?.gain_ms_per_iops(), model(trial, "cache")?.gain_ms_per_iops())
+            },
+        )
+        .paper(34.4),
+    );
+    Experiment {
+        id: "triage.fig3",
+        title: "The models of a cache and of a disk",
+        paper: "y(k) = 0.04554·y(k−1) + 0.003827·u(k) for the cache, 0.001109 and 0.1377 for the disk: both depend on u(k), hardly on u(k−1) \
+                and y(k−1), and they are very different.",
+        setup: "As table 2, at 1 s.",
+        runs: runs(),
+        quantities,
+        figures: Vec::new(),
+        plots: STORAGES
+            .map(|storage| Plot {
+                title: format!("{storage}: response time, and what the model says"),
+                unit: "ms",
+                over: "s",
+                marks: Vec::new(),
+                lines: Box::new(move |trial| predicted(trial, storage).unwrap_or_default()),
+            })
+            .into(),
+    }
+}
+
+/// A hundred seconds of what was measured, and of what the model makes of what was before.
+fn predicted(trial: &Trial<'_>, storage: &str) -> Option<Vec<Line>> {
+    let model = model(trial, storage)?;
+    let (_, samples) = trial.run(storage)?.excited.first()?;
+    let (mut measured, mut said) = (Vec::new(), Vec::new());
+    for (place, pair) in samples.windows(2).take(100).enumerate() {
+        let [before, now] = pair else { continue };
+        let (Some(past), Some(response)) = (before.response, now.response) else { continue };
+        let set = [now, before].map(|sample| sample.operating_point.per_second());
+        let second = (place + 2) as f64;
+        measured.push((second, response.as_millis_f64()));
+        said.push((second, model.predict(&[past.as_millis_f64()], &set)));
+    }
+    Some(vec![
+        Line { name: "measured".to_owned(), points: measured },
+        Line { name: "model".to_owned(), points: said },
+    ])
+}
+
+fn gain(gain: Option<ControllerGain>) -> Option<f64> {
+    gain.map(ControllerGain::iops_per_ms)
+}
+
+pub(super) fn fig4() -> Experiment {
+    let mut quantities = Vec::new();
+    for (storage, stable, good) in [("cache", 546.0, 213.0), ("disk", 14.5, 7.2)] {
+        // The trial is asked, so that nothing is shown where nothing ran.
+        quantities.push(
+            Quantity::new(
+                format!("{storage}, the paper's model: stable below"),
+                Accepts::near(stable, 1.0),
+                "by calculation; the paper's figure is rounded",
+                move |trial| {
+                    trial.run(storage)?;
+                    gain(printed(storage)?.stable_below())
+                },
+            )
+            .paper(stable)
+            .unit("IO/s per ms"),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("{storage}, the paper's model: good K_I"),
+                Accepts::near(good, 2.0),
+                "the paper reads it from a figure",
+                move |trial| {
+                    trial.run(storage)?;
+                    gain(printed(storage)?.recommended_gain())
+                },
+            )
+            .paper(good)
+            .unit("IO/s per ms"),
+        );
+        quantities.push(
+            Quantity::new(
+                format!("{storage}, our model: good K_I"),
+                Accepts::near(good, 25.0),
+                "of a model with the same gain, whose other parameters differ",
+                move |trial| gain(model(trial, storage)?.recommended_gain()),
+            )
+            .paper(good)
+            .unit("IO/s per ms"),
+        );
+    }
+    quantities.push(Quantity::new(
+        "good K_I of our cache : greatest stable K_I of our disk",
+        Accepts::AtLeast(5.0),
+        "the paper: no single value could work for both; 213 : 14.5 is 15",
+        |trial| {
+            ratio(gain(model(trial, "cache")?.recommended_gain()), gain(model(trial, "disk")?.stable_below()))
+        },
+    ));
+    Experiment {
+        id: "triage.fig4",
+        title: "Settling time and overshoot of a fixed integral controller against K_I",
+        paper: "Stable up to 546 with the cache's model and up to 14.5 with the disk's; 213 and 7.2 are good values, and none is for both.",
+        setup: "From the closed loop's poles: for the models that the paper prints, and for ours of fig. 3.",
+        runs: runs(),
+        quantities,
+        figures: Vec::new(),
+        plots: STORAGES
+            .map(|storage| Plot {
+                title: format!("{storage}, our model: settling time and overshoot against K_I"),
+                unit: "s, and %",
+                over: "IO/s per ms",
+                marks: Vec::new(),
+                lines: Box::new(move |trial| against_gain(trial, storage).unwrap_or_default()),
+            })
+            .into(),
+    }
+}
+
+fn against_gain(trial: &Trial<'_>, storage: &str) -> Option<Vec<Line>> {
+    let model = model(trial, storage)?;
+    let most = model.stable_below()?.iops_per_ms();
+    let (mut settling, mut overshoot) = (Vec::new(), Vec::new());
+    for step in 1..40_u32 {
+        let Ok(gain) = ControllerGain::new(most * f64::from(step) / 40.0) else { continue };
+        let closed = IntegralLoop::new(&model, gain);
+        let at = gain.iops_per_ms();
+        settling.extend(closed.settling_intervals().map(|intervals| (at, f64::from(intervals))));
+        overshoot.extend(closed.overshoot().map(|part| (at, part * 100.0)));
+    }
+    Some(vec![
+        Line { name: "settling time".to_owned(), points: settling },
+        Line { name: "overshoot".to_owned(), points: overshoot },
+    ])
+}
