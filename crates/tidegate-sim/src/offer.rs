@@ -2,7 +2,7 @@
 //!
 //! What Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2): requests of several consumers
 //! together, mixed in the proportion of their rates, through the scheduler that stands before the storage.
-//! The rules are those of [`tidegate_place`]; here are simulations of the one engine, a consumer being a
+//! The rules are those of [`tidegate_admission`]; here are simulations of the one engine, a consumer being a
 //! virtual machine, and the pool a host.
 //!
 //! ```
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
+use tidegate_admission::{Measured, Point};
 use tidegate_device::{Device, DeviceConfig};
-use tidegate_place::{Measured, Point};
 use tidegate_units::{Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
 use crate::engine::{Felt, Pooled, felt};

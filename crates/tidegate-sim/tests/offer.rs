@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
+use tidegate_admission::{AdmissionRule, Demand, Demands, Measured, Profile, judge};
 use tidegate_device::{DeviceConfig, ExponentialConfig, Preset};
-use tidegate_place::{AdmissionRule, Demand, Demands, Measured, Profile, judge};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, Load, Offer, TooFew, Unmeasured};
 use tidegate_sim::scenario::Sizes;

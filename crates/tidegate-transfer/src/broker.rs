@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
-use tidegate_place::transfer::{
+use tidegate_placement::{
     Answer, Ask, DeviceLane, Direction, DirectionReport, DiskCache, Grant, NodeSample, PlaceError, Placement,
     PlacementConfig, PlacementConfigError, Progress, Room, Ticket, UnknownNode,
 };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_config::{Finding, Given, Report, Section};
 use tidegate_http::Token;
-use tidegate_place::transfer::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
+use tidegate_placement::{NodeConfig, Peak, PlacementConfig, Policy, Tape};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::catalogue::SitePlan;

@@ -1,7 +1,7 @@
 //! Transfers of whole files to and from storage nodes, each on a node that can carry it now.
 //!
 //! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
-//! COMPUTING 2010. The rules are [`tidegate_place::transfer`]; here is what moves the data, and what keeps
+//! COMPUTING 2010. The rules are [`tidegate_placement`]; here is what moves the data, and what keeps
 //! the books:
 //!
 //! - a [`Broker`] places transfers, knows who holds what, and forgets nothing that it acknowledged

@@ -9,7 +9,7 @@ use bytes::{Bytes as Piece, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use thiserror::Error;
-use tidegate_place::transfer::Kept;
+use tidegate_placement::Kept;
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tidegate_place::transfer::DeviceLane;
+use tidegate_placement::DeviceLane;
 use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
 use crate::broker::DeviceSample;

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tidegate_http::{Names, Server, TokenAdmission, TokenRefused};
-use tidegate_place::transfer::{PlaceError, PlacementConfigError};
+use tidegate_placement::{PlaceError, PlacementConfigError};
 use tidegate_units::{Instant, NameError, ResourceName};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@
 //! with these.
 
 use serde::{Deserialize, Serialize};
-use tidegate_place::transfer::{Direction, Requirement};
+use tidegate_placement::{Direction, Requirement};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use crate::digest::Digest;

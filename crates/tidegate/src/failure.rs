@@ -9,7 +9,7 @@ use tidegate_cluster::{PolicyError, PolicyKeyError};
 use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
-use tidegate_place::InvalidProfile;
+use tidegate_admission::InvalidProfile;
 use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
 use tidegate_sim::{InvalidScenario, ScenarioError};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_host::sense::{StorageLane, StorageSample};
-use tidegate_place::transfer::{MovingAverage, Peak, SAMPLES};
+use tidegate_placement::{MovingAverage, Peak, SAMPLES};
 use tidegate_transfer::sensed::SensedLane;
 use tidegate_units::{ByteRate, Latency};
 

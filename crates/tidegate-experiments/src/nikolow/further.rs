@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_place::transfer::Policy;
+use tidegate_placement::Policy;
 use tidegate_sim::transfers::{External, Plan, Reads, Tapes, TransferFindings};
 use tidegate_units::{ByteRate, Bytes, Latency};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_place::transfer::Policy;
+use tidegate_placement::Policy;
 use tidegate_sim::transfers::{External, NodePlan};
 
 use super::{loaded, missed, name, node, papers_nodes, plan, throughput};

@@ -26,7 +26,7 @@ mod papers;
 use std::time::Duration;
 
 use tidegate_device::StorageNodeConfig;
-use tidegate_place::transfer::Policy;
+use tidegate_placement::Policy;
 use tidegate_sim::transfers::{External, NodePlan, Plan, TransferFindings};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 

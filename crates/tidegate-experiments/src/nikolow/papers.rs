@@ -1,6 +1,6 @@
 //! Figs. 3 to 5: five policies on three nodes, idle and under load from outside.
 
-use tidegate_place::transfer::Policy;
+use tidegate_placement::Policy;
 
 use super::{
     MB, SM_R1, SM_R2, STATIC, difference, loaded, missed, name, of_the_missed, papers_nodes, plan, quotient,

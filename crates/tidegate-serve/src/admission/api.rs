@@ -17,12 +17,12 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tidegate_admission::{
+    Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
+};
 use tidegate_device::DeviceConfig;
 use tidegate_gateway::{BackendConfig, GatewayConfig};
 use tidegate_http::{NoRandom, Token, TokenAdmission};
-use tidegate_place::{
-    Ability, AdmissionRule, Demand, DemandError, Demands, Measure, Measured, WrongCount, decide,
-};
 use tidegate_sched::Discipline;
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Load, Offer, Stop, TooFew, Unmeasured};

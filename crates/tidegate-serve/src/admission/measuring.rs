@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
-use tidegate_place::{Ability, AdmissionRule, Margin, Measured, judge};
+use tidegate_admission::{Ability, AdmissionRule, Margin, Measured, judge};
 use tidegate_sim::offer::{Load, Unmeasured};
 use tidegate_units::ResourceName;
 

@@ -7,7 +7,7 @@ mod standing;
 mod standings;
 
 use serde::{Serialize, Serializer};
-use tidegate_place::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
+use tidegate_admission::{AdmissionRule, Decided, Demand, Demands, Judged, Margin};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency, Period, Shares, TimeOfDay};
 
 pub(crate) use api::MOST_TENANTS;

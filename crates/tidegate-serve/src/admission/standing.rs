@@ -7,10 +7,10 @@
 
 use std::fmt;
 
+use tidegate_admission::{Demand, DemandError, Demands};
 use tidegate_config::contract::Requirement;
 use tidegate_control::Contract;
 use tidegate_gateway::PoolConfig;
-use tidegate_place::{Demand, DemandError, Demands};
 use tidegate_sched::Release;
 use tidegate_units::{ConsumerName, Daily, Latency, Period, ResourceName, Shares, TimeOfDay};
 

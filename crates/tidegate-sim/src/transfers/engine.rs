@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_device::{Completion, StorageNode};
-use tidegate_place::transfer::{
+use tidegate_placement::{
     Answer, Ask, DeviceLane, Direction, DiskCache, Grant, NodeConfig, NodeSample, Peak, Placement,
     PlacementConfig, Progress, Requirement, Room, Tape, Ticket,
 };
@@ -353,7 +353,7 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_device::StorageNodeConfig;
-    use tidegate_place::transfer::Policy;
+    use tidegate_placement::Policy;
     use tidegate_units::{Latency, ResourceName};
 
     use super::super::plan::{External, Reads, Tapes};

@@ -1,4 +1,4 @@
-//! Whole transfers over storage nodes of unequal and changing speed, placed by `tidegate-place`.
+//! Whole transfers over storage nodes of unequal and changing speed, placed by `tidegate-placement`.
 //!
 //! As in D. Nikolow et al., *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING
 //! 2010, §IV: a node is chosen for a transfer, or the transfer waits until there is one; it begins; after a

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tidegate_device::StorageNodeConfig;
-use tidegate_place::transfer::{PlacementConfigError, Policy};
+use tidegate_placement::{PlacementConfigError, Policy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 /// At most so many nodes and transfers: what is kept of each is bounded thereby.
@@ -110,7 +110,7 @@ pub enum InvalidPlan {
     Unheld,
     /// It would never be carried.
     #[error(transparent)]
-    Refused(#[from] tidegate_place::transfer::PlaceError),
+    Refused(#[from] tidegate_placement::PlaceError),
     /// A node's model.
     #[error(transparent)]
     Node(#[from] tidegate_device::ConfigError),

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
+use tidegate_admission::{Demand, DemandError, Demands, LEAST_RATE};
 use tidegate_config::{Finding, Given, Report, Section, daily, parse};
 use tidegate_device::DeviceConfig;
-use tidegate_place::{Demand, DemandError, Demands, LEAST_RATE};
 use tidegate_sched::Discipline;
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_sim::scenario::{Host, Sizes, device};

@@ -1,6 +1,6 @@
 //! Where response times come from.
 
-use tidegate_place::{Ability, Measure, Measured};
+use tidegate_admission::{Ability, Measure, Measured};
 use tidegate_sim::offer::Offer;
 
 use super::AdmitError;

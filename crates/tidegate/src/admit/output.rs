@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_place::Margin;
+use tidegate_admission::Margin;
 use tidegate_serve::admission::Answer;
 
 use crate::columns::{heading, write_rows};

@@ -12,9 +12,9 @@ use std::{fmt, fs};
 
 use clap::ArgGroup;
 use serde::Serialize;
+use tidegate_admission::GREATEST_SIZE;
 use tidegate_control::Pole;
 use tidegate_load::Target;
-use tidegate_place::GREATEST_SIZE;
 use tidegate_units::{Bytes, Iops, Latency, ResourceName};
 
 use crate::admit::Effort;

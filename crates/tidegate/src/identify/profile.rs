@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_admission::{Gain, Profile};
 use tidegate_control::{ControllerGain, Pole, ProcessGain, gain_for};
 use tidegate_device::Preset;
 use tidegate_load::Target;
-use tidegate_place::{Gain, Profile};
 use tidegate_sim::offer::{Load, Offer};
 use tidegate_units::{Bytes, ConsumerName, Iops};
 
@@ -105,7 +105,7 @@ fn reader() -> Result<ConsumerName, Failure> {
 
 fn run(
     model: &str,
-    points: Vec<tidegate_place::Point>,
+    points: Vec<tidegate_admission::Point>,
     contracted: Option<Iops>,
     effort: String,
     args: &Args,

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;
+use tidegate_admission::{Measured, Point};
 use tidegate_load::{
     Arrivals, Load as Loader, LoadConfig, LoadError, LoadHandle, LoadReport, Spacing, Target,
 };
-use tidegate_place::{Measured, Point};
 use tidegate_sim::offer::{Arriving, Responses};
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 

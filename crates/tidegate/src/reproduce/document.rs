@@ -133,7 +133,7 @@ const NIKOLOW: &str = "
 
 Nikolow, Słota, Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD COMPUTING 2010. The nodes are a model
 ([`StorageNode`](../crates/tidegate-device/src/storage_node.rs)) with the paper's peaks; who carries what is decided by
-[`tidegate-place`](../crates/tidegate-place/src/transfer).
+[`tidegate-placement`](../crates/tidegate-placement/src).
 
 The paper's figures are lost in its text: what is judged are its words, and each tolerance says what a word was taken for. What it leaves
 open (the size of a transfer, what concurrency costs, k1 to k4, the load from outside) was chosen before the first run and not

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_host::Root;
 use tidegate_host::sense::{StorageLane, StorageReader, StorageSample};
-use tidegate_place::transfer::DeviceLane;
+use tidegate_placement::DeviceLane;
 use tidegate_transfer::{BrokerConfig, DeviceSample, Sensor, serve};
 
 use crate::descriptors;

@@ -4,7 +4,7 @@ use super::super::node::{DeviceLane, Room};
 use super::super::peak::Peak;
 use super::super::tape::Tape;
 use super::*;
-use crate::transfer::node::Known;
+use crate::node::Known;
 
 fn name(text: &str) -> ResourceName {
     ResourceName::new(text).unwrap()

@@ -16,10 +16,10 @@
 //! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and
 //! the [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
 //!
-//! Which storage node carries a whole transfer is [`transfer`]'s.
+//! Which storage node carries a whole transfer is `tidegate-placement`'s.
 //!
 //! ```
-//! use tidegate_place::{AdmissionRule, Demand, Demands, Measured, judge};
+//! use tidegate_admission::{AdmissionRule, Demand, Demands, Measured, judge};
 //! use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 //!
 //! let contract = |name, iops, millis| -> Result<_, Box<dyn std::error::Error>> {
@@ -45,7 +45,6 @@ mod demand;
 mod fit;
 mod profile;
 mod scale;
-pub mod transfer;
 
 pub use admission::{AdmissionRule, Judged, Margin, Measured, Verdict, WrongCount, judge};
 pub use decide::{Decided, Measure, decide};

@@ -5,6 +5,8 @@
 //! waits; a [`Policy`] says whether a node can carry one transfer more. Nothing here moves data or reads a
 //! clock: whoever moves it asks, tells what was measured, and says when a transfer has ended.
 
+#![forbid(unsafe_code)]
+
 mod capacity;
 mod first_byte;
 mod moving_average;
