@@ -1,10 +1,10 @@
-//! What a storage resource can promise, and to whom: the rules, not the measuring and not the transfers.
+//! Admission of contracts: the rules by which a storage resource promises rates and response times.
 //!
 //! A [`Demand`] asks for so many requests of a size per second, each within a response time. Whether all
 //! contracts of a resource can be kept is decided by measurement (H. D. Lee et al., *Regulating I/O
 //! Performance of Shared Storage with a Control Theoretical Approach*, MSST 2004, §2), without a model of the
-//! storage. Whoever can offer load to the storage, or to a model of it, measures; what is here says what to
-//! measure next, and what it means:
+//! storage. This crate does not measure. It says what to measure next, on the storage or on a model of it,
+//! and what the result means:
 //!
 //! 1. [`Demands::new`] checks what contracts say by themselves, [`Demands::check`] against what the storage
 //!    can do at best.
@@ -16,7 +16,7 @@
 //! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and
 //! the [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
 //!
-//! Which storage node carries a whole transfer is `tidegate-placement`'s.
+//! `tidegate-placement` chooses the storage node that carries a transfer.
 //!
 //! ```
 //! use tidegate_admission::{AdmissionRule, Demand, Demands, Measured, judge};
