@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency, ResourceName};
 
-use crate::bands::Bands;
-use crate::contract::Contract;
-use crate::decision::LawKind;
-use crate::integral::{IntegralConfig, IntegralConfigError};
-use crate::knee::{KneeConfig, KneeConfigError};
-use crate::pid::{PidConfig, PidConfigError};
-use crate::self_tuning::{Regulation, SelfTuningConfig, SelfTuningConfigError};
-use crate::window::{SharesOf, WindowConfig, WindowConfigError};
+use crate::document::contract::Contract;
+use crate::document::decision::LawKind;
+use crate::law::integral::integral_law::{IntegralConfig, IntegralConfigError};
+use crate::law::pid::controller::{PidConfig, PidConfigError};
+use crate::law::self_tuning::bands::Bands;
+use crate::law::self_tuning::regulator::{Regulation, SelfTuningConfig, SelfTuningConfigError};
+use crate::law::window::window_law::{SharesOf, WindowConfig, WindowConfigError};
+use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
 /// How one resource is regulated.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use crate::command::{Commands, ConsumerCommand};
-use crate::compensation::Compensation;
+use crate::cluster::hosts::HostReport;
 use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
-use crate::decision::{Action, Bound, Decision, Input, Output, Signal};
-use crate::ewma::Ewma;
-use crate::heard::{Heard, operations, throttled};
-use crate::hosts::HostReport;
-use crate::normalise::SizeModel;
-use crate::observation::{ConsumerObservation, Observation, Operations};
-use crate::pid::{Pid, PidConfig};
-use crate::point_decision::PointDecision;
-use crate::rate_decision::{GaveWay, RateDecision};
-use crate::rates::{Period, Rates, RatesStep};
-use crate::regulators::{PointStep, Regulators, Stretch, Those};
-use crate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
+use crate::document::command::{Commands, ConsumerCommand};
+use crate::document::decision::{Action, Bound, Decision, Input, Output, Signal};
+use crate::document::observation::{ConsumerObservation, Observation, Operations};
+use crate::document::point_decision::PointDecision;
+use crate::document::rate_decision::{GaveWay, RateDecision};
+use crate::estimate::compensation::Compensation;
+use crate::estimate::ewma::Ewma;
+use crate::estimate::heard::{Heard, operations, throttled};
+use crate::estimate::normalise::SizeModel;
+use crate::estimate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
+use crate::law::integral::rates::{Period, Rates, RatesStep};
+use crate::law::pid::controller::{Pid, PidConfig};
+use crate::law::self_tuning::regulators::{PointStep, Regulators, Stretch, Those};
+use crate::law::window::window_law::{SharesOf, WindowLaw, active_share};
 use crate::set_point::{Interval, SetPoint};
-use crate::window::{SharesOf, WindowLaw, active_share};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not
 /// wake up with hours of integral, nor with everything released.

@@ -37,73 +37,52 @@
 
 #![forbid(unsafe_code)]
 
-mod arx;
-mod bands;
-mod choice;
-mod command;
-mod compensation;
+mod cluster;
 mod config;
-mod contract;
 mod control_loop;
-mod curve;
-mod decision;
-mod ewma;
-mod gain;
-mod heard;
-mod hosts;
-mod hyperbola;
-mod integral;
-mod knee;
-mod line;
-mod normalise;
-mod observation;
-mod pid;
-mod point_decision;
-mod point_report;
-mod queueing;
-mod rate_decision;
-mod rates;
-mod regulators;
-mod relay;
-mod reservation;
-mod rls;
-mod self_tuning;
+mod document;
+mod estimate;
+mod identify;
+mod law;
 mod set_point;
-mod version;
-mod window;
-mod writers;
 
-pub use arx::{
+pub use cluster::agreement::{
+    MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
+};
+pub use cluster::hosts::{ClusterSignal, HeardReport, HostReport, combine};
+pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
+pub use control_loop::ControlLoop;
+pub use document::command::{Commands, ConsumerCommand};
+pub use document::contract::{Contract, ContractError};
+pub use document::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
+pub use document::observation::{
+    ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile,
+};
+pub use document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+pub use document::rate_decision::{GaveWay, RateDecision};
+pub use document::set_point_choice::{Direction, SetPointChoice, SetPointReason};
+pub use estimate::ewma::Ewma;
+pub use estimate::normalise::SizeModel;
+pub use estimate::reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
+pub use estimate::writers::{Writers, WritersConfig, WritersConfigError};
+pub use identify::arx::{
     Arx, ArxError, ArxFit, ArxSample, IntegralLoop, LoopPole, Offset, Recommended, SampledFit, Sampling,
 };
-pub use bands::{Band, BandPosition, Bands, BandsError, Claim, allot, operating_point};
-pub use choice::{Direction, SetPointChoice, SetPointReason};
-pub use command::{Commands, ConsumerCommand};
-pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
-pub use contract::{Contract, ContractError};
-pub use control_loop::ControlLoop;
-pub use decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
-pub use ewma::Ewma;
-pub use gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
-pub use hosts::{ClusterSignal, HeardReport, HostReport, combine};
-pub use integral::{
+pub use identify::relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
+pub use law::integral::gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
+pub use law::integral::integral_law::{
     IntegralConfig, IntegralConfigError, IntegralLaw, IntegralStep, IntegralVariant, RateBounds, RateUse,
     Statistic,
 };
-pub use knee::{KneeConfig, KneeConfigError};
-pub use line::Model;
-pub use normalise::SizeModel;
-pub use observation::{ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile};
-pub use pid::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
-pub use point_decision::{Allotment, PointDecision, RegulatorDecision};
-pub use point_report::{MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish};
-pub use queueing::{AtStorage, QueueModel, Queueing};
-pub use rate_decision::{GaveWay, RateDecision};
-pub use relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
-pub use reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
-pub use self_tuning::{
+pub use law::pid::controller::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
+pub use law::queueing::station::{AtStorage, QueueModel, Queueing};
+pub use law::self_tuning::bands::{Band, BandPosition, Bands, BandsError, Claim, allot, operating_point};
+pub use law::self_tuning::line::Model;
+pub use law::self_tuning::regulator::{
     Adaptive, Learnt, Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
     SelfTuningStep, SelfTuningVariant,
 };
-pub use window::{BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share};
-pub use writers::{Writers, WritersConfig, WritersConfigError};
+pub use law::window::window_law::{
+    BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share,
+};
+pub use set_point::knee::{KneeConfig, KneeConfigError};

@@ -1,0 +1,393 @@
+//! What the loop decided, from what, and why.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
+
+use crate::cluster::hosts::ClusterSignal;
+use crate::config::SignalStatistic;
+use crate::document::point_decision::PointDecision;
+use crate::document::rate_decision::{GaveWay, RateDecision, most_affected};
+use crate::document::set_point_choice::SetPointChoice;
+use crate::estimate::reservation::{Reserved, Shortage};
+
+/// What is less does not explain anything.
+const COMPENSATION_TO_TELL: f64 = 0.05;
+
+/// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// The version of this document: [`Decision::VERSION`].
+    #[serde(deserialize_with = "crate::document::version::only::<{ Decision::VERSION }, _>")]
+    pub version: u16,
+    /// The resource decided on.
+    pub resource: ResourceName,
+    /// When.
+    pub at: Instant,
+    /// The time since the previous decision, as the law was told: zero when the clock stood still or jumped
+    /// back, bounded when it leapt forward.
+    pub elapsed: Latency,
+    /// Which law decided.
+    pub law: LawKind,
+    /// Whose response times are the signal. Of the integral and the self-tuning law, whatever its model,
+    /// always everything: input, measured and estimate are then of all requests together, and decide nothing;
+    /// [`rates`](Self::rates) and [`point`](Self::point) have each consumer's own.
+    pub signal: Signal,
+    /// What of them is measured, estimated and compared.
+    pub statistic: SignalStatistic,
+    /// What all hosts said together, when the law steered by that.
+    pub cluster: Option<ClusterSignal>,
+    /// What the signal said.
+    pub input: Input,
+    /// The signal's mean response time since the previous observation, or its percentile. `None` without
+    /// samples.
+    pub measured: Option<Latency>,
+    /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when
+    /// that is greater and nothing completes. `None` before the first sample, and after a long idle time.
+    pub estimate: Option<Latency>,
+    /// What the law steers to: the target times the set point ratio, or what was chosen automatically. Of the
+    /// integral law: what consumers without a contract are steered to, unless somebody's contract is
+    /// stricter.
+    pub set_point: Latency,
+    /// Why, when it was chosen automatically.
+    pub choice: Option<SetPointChoice>,
+    /// What was done with the command.
+    pub action: Action,
+    /// β of the window law, by the shares that were at work. `None` when that law did not decide.
+    pub beta: Option<f64>,
+    /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)):
+    /// this host's response time over that of all hosts. `None` where shares are of slots.
+    pub compensation: Option<f64>,
+    /// What the law would have said without bounds.
+    pub raw: Output,
+    /// What it said.
+    pub bounded: Output,
+    /// The bound that made the difference.
+    pub bound: Option<Bound>,
+    /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or
+    /// before anything completed.
+    pub reserved: Option<Reserved>,
+    /// What the integral law decided of every consumer that may be held. Of another law nothing.
+    pub rates: Vec<RateDecision>,
+    /// The surplus that was taken back because a consumer with a contract came back from a pause.
+    pub gave_way: Option<GaveWay>,
+    /// What the self-tuning law decided, whatever its model. Of another law nothing.
+    pub point: Option<PointDecision>,
+    /// How many consumers are held back: delayed, or waiting behind the window, or for their release.
+    pub held: u32,
+    /// How many consumers may be held back.
+    pub throttled: u32,
+    /// Decided, not carried out: the commands let everything go.
+    pub dry_run: bool,
+}
+
+impl Decision {
+    /// The version that this code writes and reads.
+    pub const VERSION: u16 = 7;
+
+    /// The window that was decided, by whichever law. `None`: by another means, or nobody is held.
+    #[must_use]
+    pub fn window(&self) -> Option<Window> {
+        match (self.bounded, &self.point) {
+            (_, Some(point)) => point.window,
+            (Output::Window(window), None) => Some(window),
+            (Output::Delay(_) | Output::Rate(_), None) => None,
+        }
+    }
+}
+
+/// The kind of law.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LawKind {
+    /// The window law (PARDA).
+    Window,
+    /// The single-sided PID (Bjørgeengen).
+    Pid,
+    /// The integral law (Lee).
+    Integral,
+    /// The self-tuning regulator (Triage).
+    SelfTuning,
+    /// The same with the model of a queue, and a window.
+    QueueingModel,
+}
+
+impl LawKind {
+    /// What it is called: in configurations, in the log and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::Pid => "pid",
+            Self::Integral => "integral",
+            Self::SelfTuning => "self-tuning",
+            Self::QueueingModel => "queueing-model",
+        }
+    }
+
+    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue,
+    /// where there are bands.
+    #[must_use]
+    pub const fn is_by_rates(self) -> bool {
+        matches!(self, Self::Integral) || self.has_operating_point()
+    }
+
+    /// Whether it decides an operating point, which goals make and bands divide.
+    #[must_use]
+    pub const fn has_operating_point(self) -> bool {
+        matches!(self, Self::SelfTuning | Self::QueueingModel)
+    }
+}
+
+impl fmt::Display for LawKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whose response times the law steers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// The reads of the protected consumers.
+    ProtectedReads,
+    /// Everybody's reads: those who are held are held for their writes.
+    Reads,
+    /// Everything, because nobody is protected.
+    Everything,
+}
+
+impl Signal {
+    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their
+    /// target.
+    pub(crate) fn is_promise(self) -> bool {
+        self != Self::Everything
+    }
+}
+
+/// What the signal said in this interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Requests completed: the law steers by their response times.
+    Samples {
+        /// How many.
+        count: u64,
+    },
+    /// None completed, and one has been in flight for longer than the set point: the law is fed its age.
+    Overload {
+        /// The age of the oldest request in flight.
+        oldest: Latency,
+    },
+    /// None completed, but some are outstanding: the command is held.
+    Unknown,
+    /// None completed and none is outstanding: nobody waits, and the command decays towards release.
+    Idle,
+    /// No time has passed since the previous decision, or the clock jumped back: the command is held and the
+    /// interval's samples are dropped, because nobody knows which time they belong to.
+    NoTime,
+}
+
+/// What was done with the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The law decided.
+    Regulate,
+    /// It was kept, because nothing is known.
+    Hold,
+    /// It decays towards release, because the signal is idle, or because nobody is there to be held back:
+    /// then whatever the signal says, it is not the effect of the command.
+    Relax,
+}
+
+/// What a law says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// Requests that may be outstanding.
+    Window(Window),
+    /// How long to hold each request; a negative output is no delay.
+    Delay(Latency),
+    /// The rates of all throttled consumers together; of the self-tuning law the operating point that they
+    /// are made of.
+    Rate(Iops),
+}
+
+/// A bound on what a law may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract
+    /// the floor, or the least operating point.
+    Least,
+    /// The greatest output that the configuration allows.
+    Greatest,
+    /// A longer delay would take the throttled below their floor rate, or below what is reserved for them
+    /// (Little's law).
+    FloorRate,
+    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time
+    /// may then stay above the set point.
+    Reservation,
+    /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
+    Demand,
+    /// Somebody with a contract has gone, and the consumer has its part of what that leaves.
+    Departure,
+    /// Surplus was given back to who returned: see [`GaveWay`].
+    Return,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}: ", self.resource, if self.dry_run { " (dry run)" } else { "" })?;
+        if let Some(point) = &self.point {
+            return self.write_point(f, point);
+        }
+        if let Output::Rate(sum) = self.bounded {
+            return self.write_rates(f, sum);
+        }
+        self.write_reason(f)?;
+        if let Some(choice) = &self.choice {
+            write!(f, " ({choice})")?;
+        }
+        f.write_str(": ")?;
+        self.write_action(f)?;
+        self.write_reservations(f)
+    }
+}
+
+impl Decision {
+    fn write_reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, one) = match self.signal {
+            Signal::ProtectedReads => ("protected reads", "protected read"),
+            Signal::Reads => ("reads", "read"),
+            Signal::Everything => ("response time", "request"),
+        };
+        let what = match self.statistic.percent() {
+            None => what.to_owned(),
+            Some(percent) => format!("{percent} % of {what} within"),
+        };
+        match (self.input, self.estimate) {
+            (Input::Overload { oldest }, _) => {
+                write!(f, "no {one} completes{}, the oldest waits {oldest}", self.of_hosts())?;
+                write!(f, " against {}", self.set_point)
+            }
+            (Input::Samples { .. }, Some(estimate)) => {
+                write!(f, "{what}{} {estimate} against {}", self.of_hosts(), self.set_point)
+            }
+            (Input::Samples { .. } | Input::Unknown, _) => write!(f, "no {one} completed yet"),
+            (Input::Idle, _) => write!(f, "no {one} to judge by"),
+            (Input::NoTime, _) => f.write_str("the clock did not advance"),
+        }
+    }
+
+    /// Whose measurements these are, when not only this host's.
+    fn of_hosts(&self) -> String {
+        let Some(cluster) = &self.cluster else { return String::new() };
+        let silent = if cluster.stale > 0 { format!(", {} silent", cluster.stale) } else { String::new() };
+        let moved = if cluster.adjusted > 0 {
+            format!(", {} beyond belief", cluster.adjusted)
+        } else {
+            String::new()
+        };
+        let hosts = if cluster.hosts == 1 {
+            "this host alone".to_owned()
+        } else {
+            format!("{} hosts", cluster.hosts)
+        };
+        format!(" (of {hosts}{silent}{moved})")
+    }
+
+    fn write_action(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.throttled == 0 {
+            return f.write_str("nobody to hold");
+        }
+        if self.held == 0 {
+            return f.write_str("nothing held");
+        }
+        let others = match self.signal {
+            Signal::ProtectedReads => "the others",
+            Signal::Reads => "writers",
+            Signal::Everything => "all",
+        };
+        let verb = match (self.dry_run, self.action) {
+            (true, _) => "would be held",
+            (false, Action::Regulate) => "held",
+            (false, Action::Hold) => "still held",
+            (false, Action::Relax) => "let go by degrees, held",
+        };
+        match self.bounded {
+            Output::Window(window) => write!(f, "{others} {verb} to a window of {window}")?,
+            Output::Delay(delay) => write!(f, "{others} {verb} by up to {delay} per request")?,
+            Output::Rate(rate) => write!(f, "{others} {verb} to {rate} in all")?,
+        }
+        write!(f, " ({} of {} held)", self.held, self.throttled)?;
+        match (self.bounded, self.bound) {
+            (Output::Window(_), Some(Bound::Least)) => f.write_str(", the least that is allowed"),
+            (Output::Delay(_), Some(Bound::Greatest)) => f.write_str(", the longest that is allowed"),
+            (Output::Delay(_), Some(Bound::FloorRate)) => f.write_str(", down to their floor rate"),
+            (Output::Window(_), Some(Bound::Reservation)) => {
+                f.write_str(", the least that keeps reservations")
+            }
+            // The open end of a range is no news to who is held.
+            _ => Ok(()),
+        }?;
+        match self.compensation {
+            Some(factor) if (factor - 1.0).abs() >= COMPENSATION_TO_TELL => {
+                write!(f, ", {factor:.2} times its share of the queue, for its share of requests")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What reservations take, where they decided, or are missed.
+    fn write_reservations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(reserved) = &self.reserved else { return Ok(()) };
+        let Reserved { rate, everywhere, latency, window, missed } = reserved;
+        match missed {
+            None if self.bound == Some(Bound::Reservation) => write!(f, " ({rate} at {latency})"),
+            None => Ok(()),
+            Some(Shortage::Window) => {
+                write!(f, "; reservations are missed: {rate} at {latency} take a window of {window}, ")?;
+                f.write_str("more than is allowed")
+            }
+            Some(Shortage::Storage) => {
+                write!(f, "; reservations are missed: the storage completes less than {everywhere}")?;
+                f.write_str(if everywhere > rate { " for all hosts" } else { "" })
+            }
+        }
+    }
+
+    fn write_point(&self, f: &mut fmt::Formatter<'_>, point: &PointDecision) -> fmt::Result {
+        if self.input == Input::NoTime {
+            return f.write_str("the clock did not advance: rates as before");
+        }
+        if self.throttled == 0 {
+            return f.write_str("nobody to hold");
+        }
+        let held = if self.dry_run { "would be held" } else { "held" };
+        write!(f, "{point} ({} of {} {held})", self.held, self.throttled)
+    }
+
+    /// The rates of a few, the most affected ones, and how many there are beside them.
+    fn write_rates(&self, f: &mut fmt::Formatter<'_>, sum: Iops) -> fmt::Result {
+        if self.input == Input::NoTime {
+            return f.write_str("the clock did not advance: rates as before");
+        }
+        if self.rates.is_empty() {
+            return f.write_str("nobody to hold");
+        }
+        let held = if self.dry_run { "would be held" } else { "held" };
+        write!(f, "{sum} in all ({} of {} {held})", self.held, self.throttled)?;
+        let (named, rest) = most_affected(&self.rates);
+        for (index, rate) in named.into_iter().enumerate() {
+            write!(f, "{} {rate}", if index == 0 { ":" } else { ";" })?;
+        }
+        if rest > 0 {
+            write!(f, "; and {rest} more")?;
+        }
+        self.gave_way.iter().try_for_each(|gave_way| write!(f, "; {gave_way}"))
+    }
+}

@@ -1,0 +1,120 @@
+//! What was decided of each consumer's rate, and why.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{ConsumerName, Iops, Latency};
+
+use crate::document::contract::Contract;
+use crate::document::decision::{Action, Bound, Input};
+
+/// A sentence names so many consumers, and counts the others.
+const NAMED: usize = 3;
+
+/// What the integral law decided of one consumer. [`Display`](fmt::Display) says it as a clause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateDecision {
+    /// Who.
+    pub name: ConsumerName,
+    /// What it was promised.
+    pub contract: Option<Contract>,
+    /// What its own requests said.
+    pub input: Input,
+    /// What its requests took from their release to their completion, by the law's
+    /// [`Statistic`](crate::Statistic). `None` without samples.
+    pub measured: Option<Latency>,
+    /// What that was compared with: RT^E of its contract; without one the loop's set point, or the least RT^E
+    /// of those with a contract who are active, if that is less.
+    pub reference: Latency,
+    /// Some of its requests waited for their release.
+    pub held: bool,
+    /// What was done with its rate.
+    pub action: Action,
+    /// The rate that the law would have given without bounds.
+    pub raw: Iops,
+    /// The rate now.
+    pub rate: Iops,
+    /// The bound that made the difference.
+    pub bound: Option<Bound>,
+}
+
+impl RateDecision {
+    /// By how much the reference was exceeded, in whole nanoseconds; who is below it comes last, and in no
+    /// order.
+    fn excess(&self) -> u64 {
+        let seen = match self.input {
+            Input::Overload { oldest } => oldest,
+            _ => self.measured.unwrap_or_default(),
+        };
+        seen.saturating_sub(self.reference).as_nanos()
+    }
+}
+
+impl fmt::Display for RateDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, reference, rate, .. } = self;
+        match (self.input, self.measured) {
+            (Input::Overload { oldest }, _) => {
+                write!(f, "{name} completes nothing, its oldest waits {oldest} against {reference}")?;
+            }
+            (Input::Samples { .. }, Some(measured)) => write!(f, "{name} {measured} against {reference}")?,
+            (Input::Idle, _) => write!(f, "{name} idle")?,
+            (Input::Samples { .. } | Input::Unknown | Input::NoTime, _) => {
+                write!(f, "{name} completed nothing yet")?;
+            }
+        }
+        write!(f, ": {rate}")?;
+        match (self.bound, &self.contract) {
+            (Some(Bound::Least), Some(_)) => f.write_str(", as promised"),
+            (Some(Bound::Least), None) => f.write_str(", the least that is allowed"),
+            (Some(Bound::Greatest), _) => f.write_str(", the most that is allowed"),
+            (Some(Bound::Demand), _) => f.write_str(", more would not be used"),
+            (Some(Bound::Return), _) => f.write_str(", surplus given back"),
+            (Some(Bound::Departure), _) => f.write_str(", surplus taken over"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Surplus that was taken back because somebody with a contract came back from a pause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GaveWay {
+    /// Who came back; of several the first.
+    pub to: ConsumerName,
+    /// How many came back.
+    pub returned: u32,
+    /// What the storage sustains, as far as it is known: about the greatest rate of all requests at which
+    /// everybody's response times were within their references; at least what is promised to those who are
+    /// active.
+    pub sustained: Iops,
+    /// By how much rates were cut, in all.
+    pub given_back: Iops,
+}
+
+impl fmt::Display for GaveWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        match self.returned {
+            0 | 1 => f.write_str(" is back")?,
+            several => write!(f, " and {} more are back", several - 1)?,
+        }
+        write!(
+            f,
+            ": {} of surplus given back, for {} that the storage sustains",
+            self.given_back, self.sustained
+        )
+    }
+}
+
+/// The consumers that a sentence should name: those whose response times are furthest beyond their
+/// references, then those who are held, then the others, each as they were observed. And how many are left
+/// over.
+pub(crate) fn most_affected(rates: &[RateDecision]) -> (Vec<&RateDecision>, usize) {
+    let mut order: Vec<&RateDecision> = rates.iter().collect();
+    order.sort_by_key(|rate| std::cmp::Reverse((rate.excess(), rate.held)));
+    let rest = order.len().saturating_sub(NAMED);
+    order.truncate(NAMED);
+    (order, rest)
+}

@@ -1,0 +1,9 @@
+//! Estimators: figures that laws and the loop steer by, made of observations.
+
+pub(crate) mod compensation;
+pub(crate) mod ewma;
+pub(crate) mod heard;
+pub(crate) mod normalise;
+pub(crate) mod reservation;
+pub(crate) mod rls;
+pub(crate) mod writers;

@@ -1,0 +1,5 @@
+//! The integral law (Lee): a rate for each throttled consumer, by its own latency and contract.
+
+pub(crate) mod gain;
+pub(crate) mod integral_law;
+pub(crate) mod rates;

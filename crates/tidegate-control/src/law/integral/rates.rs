@@ -1,0 +1,413 @@
+//! The rates of all consumers of a resource: the integral law for each, and what they do to each other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_units::{ConsumerName, Iops, Latency};
+
+use crate::document::decision::{Action, Bound, Input, Output, Signal};
+use crate::document::observation::ConsumerObservation;
+use crate::document::rate_decision::{GaveWay, RateDecision};
+use crate::estimate::heard::{Heard, throttled};
+use crate::law::integral::integral_law::{
+    IntegralConfig, IntegralConfigError, IntegralLaw, RateBounds, RateUse, Statistic,
+};
+
+/// How much of what one control period says about the storage is believed: some periods together hold enough
+/// requests.
+const EVIDENCE: f64 = 0.25;
+
+/// How much of what the storage sustains is given out at once when somebody has gone. The rest is found K·E
+/// by K·E: what has just been taken for sustained was at the edge of somebody's reference.
+const GIVEN_OUT: f64 = 0.95;
+
+/// The rates of all consumers that may be held. Who is no longer observed is forgotten.
+#[derive(Debug, Clone)]
+pub(crate) struct Rates {
+    config: IntegralConfig,
+    consumers: BTreeMap<ConsumerName, Consumer>,
+    sustained: Sustained,
+    /// Counts steps, to know who was not observed in this one.
+    steps: u64,
+}
+
+/// What is remembered of a consumer.
+#[derive(Debug, Clone, Copy)]
+struct Consumer {
+    law: IntegralLaw,
+    /// For how long it has had nothing outstanding. Who is new comes from a pause without a beginning.
+    idle: Duration,
+    /// The step in which it was last observed.
+    seen: u64,
+}
+
+/// One control period, as the loop sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Period {
+    pub(crate) elapsed: Duration,
+    /// How many control intervals that is.
+    pub(crate) intervals: f64,
+    /// What is left of something that nobody uses.
+    pub(crate) remaining: f64,
+    /// A shorter silence is no pause.
+    pub(crate) pause: Duration,
+    /// What those without a contract are steered to, unless somebody's contract is stricter.
+    pub(crate) set_point: Latency,
+}
+
+/// What a step gave, all consumers together and each.
+pub(crate) struct RatesStep {
+    pub(crate) action: Action,
+    pub(crate) raw: Output,
+    pub(crate) bounded: Output,
+    /// Of every throttled consumer, in the order of the observation.
+    pub(crate) rates: Vec<RateDecision>,
+    pub(crate) gave_way: Option<GaveWay>,
+}
+
+/// What one consumer's requests say.
+struct Report {
+    heard: Heard,
+    input: Input,
+    measured: Option<Latency>,
+    reference: Latency,
+}
+
+impl Report {
+    /// `otherwise`: the reference of whoever has no contract.
+    fn of(
+        consumer: &ConsumerObservation,
+        statistic: Statistic,
+        otherwise: Latency,
+        elapsed: Duration,
+    ) -> Self {
+        let mut heard = Heard::of(std::slice::from_ref(consumer), Signal::Everything);
+        heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
+        // What a promise is about begins with the release: who never gets his turn waits as he does at the
+        // storage.
+        heard.oldest = heard.oldest.max(consumer.oldest_released);
+        let reference = consumer.contract.map_or(otherwise, |contract| contract.expected());
+        let promised = consumer.contract.map_or(otherwise, |contract| contract.response_time());
+        let input = if elapsed.is_zero() { Input::NoTime } else { heard.input(promised) };
+        let percentile = consumer.release_to_completion.filter(|_| statistic == Statistic::Percentile95);
+        let measured = matches!(input, Input::Samples { .. }).then(|| percentile.unwrap_or(heard.mean()));
+        Self { heard, input, measured, reference }
+    }
+
+    /// Whether the reference was kept, where anything is known.
+    fn kept(&self) -> Option<bool> {
+        match self.input {
+            Input::Overload { .. } => Some(false),
+            _ => self.measured.map(|measured| measured <= self.reference),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        !matches!(self.input, Input::Idle | Input::NoTime)
+    }
+}
+
+/// What those who are active were promised, and have beyond that.
+#[derive(Default)]
+struct Claims {
+    promised: f64,
+    surplus: f64,
+    /// The surplus of those who did not come back just now.
+    others: f64,
+    returned: u32,
+    first: Option<ConsumerName>,
+    /// How many with a contract have just paused for long enough.
+    gone: u32,
+}
+
+/// What the storage sustains. See [`GaveWay::sustained`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Sustained(Option<f64>);
+
+impl Sustained {
+    /// Who completes more within everybody's references shows that it can be done; who completes less beyond
+    /// somebody's, that it cannot. Little demand at short response times shows nothing, nor does a queue that
+    /// is being worked off.
+    fn learn(&mut self, completed: f64, kept: bool, intervals: f64) {
+        let known = *self.0.get_or_insert(completed);
+        if kept == (completed > known) {
+            self.0 = Some(known + EVIDENCE * intervals.min(1.0) * (completed - known));
+        }
+    }
+}
+
+impl Rates {
+    pub(crate) fn new(config: IntegralConfig) -> Result<Self, IntegralConfigError> {
+        config.validate()?;
+        Ok(Self { config, consumers: BTreeMap::new(), sustained: Sustained::default(), steps: 0 })
+    }
+
+    /// Changes the parameters. Rates stay, and are within the new bounds from the next step on.
+    pub(crate) fn reconfigure(&mut self, config: IntegralConfig) -> Result<(), IntegralConfigError> {
+        config.validate()?;
+        self.config = config;
+        Ok(())
+    }
+
+    pub(crate) fn step(&mut self, consumers: &[ConsumerObservation], period: &Period) -> RatesStep {
+        self.steps += 1;
+        let otherwise = strictest(consumers).map_or(period.set_point, |least| least.min(period.set_point));
+        let mut claims = Claims::default();
+        let (mut completed, mut kept) = (0.0, None);
+        let mut rates = Vec::with_capacity(consumers.len());
+        for consumer in consumers {
+            let report = Report::of(consumer, self.config.statistic, otherwise, period.elapsed);
+            completed += report.heard.count as f64;
+            // Nobody promised anything to the protected one without a contract.
+            if !consumer.protected || consumer.contract.is_some() {
+                kept = report.kept().map(|this| this && kept.unwrap_or(true)).or(kept);
+            }
+            if let Some(rate) = self.one(consumer, &report, period, &mut claims) {
+                rates.push(rate);
+            }
+        }
+        let gone = claims.gone > 0 && claims.returned == 0;
+        let gave_way = self.give_way(consumers, &mut rates, claims);
+        if gone {
+            self.take_over(consumers, &mut rates);
+        }
+        if let Some(kept) = kept {
+            let per_second = completed / period.elapsed.as_secs_f64();
+            self.sustained.learn(per_second, kept, period.intervals);
+        }
+        let steps = self.steps;
+        self.consumers.retain(|_, consumer| consumer.seen == steps);
+        RatesStep::of(rates, gave_way)
+    }
+
+    /// Decides of one consumer; `None` of a protected one. And what it claims.
+    fn one(
+        &mut self,
+        consumer: &ConsumerObservation,
+        report: &Report,
+        period: &Period,
+        claims: &mut Claims,
+    ) -> Option<RateDecision> {
+        let bounds = self.bounds(consumer);
+        let known = self.consumers.entry(consumer.name.clone()).or_insert_with(|| Consumer {
+            law: IntegralLaw::new(bounds.least),
+            idle: Duration::MAX,
+            seen: 0,
+        });
+        known.seen = self.steps;
+        let returned = report.is_active() && consumer.contract.is_some() && known.idle >= period.pause;
+        if report.is_active() {
+            if returned {
+                claims.returned += 1;
+                claims.first.get_or_insert_with(|| consumer.name.clone());
+            }
+            known.idle = Duration::ZERO;
+        } else {
+            let idle = known.idle.saturating_add(period.elapsed);
+            let before = std::mem::replace(&mut known.idle, idle);
+            claims.gone +=
+                u32::from(consumer.contract.is_some() && before < period.pause && idle >= period.pause);
+        }
+        if consumer.protected {
+            // Should it be held one day, it begins as if it were new.
+            known.law = IntegralLaw::new(bounds.least);
+            if report.is_active() {
+                claims.promised += consumer.contract.map_or(0.0, |contract| contract.iops().per_second());
+            }
+            return None;
+        }
+        let held = is_held(consumer);
+        let used = RateUse { completed: per_second(report.heard.count, period.elapsed), waited: held };
+        let law = &mut known.law;
+        let mut regulate = |seen| {
+            let compared = (report.reference, seen);
+            law.step(&self.config, bounds, compared, used, period.intervals, period.remaining)
+        };
+        let (action, step) = match (report.input, report.measured) {
+            (Input::Overload { oldest }, _) => (Action::Regulate, regulate(oldest)),
+            (_, Some(measured)) => (Action::Regulate, regulate(measured)),
+            (Input::Idle, _) if self.config.variant.decay_unused => {
+                (Action::Relax, law.relax(bounds, period.remaining))
+            }
+            _ => (Action::Hold, law.hold(bounds)),
+        };
+        if report.is_active() {
+            claims.promised += bounds.least.per_second();
+            let surplus = step.rate.per_second() - bounds.least.per_second();
+            claims.surplus += surplus;
+            claims.others += if returned { 0.0 } else { surplus };
+        }
+        Some(RateDecision {
+            name: consumer.name.clone(),
+            contract: consumer.contract,
+            input: report.input,
+            measured: report.measured,
+            reference: report.reference,
+            held,
+            action,
+            raw: step.raw,
+            rate: step.rate,
+            bound: step.bound,
+        })
+    }
+
+    /// Cuts everybody's surplus by the same factor, so that the rates of all who are active are together what
+    /// the storage sustains. Only when somebody comes back: at any other time response times say what is too
+    /// much.
+    fn give_way(
+        &mut self,
+        consumers: &[ConsumerObservation],
+        rates: &mut [RateDecision],
+        claims: Claims,
+    ) -> Option<GaveWay> {
+        let to = claims.first.filter(|_| self.config.variant.give_way)?;
+        let sustained = self.sustained.0?.max(claims.promised);
+        let room = (sustained - claims.promised).max(0.0);
+        if claims.others <= 0.0 || claims.surplus <= room {
+            return None;
+        }
+        let mut given_back = 0.0;
+        for (consumer, decided) in throttled(consumers).zip(rates) {
+            if matches!(decided.input, Input::Idle | Input::NoTime) {
+                continue;
+            }
+            let (least, rate) = (self.bounds(consumer).least.per_second(), decided.rate.per_second());
+            let cut = rate.min(least + (rate - least) * room / claims.surplus);
+            if cut < rate {
+                given_back += rate - cut;
+                (decided.rate, decided.bound) = (Iops::new(cut), Some(Bound::Return));
+                if let Some(known) = self.consumers.get_mut(&consumer.name) {
+                    known.law = IntegralLaw::new(decided.rate);
+                }
+            }
+        }
+        let (sustained, given_back) = (Iops::new(sustained), Iops::new(given_back));
+        Some(GaveWay { to, returned: claims.returned, sustained, given_back })
+    }
+
+    /// Raises the rates of those who are held to what the storage sustains without those who have gone, by
+    /// their shares.
+    fn take_over(&mut self, consumers: &[ConsumerObservation], rates: &mut [RateDecision]) {
+        if !self.config.variant.take_over {
+            return;
+        }
+        let active = rates.iter().filter(|rate| !matches!(rate.input, Input::Idle | Input::NoTime));
+        let in_force: f64 = active.map(|rate| rate.rate.per_second()).sum();
+        let room = GIVEN_OUT * self.sustained.0.unwrap_or(0.0) - in_force;
+        let held = || throttled(consumers).enumerate().filter(|(_, one)| is_held(one));
+        let shares: f64 = held().map(|(_, consumer)| consumer.shares.as_f64()).sum();
+        if room <= 0.0 {
+            return;
+        }
+        for (at, consumer) in held() {
+            let decided = &mut rates[at];
+            let part = room * consumer.shares.as_f64() / shares;
+            let raised = decided.rate.per_second() + part;
+            let (rate, bound) = self.bounds(consumer).confine(raised);
+            (decided.rate, decided.bound) = (Iops::new(rate), bound.or(Some(Bound::Departure)));
+            if let Some(known) = self.consumers.get_mut(&consumer.name) {
+                known.law = IntegralLaw::new(decided.rate);
+            }
+        }
+    }
+
+    fn bounds(&self, consumer: &ConsumerObservation) -> RateBounds {
+        let least = consumer.contract.map_or(self.config.floor, |contract| contract.iops());
+        RateBounds { least, greatest: self.config.greatest }
+    }
+}
+
+impl RatesStep {
+    fn of(rates: Vec<RateDecision>, gave_way: Option<GaveWay>) -> Self {
+        let sum = |of: fn(&RateDecision) -> Iops| {
+            Output::Rate(Iops::new(rates.iter().map(|rate| of(rate).per_second()).sum()))
+        };
+        let any = |action| rates.iter().any(|rate| rate.action == action);
+        let action = if any(Action::Regulate) {
+            Action::Regulate
+        } else if any(Action::Hold) {
+            Action::Hold
+        } else {
+            Action::Relax
+        };
+        Self { action, raw: sum(|rate| rate.raw), bounded: sum(|rate| rate.rate), rates, gave_way }
+    }
+}
+
+/// Whether its rate is what kept some of its requests waiting.
+fn is_held(consumer: &ConsumerObservation) -> bool {
+    consumer.short_of_tokens > Latency::ZERO
+}
+
+/// The least RT^E of those with a contract who are active.
+fn strictest(consumers: &[ConsumerObservation]) -> Option<Latency> {
+    let contracts = consumers.iter().filter_map(|consumer| Some((consumer, consumer.contract?)));
+    contracts
+        .filter(|(consumer, _)| Heard::of(std::slice::from_ref(*consumer), Signal::Everything).is_active())
+        .map(|(_, contract)| contract.expected())
+        .min()
+}
+
+fn per_second(count: u64, elapsed: Duration) -> Iops {
+    if elapsed.is_zero() { Iops::ZERO } else { Iops::new(count as f64 / elapsed.as_secs_f64()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_units::Shares;
+
+    use super::*;
+
+    #[test]
+    fn who_is_no_longer_observed_is_forgotten() {
+        let mut rates = Rates::new(IntegralConfig::default()).unwrap();
+        let period = Period {
+            elapsed: Duration::from_secs(1),
+            intervals: 1.0,
+            remaining: 0.7,
+            pause: Duration::from_secs(2),
+            set_point: Latency::from_millis(40),
+        };
+        for generation in 0..100 {
+            let one = |at| {
+                let name = ConsumerName::new(&format!("{generation}-{at}")).unwrap();
+                ConsumerObservation::idle(name, Shares::DEFAULT, at % 2 == 0)
+            };
+            rates.step(&(0..10).map(one).collect::<Vec<_>>(), &period);
+            assert_eq!(rates.consumers.len(), 10);
+        }
+        rates.step(&[], &period);
+        assert!(rates.consumers.is_empty());
+    }
+
+    #[test]
+    fn little_demand_and_a_queue_that_drains_say_nothing_about_the_storage() {
+        let mut sustained = Sustained::default();
+        sustained.learn(72.0, true, 1.0);
+        sustained.learn(5.0, true, 1.0);
+        sustained.learn(90.0, false, 1.0);
+        assert_eq!(sustained.0, Some(72.0));
+        sustained.learn(80.0, true, 1.0);
+        assert_eq!(sustained.0, Some(74.0));
+        sustained.learn(54.0, false, 10.0);
+        assert_eq!(sustained.0, Some(69.0));
+    }
+
+    proptest! {
+        /// A storage that keeps response times up to some rate, under little demand, nearly enough, and too
+        /// much.
+        #[test]
+        fn what_is_sustained_is_found_from_above_and_below(
+            keeps in 10.0f64..1e4, first in 0.0..2e4, demands in prop::collection::vec(prop::sample::select(vec![0.3, 0.98, 1.5]), 200)
+        ) {
+            let mut sustained = Sustained::default();
+            sustained.learn(first, first <= keeps, 1.0);
+            for part in demands {
+                let demand: f64 = keeps * part;
+                sustained.learn(demand.min(keeps), demand <= keeps, 1.0);
+            }
+            prop_assert!((sustained.0.unwrap() / keeps - 1.0).abs() < 0.03, "{sustained:?} {keeps}");
+        }
+    }
+}

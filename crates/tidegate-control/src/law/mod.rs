@@ -1,0 +1,7 @@
+//! Control laws, one folder each: parameters, state, decision and tests.
+
+pub(crate) mod integral;
+pub(crate) mod pid;
+pub(crate) mod queueing;
+pub(crate) mod self_tuning;
+pub(crate) mod window;

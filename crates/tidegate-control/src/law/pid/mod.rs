@@ -1,0 +1,3 @@
+//! The single-sided PID (Bjørgeengen): one delay, for each throttled consumer under its own floor.
+
+pub(crate) mod controller;

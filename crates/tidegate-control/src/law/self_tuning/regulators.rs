@@ -1,0 +1,658 @@
+//! The self-tuning law in the loop: a regulator for each consumer, the lowest operating point of all, and its
+//! division by bands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
+
+use crate::cluster::agreement::{
+    Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish, Wish,
+};
+use crate::document::decision::{Action, Bound, Input, Signal};
+use crate::document::observation::ConsumerObservation;
+use crate::document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+use crate::estimate::heard::{Heard, throttled};
+use crate::law::queueing::station::AtStorage;
+use crate::law::self_tuning::bands::{Bands, Claim, allot, operating_point};
+use crate::law::self_tuning::regulator::{
+    Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
+};
+use crate::law::window::window_law::WindowConfig;
+
+/// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an
+/// interval completes in the next.
+const USED: f64 = 0.7;
+
+/// The regulators of all consumers of a resource. Who is no longer observed is forgotten.
+#[derive(Debug, Clone)]
+pub(crate) struct Regulators {
+    config: SelfTuningConfig,
+    /// The operating point in force. At the beginning nobody is held.
+    point: Iops,
+    consumers: BTreeMap<ConsumerName, Known>,
+    agreement: Agreement,
+    /// What makes a window of the operating point, by the model of a queue.
+    turn: Option<PointTurn>,
+    /// What is told to other hosts, as of the last step.
+    told: Option<PointReport>,
+    /// Counts steps, to know who was not observed in this one.
+    steps: u64,
+}
+
+/// What is remembered of a consumer.
+#[derive(Debug, Clone)]
+struct Known {
+    regulator: SelfTuning,
+    /// What its silence has left of what it asked for: 1 while there is anything to hear.
+    left: f64,
+    /// What the interval before said, where that is what others' numbers of requests belong to.
+    before: Option<Measured>,
+    /// The step in which it was last observed.
+    seen: u64,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { regulator: SelfTuning::default(), left: 1.0, before: None, seen: 0 }
+    }
+}
+
+/// Who has been silent for so long that no more than this is left is gone: for a half-life.
+const GONE: f64 = 0.5;
+
+/// How much more than the operating point rates leave room for at most.
+const MOST_ROOM: f64 = 2.0;
+
+/// One control interval, as the loop sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) elapsed: Duration,
+    /// What is left of something that nobody needs.
+    pub(crate) remaining: f64,
+    /// What each is steered to: its own goal, by the ratio of set point and target; without one the set
+    /// point.
+    pub(crate) set_point: Latency,
+    pub(crate) set_point_ratio: f64,
+    /// The control interval as configured.
+    pub(crate) interval: Duration,
+    /// Which requests of each are compared with its goal.
+    pub(crate) signal: Signal,
+}
+
+/// What the step is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Those<'a> {
+    /// This host's own.
+    pub(crate) consumers: &'a [ConsumerObservation],
+    /// What the laws of other hosts say that share the resource.
+    pub(crate) peers: &'a [PeerPoint],
+    pub(crate) bands: Option<&'a Bands>,
+}
+
+pub(crate) struct PointStep {
+    pub(crate) action: Action,
+    /// The bound that made the difference to who decided.
+    pub(crate) bound: Option<Bound>,
+    pub(crate) decision: PointDecision,
+}
+
+/// What one consumer's requests say.
+struct Report<'a> {
+    consumer: &'a ConsumerObservation,
+    /// Those that are compared with the goal.
+    heard: Heard,
+    /// All of them: what is held.
+    all: Heard,
+    input: Input,
+    goal: Latency,
+    /// How long the interval was.
+    over: Latency,
+    /// Something keeps its requests waiting that is ours.
+    held: bool,
+}
+
+impl<'a> Report<'a> {
+    /// `windowed`: what waits for its turn waits for the window, and not for the storage.
+    fn of(consumer: &'a ConsumerObservation, stretch: &Stretch, windowed: bool) -> Self {
+        let of = |signal| {
+            let mut heard = Heard::of(std::slice::from_ref(consumer), signal);
+            if !windowed {
+                heard.total_nanos += u128::from(consumer.scheduler_wait.as_nanos());
+                // Who is released and never gets his turn waits as he does at the storage.
+                heard.oldest = heard.oldest.max(consumer.oldest_released);
+            }
+            heard
+        };
+        let (heard, all) = (of(stretch.signal), of(Signal::Everything));
+        let held = consumer.short_of_tokens > Latency::ZERO || (windowed && consumer.queued > 0);
+        let own = consumer.goal.map(|goal| goal.scale(stretch.set_point_ratio));
+        let goal = own.unwrap_or(stretch.set_point).max(Latency::from_nanos(1));
+        let input = if stretch.elapsed.is_zero() { Input::NoTime } else { heard.input(goal) };
+        Self { consumer, heard, all, input, goal, over: Latency::from(stretch.elapsed), held }
+    }
+
+    fn measured(&self, held: AtStorage) -> Measured {
+        match self.input {
+            // The request will be one of its own when it completes; until then its age says that it is late.
+            Input::Overload { oldest } => Measured { requests: 1, total: oldest, over: self.over, held },
+            _ => Measured {
+                requests: self.heard.count,
+                total: Latency::from_nanos(u64::try_from(self.heard.total_nanos).unwrap_or(u64::MAX)),
+                over: self.over,
+                held,
+            },
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        self.input != Input::NoTime && self.all.input(self.goal) != Input::Idle
+    }
+
+    fn completed(&self, elapsed: Duration) -> Iops {
+        if elapsed.is_zero() { Iops::ZERO } else { Iops::new(self.all.count as f64 / elapsed.as_secs_f64()) }
+    }
+}
+
+impl Regulators {
+    pub(crate) fn new(config: SelfTuningConfig) -> Result<Self, SelfTuningConfigError> {
+        config.validate()?;
+        Ok(Self {
+            config,
+            point: config.greatest,
+            consumers: BTreeMap::new(),
+            agreement: Agreement::default(),
+            turn: None,
+            told: None,
+            steps: 0,
+        })
+    }
+
+    /// Changes the parameters. Models and the operating point stay, within the new bounds.
+    pub(crate) fn reconfigure(&mut self, config: SelfTuningConfig) -> Result<(), SelfTuningConfigError> {
+        config.validate()?;
+        if self.point >= self.config.greatest {
+            self.point = config.greatest;
+        }
+        self.config = config;
+        self.point = self.point.max(config.least).min(config.greatest);
+        for known in self.consumers.values_mut() {
+            known.regulator.confine(config.least, config.greatest);
+        }
+        Ok(())
+    }
+
+    /// What the last step has to tell other hosts. `None` before the first.
+    pub(crate) const fn told(&self) -> Option<&PointReport> {
+        self.told.as_ref()
+    }
+
+    pub(crate) fn step(&mut self, those: &Those<'_>, stretch: &Stretch) -> PointStep {
+        self.steps += 1;
+        let Those { consumers, peers, bands } = *those;
+        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
+        let reports: Vec<Report<'_>> =
+            consumers.iter().map(|consumer| Report::of(consumer, stretch, windowed)).collect();
+        let done = done(&reports, stretch.elapsed);
+        let applied = self.applied(done, peers, stretch.elapsed);
+        let (own_held, held) = at_storage(&reports, done, peers, stretch.elapsed);
+        // Whether all who are held are other hosts'.
+        let alone = windowed && own_held <= 0.0 && held.outstanding > 0.0;
+        let bounds = (self.least(those, stretch.interval), self.config.greatest);
+        let say = Say::of(&reports, peers, bands, self.point);
+        let may: Vec<bool> = reports.iter().map(|report| say.may(report)).collect();
+        let enough = self.has_enough(&reports, &may);
+        let heard_enough = peers.iter().any(|peer| peer.point.enough && say.counts(&peer.point));
+        let exempt = if enough || heard_enough { None } else { self.exempt(&reports, &may) };
+        let regulators: Vec<RegulatorDecision> = reports
+            .iter()
+            .zip(&may)
+            .enumerate()
+            .map(|(at, (report, &may))| {
+                self.one(report, may, (applied, held, alone), bounds, exempt == Some(at), stretch.remaining)
+            })
+            .collect();
+        let lowest = regulators
+            .iter()
+            .filter(|regulator| regulator.may_trigger)
+            .filter_map(|regulator| {
+                let turn = windowed.then(|| self.turn(regulator)).flatten();
+                let wish = PointWish { operating_point: regulator.wish?, goal: regulator.goal, turn };
+                Some((wish, regulator))
+            })
+            // The first of equals; wishes are finite.
+            .min_by(|(left, _), (right, _)| asks(left, windowed).total_cmp(&asks(right, windowed)));
+        let active = reports.iter().any(|report| !report.consumer.protected && report.is_active());
+        let somebody_to_hold = active || peers.iter().any(|peer| peer.point.active);
+        let own = lowest.map(|(wish, _)| wish);
+        let (mut action, mut bound, mut decided_by, mut host, mut doubted) =
+            (Action::Hold, None, None, None, false);
+        if !stretch.elapsed.is_zero() && !somebody_to_hold {
+            // Whatever is heard is not the effect of what holds nobody.
+            self.relax(stretch.remaining);
+            action = Action::Relax;
+        } else if !stretch.elapsed.is_zero() {
+            let shortest = reports.iter().map(|report| report.goal).fold(stretch.set_point, Latency::min);
+            let own_did = if windowed { own_held } else { done.per_second() };
+            let (agreed, whose) = self.agree(own.map(|wish| (wish, own_did)), peers, &say, shortest);
+            if let Some((wish, Agreed { point, doubted: not_all, .. })) = agreed {
+                let turn = wish.turn();
+                let point = match (not_all, windowed) {
+                    (false, _) => wish.operating_point,
+                    (true, false) => Iops::new(point),
+                    (true, true) => Iops::new(point / turn.takes.max(Latency::from_nanos(1)).as_secs_f64()),
+                };
+                self.point = point.max(self.config.least).min(self.config.greatest);
+                (self.turn, doubted) = (Some(turn), not_all);
+            }
+            if let Some(peer) = whose {
+                (action, host) = (Action::Regulate, Some(peer.host.clone()));
+            } else if let Some((_, regulator)) = lowest {
+                let fresh = regulators.iter().any(|regulator| regulator.measured.is_some());
+                action = if fresh { Action::Regulate } else { Action::Hold };
+                (bound, decided_by) = (regulator.bound, Some(regulator.name.clone()));
+            }
+        }
+        let turn = self.turn.filter(|_| windowed && self.point < self.config.greatest);
+        // Rates are a division, and the window is the throttle: while response times are below the goal,
+        // rates leave room for more.
+        let room = turn.map_or(1.0, |turn| turn.room.clamp(1.0, MOST_ROOM));
+        let rates = self.divide(Iops::new(self.point.per_second() * room), &reports, those, stretch.elapsed);
+        let allotments = self.allotments(&reports, rates);
+        let window = turn.map(|turn| {
+            let part = self.part(&reports, those, stretch.elapsed).per_second();
+            Window::new((part * turn.takes.as_secs_f64()).max(WindowConfig::default().least.get()))
+        });
+        if !stretch.elapsed.is_zero() {
+            let Told { claims, rest, content } = claims(&reports, bands, stretch.elapsed);
+            let (outstanding, has_say) = (windowed.then_some(own_held), say.own);
+            let wish = own;
+            self.told =
+                Some(PointReport { done, outstanding, wish, has_say, enough, active, claims, rest, content });
+        }
+        let steps = self.steps;
+        self.consumers.retain(|_, known| known.seen == steps);
+        let position = bands.map(|bands| bands.position(self.point));
+        let operating_point = self.point;
+        let decision = PointDecision {
+            operating_point,
+            applied,
+            position,
+            decided_by,
+            host,
+            doubted,
+            regulators,
+            allotments,
+            window,
+        };
+        PointStep { action, bound, decision }
+    }
+
+    /// What makes a window of what this one asks for, however little it has just measured.
+    fn turn(&self, regulator: &RegulatorDecision) -> Option<PointTurn> {
+        let takes = self.consumers.get(&regulator.name)?.regulator.takes(regulator.goal);
+        let below = regulator.measured.map(|took| regulator.goal.as_secs_f64() / took.as_secs_f64());
+        let room = below.filter(|below| !below.is_nan()).map_or(1.0, |below| below.clamp(1.0, MOST_ROOM));
+        Some(PointTurn { takes, room })
+    }
+
+    /// What all hosts come to, by whose wish, and the host whose that is if it is not this host's own. `own`
+    /// is what is asked for here, and what was done.
+    fn agree<'a>(
+        &mut self,
+        own: Option<(PointWish, f64)>,
+        peers: &'a [PeerPoint],
+        say: &Say<'_>,
+        shortest: Latency,
+    ) -> (Option<(PointWish, Agreed)>, Option<&'a PeerPoint>) {
+        let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
+        let own = own.map(|(wish, done)| (None, wish, done));
+        let theirs = peers.iter().filter(|peer| say.counts(&peer.point)).filter_map(|peer| {
+            let (wish, done) = (peer.point.wish?, peer.point.done.per_second());
+            let outstanding = || peer.point.outstanding.unwrap_or(done * wish.turn().takes.as_secs_f64());
+            Some((Some(peer), wish, if windowed { outstanding() } else { done }))
+        });
+        // Its own first: of equals it is that.
+        let all: Vec<_> = own.into_iter().chain(theirs).collect();
+        let wishes: Vec<Wish> = all
+            .iter()
+            .map(|(_, wish, done)| Wish { asks: asks(wish, windowed), goal: wish.goal, done: *done })
+            .collect();
+        let in_force = match self.turn.filter(|_| windowed) {
+            Some(turn) => self.point.per_second() * turn.takes.as_secs_f64(),
+            None => self.point.per_second(),
+        };
+        let Some(agreed) = self.agreement.of(&wishes, in_force, shortest) else { return (None, None) };
+        let (peer, wish, _) = all[agreed.lowest];
+        (Some((wish, agreed)), peer)
+    }
+
+    /// Lets one consumer's regulator decide, protected or not: a protected one's goal is what others are held
+    /// for.
+    fn one(
+        &mut self,
+        report: &Report<'_>,
+        may_trigger: bool,
+        (applied, held, alone): (Iops, AtStorage, bool),
+        bounds: (Iops, Iops),
+        exempt: bool,
+        remaining: f64,
+    ) -> RegulatorDecision {
+        let Report { consumer, input, goal, .. } = *report;
+        let known = self.consumers.entry(consumer.name.clone()).or_default();
+        known.seen = self.steps;
+        known.left = match input {
+            Input::Idle => known.left * remaining,
+            Input::NoTime => known.left,
+            Input::Samples { .. } | Input::Overload { .. } | Input::Unknown => 1.0,
+        };
+        let is_gone = known.left <= GONE;
+        let before = known.before.take();
+        let regulator = &mut known.regulator;
+        let step = match input {
+            // A single silent interval is no pause: who reads once in two seconds has many.
+            Input::Idle if is_gone => {
+                regulator.idle();
+                None
+            }
+            Input::Idle => {
+                regulator.pause();
+                None
+            }
+            Input::NoTime => {
+                regulator.skip();
+                None
+            }
+            Input::Samples { .. } => {
+                let now = report.measured(held);
+                // Where all who are held are other hosts', how many requests they had is told of the interval
+                // before: so is what it is compared with. As of one interval, each step up or down would be
+                // an effect of the one before it.
+                known.before = (consumer.protected && alone).then_some(now);
+                let before = before.filter(|_| known.before.is_some());
+                let measured = before.map_or(now, |before| Measured { held, ..before });
+                Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
+            }
+            Input::Overload { .. } | Input::Unknown => {
+                let nothing = Measured { requests: 0, total: Latency::ZERO, over: report.over, held };
+                let measured = if exempt { report.measured(held) } else { nothing };
+                Some(regulator.step(&self.config, goal, measured, applied, bounds, exempt))
+            }
+        };
+        RegulatorDecision {
+            name: consumer.name.clone(),
+            goal,
+            input,
+            measured: step.and_then(|step| step.measured),
+            may_trigger,
+            exempt,
+            learnt: step.map(|step| step.learnt),
+            wish: regulator.wish(),
+            bound: step.and_then(|step| step.bound),
+            model: regulator.model(),
+            queue: regulator.queue(),
+        }
+    }
+
+    /// u(k−1) as it was carried out: what all who may be held did together, on all hosts.
+    fn applied(&self, done: Iops, peers: &[PeerPoint], elapsed: Duration) -> Iops {
+        if !self.config.variant().applied_input || elapsed.is_zero() {
+            return self.point;
+        }
+        let elsewhere: f64 = peers.iter().map(|peer| peer.point.done.per_second()).sum();
+        Iops::new(done.per_second() + elsewhere).min(self.config.greatest)
+    }
+
+    /// u_min: the configured one, or what leaves somebody who may decide the requests that a decision takes.
+    fn least(&self, those: &Those<'_>, interval: Duration) -> Iops {
+        let enough = Iops::new(f64::from(self.config.least_requests) / interval.as_secs_f64());
+        let own: Vec<Claim<'_>> = throttled(those.consumers).map(entitlement).collect();
+        let all: Vec<Claim<'_>> = own.iter().copied().chain(elsewhere(those.peers, Use::Entitled)).collect();
+        let needed = (0..own.len())
+            .map(|whose| operating_point(those.bands, enough, &all, whose))
+            .min_by(|left, right| left.per_second().total_cmp(&right.per_second()));
+        self.config.least.max(needed.unwrap_or(Iops::ZERO)).min(self.config.greatest)
+    }
+
+    /// How many requests there are to conclude something from.
+    fn requests(&self, report: &Report<'_>) -> u64 {
+        let known = self.consumers.get(&report.consumer.name);
+        known.map_or(0, |known| known.regulator.gathered()).saturating_add(report.heard.count)
+    }
+
+    /// Whether somebody has enough of them.
+    fn has_enough(&self, reports: &[Report<'_>], may: &[bool]) -> bool {
+        let enough = u64::from(self.config.least_requests);
+        let mut those = reports.iter().zip(may).filter(|(report, may)| **may && report.is_active());
+        those.any(|(report, _)| self.requests(report) >= enough)
+    }
+
+    /// The one that does not need enough requests, so that not all wait for each other (Triage §4.2). The
+    /// paper has one at random, for good; here it is whoever knows most, and only while nobody has enough:
+    /// with few requests it would hold all others back by chance.
+    fn exempt(&self, reports: &[Report<'_>], may: &[bool]) -> Option<usize> {
+        let those = reports.iter().enumerate().filter(|(at, report)| may[*at] && report.is_active());
+        let knows = |report: &Report<'_>| {
+            let oldest = match report.input {
+                Input::Overload { oldest } => oldest,
+                _ => Latency::ZERO,
+            };
+            (self.requests(report), oldest)
+        };
+        // Of equals the first.
+        let most = those.max_by_key(|(at, report)| (knows(report), std::cmp::Reverse(*at)));
+        most.filter(|(_, report)| knows(report) > (0, Latency::ZERO)).map(|(at, _)| at)
+    }
+
+    /// Nobody is there to be held: the operating point grows by as much as a held one would shrink.
+    fn relax(&mut self, remaining: f64) {
+        let greater = self.point.per_second() / remaining.max(f64::MIN_POSITIVE);
+        self.point = Iops::new(greater).min(self.config.greatest);
+    }
+
+    /// What everybody of this host who is throttled is entitled to of an operating point, and has of it with
+    /// what others leave, in their order.
+    fn divide(
+        &self,
+        point: Iops,
+        reports: &[Report<'_>],
+        those: &Those<'_>,
+        elapsed: Duration,
+    ) -> Vec<(Iops, Iops)> {
+        let Those { peers, bands, .. } = *those;
+        let throttled: Vec<&Report<'_>> =
+            reports.iter().filter(|report| !report.consumer.protected).collect();
+        let entitlements = throttled.iter().map(|report| entitlement(report.consumer));
+        let entitlements: Vec<Claim<'_>> = entitlements.chain(elsewhere(peers, Use::Entitled)).collect();
+        let entitled = allot(bands, point, &entitlements);
+        let lent = if self.config.variant().lend_unused && !elapsed.is_zero() {
+            let used =
+                throttled.iter().map(|report| claim(report, elapsed)).chain(elsewhere(peers, Use::Used));
+            let mut claims: Vec<Claim<'_>> = used.collect();
+            // Who has a part and is not there, does not use it.
+            let there: BTreeSet<&ConsumerName> = claims.iter().filter_map(|claim| claim.name).collect();
+            let absent = bands.into_iter().flat_map(Bands::workloads).filter(|name| !there.contains(name));
+            let absent = absent.map(|name| Claim {
+                name: Some(name),
+                shares: Shares::DEFAULT.as_f64(),
+                most: Some(Iops::ZERO),
+            });
+            claims.extend(absent);
+            allot(bands, point, &claims)
+        } else {
+            entitled.clone()
+        };
+        entitled.into_iter().zip(lent).take(throttled.len()).collect()
+    }
+
+    /// What everybody of this host who is throttled has from now on: who begins to use what he is entitled
+    /// to, has it at once.
+    fn allotments(&self, reports: &[Report<'_>], parts: Vec<(Iops, Iops)>) -> Vec<Allotment> {
+        let throttled = reports.iter().filter(|report| !report.consumer.protected);
+        throttled
+            .zip(parts)
+            .map(|(report, (entitled, lent))| {
+                let rate = entitled.max(lent).max(self.config.floor);
+                let name = report.consumer.name.clone();
+                Allotment { name, entitled, rate, held: report.held }
+            })
+            .collect()
+    }
+
+    /// What of the operating point is this host's. Of one host that is all of it, whatever each of its
+    /// consumers has. What is lent is somebody else's: a window is everybody's who waits for it, so that it
+    /// must not have both what its idle consumers are entitled to and what others have of that. Where nobody
+    /// waits, the window is no throttle, and is ready for whoever begins.
+    fn part(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
+        if those.peers.is_empty() {
+            return self.point;
+        }
+        let parts = self.divide(self.point, reports, those, elapsed);
+        let sum =
+            |of: fn(&(Iops, Iops)) -> Iops| Iops::new(parts.iter().map(|part| of(part).per_second()).sum());
+        let (entitled, lent) = (sum(|part| part.0), sum(|part| part.1));
+        let waits = reports.iter().any(|report| !report.consumer.protected && report.held);
+        if waits { lent } else { lent.max(entitled) }
+    }
+}
+
+/// How much somebody asks for, as wishes are compared: by the window where that is what is commanded, since
+/// the throughput of one server is the same for every goal.
+fn asks(wish: &PointWish, windowed: bool) -> f64 {
+    if windowed { wish.outstanding() } else { wish.operating_point.per_second() }
+}
+
+/// What a host's consumers that may be held did per second.
+fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
+    let throttled = reports.iter().filter(|report| !report.consumer.protected);
+    Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
+}
+
+/// How many requests of those who may be held were at the storage: of this host, and of all hosts with how
+/// long they took. Where a host does not say how many it had, they are taken to last as long as this host's,
+/// protected ones where it has no others.
+fn at_storage(
+    reports: &[Report<'_>],
+    done: Iops,
+    peers: &[PeerPoint],
+    elapsed: Duration,
+) -> (f64, AtStorage) {
+    if elapsed.is_zero() {
+        return (0.0, AtStorage::default());
+    }
+    let mean = |protected: bool| {
+        let those = reports.iter().filter(|report| report.consumer.protected == protected);
+        let (mut count, mut nanos) = (0_u64, 0_u128);
+        for report in those {
+            count = count.saturating_add(report.all.count);
+            nanos = nanos.saturating_add(report.all.total_nanos);
+        }
+        (count > 0).then(|| nanos as f64 / count as f64 / 1e9)
+    };
+    let own = done.per_second() * mean(false).unwrap_or(0.0);
+    let as_here = mean(false).or_else(|| mean(true)).unwrap_or(0.0);
+    let (mut all, mut outstanding) = (done.per_second(), own);
+    for PeerPoint { point, .. } in peers {
+        all += point.done.per_second();
+        outstanding += point.outstanding.unwrap_or(point.done.per_second() * as_here);
+    }
+    let mean = if all > 0.0 { Latency::from_secs_f64(outstanding / all) } else { Latency::ZERO };
+    (own, AtStorage { outstanding, mean })
+}
+
+/// What of a peer's claims counts.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    /// What it is entitled to.
+    Entitled,
+    /// What it uses of that.
+    Used,
+}
+
+/// The claims of other hosts' consumers.
+fn elsewhere(peers: &[PeerPoint], what: Use) -> impl Iterator<Item = Claim<'_>> {
+    let most = move |most: Option<Iops>| most.filter(|_| what == Use::Used);
+    peers.iter().flat_map(move |PeerPoint { point, .. }| {
+        let named = point.claims.iter().map(move |claim| Claim {
+            name: Some(&claim.name),
+            shares: claim.shares.as_f64(),
+            most: most(claim.most),
+        });
+        // Who has no shares at all would have no part, and is nobody.
+        let rest = [point.rest, point.content].into_iter().flatten().filter(|rest| rest.shares > 0.0);
+        named.chain(rest.map(move |rest| Claim { name: None, shares: rest.shares, most: most(rest.most) }))
+    })
+}
+
+fn entitlement(consumer: &ConsumerObservation) -> Claim<'_> {
+    Claim { name: Some(&consumer.name), shares: consumer.shares.as_f64(), most: None }
+}
+
+/// The same, up to what it uses.
+fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
+    let most = Iops::new(report.completed(elapsed).per_second() / USED);
+    Claim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
+}
+
+/// What other hosts are told of a host's claims.
+struct Told {
+    claims: Vec<PointClaim>,
+    rest: Option<PointRest>,
+    content: Option<PointRest>,
+}
+
+/// By name of those who have a part of the bands. Of the others those who use whatever they get are kept
+/// apart from those who are content: with the shares of both they would have what these leave, which is
+/// everybody's, on all hosts.
+fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> Told {
+    let parts = bands.map(Bands::workloads).unwrap_or_default();
+    let (mut claims, mut hungry, mut content) = (Vec::new(), None::<PointRest>, None::<PointRest>);
+    for report in reports.iter().filter(|report| !report.consumer.protected) {
+        let (consumer, Claim { shares, most, .. }) = (report.consumer, claim(report, elapsed));
+        if parts.contains(&consumer.name) && claims.len() < MOST_CLAIMS {
+            claims.push(PointClaim { name: consumer.name.clone(), shares: consumer.shares, most });
+            continue;
+        }
+        let (one, those) =
+            (PointRest { shares, most }, if most.is_some() { &mut content } else { &mut hungry });
+        *those = Some(those.map_or(one, |others| others.and(one)));
+    }
+    match hungry {
+        Some(_) => Told { claims, rest: hungry, content },
+        None => Told { claims, rest: content, content: None },
+    }
+}
+
+/// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none
+/// of those does anything, on any host, everybody's: else whoever has a part of higher bands only, and is
+/// alone, would stay where the others left off.
+struct Say<'a> {
+    bands: Option<&'a Bands>,
+    point: Iops,
+    /// Whether such a one does anything on this host, and on any.
+    own: bool,
+    somewhere: bool,
+}
+
+impl<'a> Say<'a> {
+    fn of(reports: &[Report<'_>], peers: &[PeerPoint], bands: Option<&'a Bands>, point: Iops) -> Self {
+        let mut say = Self { bands, point, own: false, somewhere: false };
+        say.own = reports.iter().any(|report| report.is_active() && say.by_bands(report));
+        say.somewhere = say.own || peers.iter().any(|peer| peer.point.has_say);
+        say
+    }
+
+    fn by_bands(&self, report: &Report<'_>) -> bool {
+        let consumer = report.consumer;
+        consumer.protected || self.bands.is_none_or(|bands| bands.may_trigger(&consumer.name, self.point))
+    }
+
+    fn may(&self, report: &Report<'_>) -> bool {
+        !self.somewhere || self.by_bands(report)
+    }
+
+    /// Whether what another host says of who may counts here.
+    fn counts(&self, peer: &PointReport) -> bool {
+        peer.has_say || !self.somewhere
+    }
+}

@@ -1,0 +1,3 @@
+//! The window law (PARDA): one window for all throttled consumers.
+
+pub(crate) mod window_law;

@@ -1,0 +1,443 @@
+//! The window law of PARDA (Gulati, Ahmad, Waldspurger, FAST 2009), equations 2 to 4.
+
+use thiserror::Error;
+use tidegate_units::{Latency, Shares, Window};
+
+use crate::document::decision::Bound;
+use crate::document::observation::Outstanding;
+
+/// The parameters of the window law.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowConfig {
+    /// γ of eq. 2, within (0, 1]: how far one step goes. Default 0.8 (PARDA §5).
+    pub gamma: f64,
+    /// K: how strongly shares pull; what it is per is `beta_scale`. Default 0.1.
+    ///
+    /// At equilibrium the response time is `𝓛·w/(w − β)`: above the set point by β/w. PARDA's windows are
+    /// tens of requests and bear a β of some; a local array that must stay quick has a window of 1 to 5 and
+    /// does not. 0.1 offsets by 5 % at w = 2, by 11 % at w = 1, within the distance between set point and
+    /// target (25 %) down to w = 0.5. The price of a small K is slow convergence of shares *between hosts*;
+    /// one host divides its window by its scheduler and pays nothing.
+    pub beta_gain: f64,
+    /// What β is proportional to. Default: the active part of this host's shares.
+    pub beta_scale: BetaScale,
+    /// What shares divide among hosts that share a resource. Default: slots, as in PARDA. Without effect on a
+    /// host alone.
+    pub shares_of: SharesOf,
+    /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a
+    /// dozen of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
+    pub least: Window,
+    /// w_max, and where the law begins: open. Default 64, as in PARDA's evaluation (§5), where it
+    /// is the usual issue queue length per LUN.
+    pub greatest: Window,
+}
+
+/// What β is proportional to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BetaScale {
+    /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares
+    /// are written as 1:2 or as 1000:2000.
+    #[default]
+    Relative,
+    /// Hosts that share a resource: `β_h = K × Σs'/100` (PARDA §3.4), so that a consumer with the default of
+    /// [100 shares](Shares::DEFAULT) brings its host β = K. Shares must then mean the same on every host.
+    /// Absolute, so that windows stay in proportion also while hosts do not hear each other.
+    PerShare,
+}
+
+/// What shares divide among hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SharesOf {
+    /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets
+    /// more of them done with the same part of the queue, and the array as a whole does the most that it can.
+    #[default]
+    Slots,
+    /// Requests per second, whatever they cost: a host that the array serves late gets more slots, up to
+    /// twice as many. By response times of everything; without effect while the reads of protected consumers
+    /// are the signal.
+    Requests,
+}
+
+impl Default for WindowConfig {
+    fn default() -> Self {
+        Self {
+            gamma: 0.8,
+            beta_gain: 0.1,
+            beta_scale: BetaScale::Relative,
+            shares_of: SharesOf::Slots,
+            least: Window::new(0.25),
+            greatest: Window::new(64.0),
+        }
+    }
+}
+
+impl WindowConfig {
+    /// The defaults where hosts share the resource: β by absolute shares, and K = 1 per consumer of 100
+    /// shares.
+    ///
+    /// With shares of 1:1:2:2 on an array of 3 400 IO/s at 25 ms, K = 1 settles 7 % above the set point, and
+    /// shares are within 10 % after 30 control intervals; half of K halves the first and doubles the second.
+    #[must_use]
+    pub fn across_hosts() -> Self {
+        Self { beta_gain: 1.0, beta_scale: BetaScale::PerShare, ..Self::default() }
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn validate(&self) -> Result<(), WindowConfigError> {
+        if !(self.gamma > 0.0 && self.gamma <= 1.0) {
+            return Err(WindowConfigError::Gamma(self.gamma));
+        }
+        if !(self.beta_gain > 0.0 && self.beta_gain.is_finite()) {
+            return Err(WindowConfigError::BetaGain(self.beta_gain));
+        }
+        if self.least.get() <= 0.0 || self.least > self.greatest {
+            return Err(WindowConfigError::Bounds { least: self.least, greatest: self.greatest });
+        }
+        Ok(())
+    }
+}
+
+/// Why a window law cannot be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum WindowConfigError {
+    /// γ is out of range.
+    #[error("gamma must be above 0 and at most 1, it is {0}")]
+    Gamma(f64),
+    /// K is out of range.
+    #[error("the beta gain must be above 0 and finite, it is {0}")]
+    BetaGain(f64),
+    /// The bounds exclude everything, or allow to stop everyone.
+    #[error("the window's bounds must be above 0 and in order, they are {least} and {greatest}")]
+    Bounds {
+        /// w_min.
+        least: Window,
+        /// w_max.
+        greatest: Window,
+    },
+}
+
+/// What one step of the window law gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowStep {
+    /// Eq. 2 without bounds.
+    pub raw: Window,
+    /// The window now.
+    pub window: Window,
+    /// The bound that made the difference.
+    pub bound: Option<Bound>,
+}
+
+/// The window law. State: the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowLaw {
+    config: WindowConfig,
+    window: f64,
+}
+
+impl WindowLaw {
+    /// Begins with the greatest window: regulation starts open.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub fn new(config: WindowConfig) -> Result<Self, WindowConfigError> {
+        config.validate()?;
+        Ok(Self { config, window: config.greatest.get() })
+    }
+
+    /// The window now.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        Window::new(self.window)
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub const fn config(&self) -> &WindowConfig {
+        &self.config
+    }
+
+    /// Changes the parameters and keeps the window as far as the new bounds allow.
+    ///
+    /// # Errors
+    /// When the configuration is not valid; nothing is changed then.
+    pub fn reconfigure(&mut self, config: WindowConfig) -> Result<(), WindowConfigError> {
+        config.validate()?;
+        self.config = config;
+        self.window = self.window.clamp(config.least.get(), config.greatest.get());
+        Ok(())
+    }
+
+    /// β of eq. 2 for a host whose throttled consumers have these shares and outstanding requests: K × their
+    /// active shares (eq. 4), by [`BetaScale`].
+    pub fn beta<I>(&self, consumers: I) -> f64
+    where
+        I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
+    {
+        let consumers = consumers.into_iter();
+        let active = active_share(self.window(), consumers.clone());
+        let scale = match self.config.beta_scale {
+            BetaScale::Relative => 1.0,
+            BetaScale::PerShare => sum(consumers) / Shares::DEFAULT.as_f64(),
+        };
+        self.config.beta_gain * active * scale
+    }
+
+    /// One step of eq. 2, `w(t+1) = (1−γ)·w(t) + γ·(𝓛/L(t)·w(t) + β)`, clamped to the bounds.
+    ///
+    /// `beta` is this host's [`beta`](Self::beta). NaN and negative numbers count as zero.
+    ///
+    /// `intervals` is the time since the previous step in control intervals. Eq. 2 knows only whole ones;
+    /// between them γ becomes `1 − (1−γ)^intervals`, so that no time passed means no change, a late step does
+    /// as much as the steps it stands for, and at one interval it is eq. 2.
+    ///
+    /// At equilibrium host i has `w_i = β_i + β_i·C·𝓛/Σβ_j` (eq. 3).
+    pub fn step(&mut self, estimate: Latency, set_point: Latency, beta: f64, intervals: f64) -> WindowStep {
+        let WindowConfig { gamma, least, greatest, .. } = self.config;
+        let intervals = if intervals.is_nan() { 0.0 } else { intervals.max(0.0) };
+        let beta = if beta.is_nan() { 0.0 } else { beta.max(0.0) };
+        if intervals <= 0.0 {
+            return WindowStep { raw: self.window(), window: self.window(), bound: None };
+        }
+        let gamma = 1.0 - (1.0 - gamma).powf(intervals);
+        // A response time of nothing would make the ratio NaN when the set point is nothing too; one
+        // nanosecond is as good as nothing.
+        let ratio = set_point.as_nanos() as f64 / estimate.as_nanos().max(1) as f64;
+        let raw = (1.0 - gamma) * self.window + gamma * (ratio * self.window + beta);
+        self.window = raw.clamp(least.get(), greatest.get());
+        let bound = if raw < least.get() {
+            Some(Bound::Least)
+        } else if raw > greatest.get() {
+            Some(Bound::Greatest)
+        } else {
+            None
+        };
+        WindowStep { raw: Window::new(raw), window: self.window(), bound }
+    }
+
+    /// Widens the window to `floor`, as far as w_max allows, and says whether that changed it. The next step
+    /// goes on from there.
+    pub fn raise_to(&mut self, floor: Window) -> bool {
+        let floor = floor.get().min(self.config.greatest.get());
+        let below = self.window < floor;
+        if below {
+            self.window = floor;
+        }
+        below
+    }
+
+    /// Lets go by degrees: what is left of the ratio between the window and the greatest one is `remaining`
+    /// of it on a logarithmic scale. By ratio and not by difference, because half of the way from 2 to 64 in
+    /// one step would be a release at once.
+    pub fn relax(&mut self, remaining: f64) -> Window {
+        let remaining = if remaining.is_nan() { 1.0 } else { remaining.clamp(0.0, 1.0) };
+        let (least, greatest) = (self.config.least.get(), self.config.greatest.get());
+        self.window = (greatest * (self.window / greatest).powf(remaining)).clamp(least, greatest);
+        self.window()
+    }
+}
+
+/// Which part of all shares is at work, 0 to 1: eq. 4. A consumer with shares s_k has the part `w_k =
+/// s_k/Σs·w` of the window; if its mean outstanding requests n_k do not fill that, its shares are scaled to
+/// `s'_k = n_k·s_k/w_k`. The result is `Σs'/Σs`; relative, so that it does not matter whether an
+/// administrator writes shares as 1:2 or as 1000:2000. Zero without consumers.
+pub fn active_share<I>(window: Window, consumers: I) -> f64
+where
+    I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,
+{
+    let consumers = consumers.into_iter();
+    let sum = sum(consumers.clone());
+    let window = window.get();
+    // With w_k inserted, s'_k/Σs is n_k/w: so eq. 4 is the smaller of two fractions.
+    consumers
+        .map(|(shares, outstanding)| {
+            let entitled = shares.as_f64() / sum;
+            if window > 0.0 { entitled.min(outstanding.get() / window) } else { entitled }
+        })
+        .sum::<f64>()
+        .min(1.0)
+}
+
+/// Σs. A million times the greatest shares is exact in f64.
+fn sum(consumers: impl Iterator<Item = (Shares, Outstanding)>) -> f64 {
+    consumers.map(|(shares, _)| shares.as_f64()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SET_POINT: Latency = Latency::from_millis(25);
+
+    fn law(config: WindowConfig) -> WindowLaw {
+        WindowLaw::new(config).unwrap()
+    }
+
+    fn wide(gamma: f64) -> WindowConfig {
+        WindowConfig {
+            gamma,
+            beta_gain: 1.0,
+            least: Window::new(1e-6),
+            greatest: Window::new(1e6),
+            ..WindowConfig::default()
+        }
+    }
+
+    /// N hosts on one FIFO server of `capacity` IO/s, kept busy: by Little's law L = Σw/C for all of them.
+    fn run_hosts(hosts: &mut [(WindowLaw, f64)], capacity: f64, steps: usize) -> f64 {
+        let mut seconds = 0.0;
+        for _ in 0..steps {
+            seconds = hosts.iter().map(|(law, _)| law.window().get()).sum::<f64>() / capacity;
+            for (law, beta) in hosts.iter_mut() {
+                law.step(Latency::from_secs_f64(seconds), SET_POINT, *beta, 1.0);
+            }
+        }
+        seconds
+    }
+
+    #[test]
+    fn one_step_is_equation_2() {
+        let mut law = law(WindowConfig { greatest: Window::new(32.0), ..wide(0.8) });
+        let step = law.step(Latency::from_millis(50), SET_POINT, 2.0, 1.0);
+        // 0.2 · 32 + 0.8 · (0.5 · 32 + 2)
+        assert!((step.window.get() - 20.8).abs() < 1e-9, "{step:?}");
+        assert_eq!(step.bound, None);
+    }
+
+    #[test]
+    fn shares_converge_in_the_time_that_was_computed_for_pardas_testbed() {
+        // C = 3 400 IO/s, 1:1:2:2, a step per 2 s, K = 1 per share: +7 %, and all within 10 % after 60 s.
+        let mut hosts: Vec<_> = [1.0, 1.0, 2.0, 2.0]
+            .map(|beta| (law(WindowConfig { greatest: Window::new(32.0), ..wide(0.8) }), beta))
+            .into();
+        let latency = run_hosts(&mut hosts, 3_400.0, 30);
+        assert!((latency / 0.025 - 1.07).abs() < 0.01, "{latency}");
+        for (law, beta) in &hosts {
+            let equilibrium = beta + beta * 3_400.0 * 0.025 / 6.0;
+            let off = law.window().get() / equilibrium - 1.0;
+            assert!(off.abs() < 0.11, "{off}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_configuration_is_refused() {
+        let refused = |change: fn(&mut WindowConfig)| {
+            let mut config = WindowConfig::default();
+            change(&mut config);
+            WindowLaw::new(config).unwrap_err()
+        };
+        assert!(matches!(refused(|c| c.gamma = f64::NAN), WindowConfigError::Gamma(_)));
+        assert_eq!(refused(|c| c.gamma = 1.1), WindowConfigError::Gamma(1.1));
+        assert_eq!(refused(|c| c.gamma = 0.0), WindowConfigError::Gamma(0.0));
+        assert_eq!(refused(|c| c.beta_gain = -1.0), WindowConfigError::BetaGain(-1.0));
+        assert!(matches!(refused(|c| c.least = Window::new(0.0)), WindowConfigError::Bounds { .. }));
+        assert!(matches!(refused(|c| c.least = Window::new(65.0)), WindowConfigError::Bounds { .. }));
+    }
+
+    #[test]
+    fn idle_consumers_scale_the_shares_as_equation_4_says() {
+        let shares = |n| Shares::new(n).unwrap();
+        let busy = Outstanding::new(100.0);
+        let eight = Window::new(8.0);
+        let all = [(shares(100), busy), (shares(300), busy)];
+        assert!((active_share(eight, all) - 1.0).abs() < 1e-12);
+        // The second is entitled to w_k = 6 and has 3 outstanding: s' = 3·300/6 = 150, (100 + 150)/400.
+        let half = [(shares(100), busy), (shares(300), Outstanding::new(3.0))];
+        assert!((active_share(eight, half) - 0.625).abs() < 1e-12);
+        assert!(active_share(eight, []).abs() < 1e-12);
+    }
+
+    #[test]
+    fn across_hosts_beta_follows_absolute_shares() {
+        let pairs = |shares: [u32; 2]| shares.map(|s| (Shares::new(s).unwrap(), Outstanding::new(1e3)));
+        let config = WindowConfig { beta_gain: 2.0, ..WindowConfig::default() };
+        assert!((law(config).beta(pairs([100, 300])) - 2.0).abs() < 1e-12);
+        let across = law(WindowConfig { beta_scale: BetaScale::PerShare, ..config });
+        assert!((across.beta(pairs([100, 300])) - 8.0).abs() < 1e-12);
+        assert!((across.beta(pairs([50, 50])) - 2.0).abs() < 1e-12);
+        assert!(across.beta([]).abs() < 1e-12);
+    }
+
+    #[test]
+    fn relaxing_halves_the_ratio_and_ends_at_the_greatest() {
+        let mut law = law(WindowConfig::default());
+        law.step(Latency::from_secs_f64(1e6), SET_POINT, 0.0, 1e3);
+        assert_eq!(law.window(), Window::new(0.25));
+        assert!((law.relax(0.5).get() - 4.0).abs() < 1e-9);
+        assert!((law.relax(0.5).get() - 16.0).abs() < 1e-9);
+        assert_eq!(law.relax(f64::NAN), law.window());
+        assert_eq!(law.relax(0.0), Window::new(64.0));
+    }
+
+    proptest! {
+        #[test]
+        fn always_within_its_bounds(
+            inputs in prop::collection::vec((any::<u64>(), any::<u64>(), any::<f64>(), any::<f64>()), 1..40)
+        ) {
+            let mut law = law(WindowConfig::default());
+            for (latency, set_point, beta, intervals) in inputs {
+                let (latency, set_point) = (Latency::from_nanos(latency), Latency::from_nanos(set_point));
+                let step = law.step(latency, set_point, beta, intervals);
+                prop_assert!((0.25..=64.0).contains(&step.window.get()), "{step:?}");
+                prop_assert!(step.raw.get().is_finite());
+                prop_assert_eq!(step.bound.is_some(), step.raw != step.window);
+            }
+        }
+
+        #[test]
+        fn a_longer_response_time_never_opens_further(
+            millis in 1u64..1_000, more in 1u64..1_000, beta in 0.0..2.0, intervals in 0.0..3.0
+        ) {
+            let (mut quick, mut slow) = (law(WindowConfig::default()), law(WindowConfig::default()));
+            for law in [&mut quick, &mut slow] {
+                law.step(Latency::from_millis(400), SET_POINT, 0.1, 1.0);
+            }
+            let quick = quick.step(Latency::from_millis(millis), SET_POINT, beta, intervals).window;
+            let slow = slow.step(Latency::from_millis(millis + more), SET_POINT, beta, intervals).window;
+            prop_assert!(slow <= quick);
+        }
+
+        #[test]
+        fn hosts_settle_where_equation_3_says_for_every_gamma(
+            gamma in 0.02..=1.0,
+            capacity in 100.0..10_000.0,
+            betas in prop::collection::vec(0.1..4.0, 1..8),
+        ) {
+            let mut hosts: Vec<_> = betas.iter().map(|beta| (law(wide(gamma)), *beta)).collect();
+            run_hosts(&mut hosts, capacity, 60_000);
+            let sum: f64 = betas.iter().sum();
+            for (law, beta) in &hosts {
+                let equilibrium = beta + beta * capacity * SET_POINT.as_secs_f64() / sum;
+                prop_assert!((law.window().get() / equilibrium - 1.0).abs() < 0.01);
+            }
+        }
+
+        #[test]
+        fn a_part_of_an_interval_is_a_part_of_a_step(parts in 1u32..20) {
+            // With L = 𝓛·2 and β = 0 each interval multiplies by (1 − γ/2); parts must lie between none and
+            // all.
+            let mut law = law(wide(0.8));
+            law.step(SET_POINT.scale(2.0), SET_POINT, 0.0, f64::from(parts) / 20.0);
+            let factor = law.window().get() / 1e6;
+            prop_assert!((0.6..1.0).contains(&factor), "{factor}");
+        }
+
+        #[test]
+        fn the_active_share_is_a_fraction_and_ignores_the_size_of_the_numbers(
+            window in 0.0..100.0, consumers in prop::collection::vec((1u32..1_000, any::<f64>()), 0..20)
+        ) {
+            let at = |factor: u32| {
+                let pairs = consumers.iter().map(|(shares, outstanding)| {
+                    (Shares::new(shares * factor).unwrap(), Outstanding::new(*outstanding))
+                });
+                active_share(Window::new(window), pairs)
+            };
+            prop_assert!((0.0..=1.0).contains(&at(1)));
+            prop_assert!((at(1) - at(1_000)).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The set point in force: configured, chosen here, or chosen by the host that leads.
+
+pub(crate) mod curve;
+pub(crate) mod knee;
+
+use std::time::Duration;
+
+use tidegate_units::Latency;
+
+use crate::cluster::hosts::ClusterSignal;
+use crate::config::LoopConfig;
+use crate::document::decision::{Input, Signal};
+use crate::document::set_point_choice::{SetPointChoice, SetPointReason};
+use crate::set_point::knee::{KneeConfig, KneeFinder, Sample};
+
+/// What the law steers to, and who says so.
+#[derive(Debug, Clone)]
+pub(crate) struct SetPoint {
+    /// The configured one; of an automatic one the ceiling.
+    configured: Latency,
+    /// Boxed, because most loops have none.
+    automatic: Option<Box<Automatic>>,
+}
+
+#[derive(Debug, Clone)]
+struct Automatic {
+    config: KneeConfig,
+    finder: KneeFinder,
+}
+
+/// What one control interval says about the array.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interval {
+    pub(crate) elapsed: Duration,
+    pub(crate) signal: Signal,
+    pub(crate) input: Input,
+    pub(crate) measured: Option<Latency>,
+    /// Requests wait on this host, and its window is full.
+    pub(crate) full: bool,
+}
+
+impl SetPoint {
+    /// The configuration is valid.
+    pub(crate) fn new(config: &LoopConfig) -> Self {
+        let mut set_point = Self { configured: config.set_point(), automatic: None };
+        set_point.reconfigure(config);
+        set_point
+    }
+
+    /// What was learnt stays. The configuration is valid.
+    pub(crate) fn reconfigure(&mut self, config: &LoopConfig) {
+        self.configured = config.set_point();
+        let Some(knee) = config.knee else {
+            self.automatic = None;
+            return;
+        };
+        match &mut self.automatic {
+            Some(automatic) => {
+                automatic.config = knee;
+                automatic.finder.reconfigure(knee, self.configured, config.interval);
+            }
+            None => {
+                let finder = KneeFinder::new(knee, self.configured, config.interval);
+                self.automatic = Some(Box::new(Automatic { config: knee, finder }));
+            }
+        }
+    }
+
+    /// What this host would have all hosts use.
+    pub(crate) fn published(&self) -> Option<Latency> {
+        self.automatic.as_ref().map(|automatic| automatic.finder.set_point())
+    }
+
+    /// What the law steers to in this interval, and why, when that was chosen.
+    pub(crate) fn in_force(
+        &mut self,
+        signal: Signal,
+        cluster: Option<&ClusterSignal>,
+    ) -> (Latency, Option<SetPointChoice>) {
+        let Some(automatic) = &mut self.automatic else { return (self.configured, None) };
+        if signal.is_promise() {
+            let choice = SetPointChoice {
+                reason: SetPointReason::Promise,
+                ceiling: self.configured,
+                fraction: automatic.config.fraction,
+                knee: None,
+                most: None,
+                most_at: None,
+            };
+            return (self.configured, Some(choice));
+        }
+        if let Some(cluster) = cluster
+            && !cluster.leads
+        {
+            automatic.finder.follow(&cluster.leader, cluster.set_point);
+        }
+        (automatic.finder.set_point(), Some(automatic.finder.choice()))
+    }
+
+    /// Takes what happened, and chooses for the next interval where this host is to choose.
+    pub(crate) fn learn(&mut self, interval: &Interval, cluster: Option<&ClusterSignal>) {
+        let Some(automatic) = &mut self.automatic else { return };
+        let iops = match interval.input {
+            Input::NoTime => return,
+            Input::Samples { count } => {
+                cluster.map_or(count as f64 / interval.elapsed.as_secs_f64(), |all| all.iops.per_second())
+            }
+            // The array has work, and finishes none.
+            Input::Overload { .. } | Input::Unknown => 0.0,
+            Input::Idle => return automatic.finder.interrupt(),
+        };
+        if interval.signal.is_promise() {
+            return automatic.finder.interrupt();
+        }
+        let sample = Sample {
+            elapsed: interval.elapsed,
+            iops,
+            mean: interval.measured.unwrap_or_default(),
+            full: interval.full,
+        };
+        if cluster.is_none_or(|cluster| cluster.leads) {
+            automatic.finder.lead(&sample);
+        } else {
+            automatic.finder.learn(&sample);
+        }
+    }
+}
