@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{Iops, Latency, ResourceName};
 
 use crate::document::contract::Contract;
-use crate::document::decision::LawKind;
-use crate::law::integral::integral_law::{IntegralConfig, IntegralConfigError};
-use crate::law::pid::controller::{PidConfig, PidConfigError};
+use crate::document::output::LawKind;
+use crate::document::signal::SignalStatistic;
+use crate::law::integral::config::{IntegralConfig, IntegralConfigError};
+use crate::law::pid::config::{PidConfig, PidConfigError};
 use crate::law::self_tuning::bands::Bands;
-use crate::law::self_tuning::regulator::{Regulation, SelfTuningConfig, SelfTuningConfigError};
-use crate::law::window::window_law::{SharesOf, WindowConfig, WindowConfigError};
+use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
+use crate::law::window::config::{SharesOf, WindowConfig, WindowConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
 /// How one resource is regulated.
@@ -66,46 +66,6 @@ pub enum SignalChoice {
     /// Everybody's reads (Bjørgeengen §2.3.2). For who holds writers, found by what they write: readers are
     /// known by their reading, and nobody has to be named.
     Reads,
-}
-
-/// What of the signal's response times a law compares with the set point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SignalStatistic {
-    /// Their mean.
-    #[default]
-    Mean,
-    /// What half of the requests take at most.
-    P50,
-    /// What 90 % of them take at most.
-    P90,
-    /// 95 %.
-    P95,
-    /// 99 %.
-    P99,
-}
-
-impl SignalStatistic {
-    /// Every one of them, by its name in a configuration.
-    pub const NAMED: [(&str, Self); 5] = [
-        ("mean", Self::Mean),
-        ("p50", Self::P50),
-        ("p90", Self::P90),
-        ("p95", Self::P95),
-        ("p99", Self::P99),
-    ];
-
-    /// Of a hundred requests, how many take at most that long; of the mean `None`.
-    #[must_use]
-    pub const fn percent(self) -> Option<u32> {
-        match self {
-            Self::Mean => None,
-            Self::P50 => Some(50),
-            Self::P90 => Some(90),
-            Self::P95 => Some(95),
-            Self::P99 => Some(99),
-        }
-    }
 }
 
 /// A control law with its parameters.

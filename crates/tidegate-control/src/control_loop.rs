@@ -4,22 +4,27 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use crate::cluster::hosts::HostReport;
-use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
+use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 use crate::document::command::{Commands, ConsumerCommand};
-use crate::document::decision::{Action, Bound, Decision, Input, Output, Signal};
+use crate::document::decision::Decision;
+use crate::document::host_report::HostReport;
 use crate::document::observation::{ConsumerObservation, Observation, Operations};
+use crate::document::output::{Action, Bound, Output};
 use crate::document::point_decision::PointDecision;
 use crate::document::rate_decision::{GaveWay, RateDecision};
+use crate::document::reserved::Reserved;
+use crate::document::signal::{Input, Signal, SignalStatistic};
 use crate::estimate::compensation::Compensation;
 use crate::estimate::ewma::Ewma;
 use crate::estimate::heard::{Heard, operations, throttled};
 use crate::estimate::normalise::SizeModel;
-use crate::estimate::reservation::{Reservations, Reserved, Surroundings, reserved_rate};
+use crate::estimate::reservation::{Reservations, Surroundings, reserved_rate};
 use crate::law::integral::rates::{Period, Rates, RatesStep};
-use crate::law::pid::controller::{Pid, PidConfig};
+use crate::law::pid::config::PidConfig;
+use crate::law::pid::controller::Pid;
 use crate::law::self_tuning::regulators::{PointStep, Regulators, Stretch, Those};
-use crate::law::window::window_law::{SharesOf, WindowLaw, active_share};
+use crate::law::window::config::SharesOf;
+use crate::law::window::window_law::{WindowLaw, active_share};
 use crate::set_point::{Interval, SetPoint};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not
@@ -212,7 +217,7 @@ impl ControlLoop {
         config.validate()?;
         Ok(Self {
             law: LawState::new(config.law)?,
-            set_point: SetPoint::new(&config),
+            set_point: SetPoint::new(config.set_point(), config.knee, config.interval),
             config,
             ewma: Ewma::default(),
             signal: None,
@@ -249,7 +254,7 @@ impl ControlLoop {
             (LawState::Regulators(regulators), Law::SelfTuning(new)) => regulators.reconfigure(new)?,
             (law, new) => *law = LawState::new(new)?,
         }
-        self.set_point.reconfigure(&config);
+        self.set_point.reconfigure(config.set_point(), config.knee, config.interval);
         self.config = config;
         Ok(())
     }

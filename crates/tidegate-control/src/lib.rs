@@ -46,43 +46,45 @@ mod identify;
 mod law;
 mod set_point;
 
-pub use cluster::agreement::{
-    MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
-};
-pub use cluster::hosts::{ClusterSignal, HeardReport, HostReport, combine};
-pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, SignalStatistic, Smoothing};
+pub use cluster::hosts::combine;
+pub use config::{FirstRate, Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 pub use control_loop::ControlLoop;
+pub use document::band_position::BandPosition;
 pub use document::command::{Commands, ConsumerCommand};
 pub use document::contract::{Contract, ContractError};
-pub use document::decision::{Action, Bound, Decision, Input, LawKind, Output, Signal};
-pub use document::observation::{
-    ConsumerObservation, Observation, Operations, Outstanding, SignalPercentile,
-};
+pub use document::decision::Decision;
+pub use document::host_report::{ClusterSignal, HeardReport, HostReport};
+pub use document::model::{Learnt, Model, QueueModel};
+pub use document::observation::{ConsumerObservation, Observation, Operations, Outstanding};
+pub use document::output::{Action, Bound, LawKind, Output};
 pub use document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+pub use document::point_report::{
+    MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
+};
 pub use document::rate_decision::{GaveWay, RateDecision};
+pub use document::reserved::{Reserved, Shortage};
 pub use document::set_point_choice::{Direction, SetPointChoice, SetPointReason};
+pub use document::signal::{Input, Signal, SignalPercentile, SignalStatistic};
 pub use estimate::ewma::Ewma;
 pub use estimate::normalise::SizeModel;
-pub use estimate::reservation::{Conditions, Feasibility, Reserved, Shortage, feasible, window_for};
+pub use estimate::reservation::{Conditions, Feasibility, feasible, window_for};
 pub use estimate::writers::{Writers, WritersConfig, WritersConfigError};
 pub use identify::arx::{
     Arx, ArxError, ArxFit, ArxSample, IntegralLoop, LoopPole, Offset, Recommended, SampledFit, Sampling,
 };
 pub use identify::relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
+pub use law::integral::config::{IntegralConfig, IntegralConfigError, IntegralVariant, Statistic};
 pub use law::integral::gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
-pub use law::integral::integral_law::{
-    IntegralConfig, IntegralConfigError, IntegralLaw, IntegralStep, IntegralVariant, RateBounds, RateUse,
-    Statistic,
+pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
+pub use law::pid::config::{PidConfig, PidConfigError, PidVariant};
+pub use law::pid::controller::{Pid, PidStep};
+pub use law::queueing::config::Queueing;
+pub use law::queueing::station::AtStorage;
+pub use law::self_tuning::bands::{Band, Bands, BandsError, Claim, allot, operating_point};
+pub use law::self_tuning::config::{
+    Adaptive, Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
 };
-pub use law::pid::controller::{Pid, PidConfig, PidConfigError, PidStep, PidVariant};
-pub use law::queueing::station::{AtStorage, QueueModel, Queueing};
-pub use law::self_tuning::bands::{Band, BandPosition, Bands, BandsError, Claim, allot, operating_point};
-pub use law::self_tuning::line::Model;
-pub use law::self_tuning::regulator::{
-    Adaptive, Learnt, Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
-    SelfTuningStep, SelfTuningVariant,
-};
-pub use law::window::window_law::{
-    BetaScale, SharesOf, WindowConfig, WindowConfigError, WindowLaw, WindowStep, active_share,
-};
+pub use law::self_tuning::regulator::{Measured, SelfTuning, SelfTuningStep};
+pub use law::window::config::{BetaScale, SharesOf, WindowConfig, WindowConfigError};
+pub use law::window::window_law::{WindowLaw, WindowStep, active_share};
 pub use set_point::knee::{KneeConfig, KneeConfigError};

@@ -1,4 +1,4 @@
-//! What hosts that share a resource tell each other, and what each concludes from it (PARDA §4.2).
+//! Conclusions from the reports of all hosts that share a resource (PARDA §4.2).
 //!
 //! Hosts that steer by what each of them measures alone drift apart: whoever sees the shorter response time,
 //! by the mere placement of its blocks, opens its window further (PARDA §4.1). Steering by the mean over all
@@ -20,11 +20,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use tidegate_units::{HostName, Iops, Latency, Window};
+use tidegate_units::{HostName, Iops, Latency};
 
-use crate::cluster::agreement::{PeerPoint, PointReport};
-use crate::document::decision::Signal;
+use crate::document::host_report::{ClusterSignal, HeardReport, HostReport};
+use crate::document::point_report::PeerPoint;
+use crate::document::signal::Signal;
 
 /// A report older than this many control intervals does not count any more.
 const STALE_INTERVALS: u32 = 3;
@@ -33,93 +33,6 @@ const STALE_INTERVALS: u32 = 3;
 /// (§4.1); a host whose data is cached may be far quicker, and must not make an overloaded array look idle,
 /// nor the other way round.
 const BELIEVED: f64 = 4.0;
-
-/// What one host tells the others about one resource: its last control interval. It carries neither a name
-/// nor a time, because both are its carrier's to vouch for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostReport {
-    /// How long the interval was.
-    pub interval: Latency,
-    /// Whose response times these are.
-    pub signal: Signal,
-    /// Requests of the signal that completed.
-    pub completed: u64,
-    /// The sum of their response times, scaled to one request size where that is configured.
-    pub total_latency: Latency,
-    /// Whether any request of the signal is outstanding.
-    pub outstanding: bool,
-    /// How long the oldest one of those at the resource has been there.
-    pub oldest: Option<Latency>,
-    /// The host's window, for people to see.
-    pub window: Option<Window>,
-    /// The sum of its shares, those of idle consumers scaled (eq. 4), for people to see.
-    pub active_shares: f64,
-    /// Σr of its active consumers with reservations, in requests per second.
-    pub reserved: Iops,
-    /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
-    pub set_point: Option<Latency>,
-    /// Of the self-tuning law: what it asks for, and for whom. `None` of another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub point: Option<PointReport>,
-}
-
-impl HostReport {
-    fn mean(&self) -> Option<f64> {
-        (self.completed > 0).then(|| self.total_latency.as_nanos() as f64 / self.completed as f64)
-    }
-
-    fn iops(&self) -> f64 {
-        if self.interval > Latency::ZERO { self.completed as f64 / self.interval.as_secs_f64() } else { 0.0 }
-    }
-}
-
-/// A peer's latest report, as its receiver has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HeardReport {
-    /// Whose.
-    pub host: HostName,
-    /// How long ago it arrived, on the receiver's own clock.
-    pub age: Latency,
-    /// What it says.
-    pub report: HostReport,
-}
-
-/// What all hosts say together about a resource.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClusterSignal {
-    /// Hosts that were heard in time, this one included.
-    pub hosts: u32,
-    /// Hosts whose last report is too old to count.
-    pub stale: u32,
-    /// Hosts whose report was so far from the others' that it was not believed as it stands.
-    pub adjusted: u32,
-    /// Whose response times the mean is of.
-    pub signal: Signal,
-    /// Requests that completed, on all hosts that the signal is of.
-    pub completed: u64,
-    /// Their mean response time. `None` when none completed.
-    pub mean: Option<Latency>,
-    /// What the resource completes per second for all hosts of the signal together.
-    pub iops: Iops,
-    /// Σr over all hosts that were heard in time: kept only while it is below what the resource completes.
-    pub reserved: Iops,
-    /// Whether any request of the signal is outstanding on any host.
-    pub outstanding: bool,
-    /// How long the oldest of them has been at the resource.
-    pub oldest: Option<Latency>,
-    /// The host whose choice of a set point all follow: of those heard the first by name.
-    pub leader: HostName,
-    /// Whether that is this host.
-    pub leads: bool,
-    /// The leader's set point; `None` when it does not choose one.
-    pub set_point: Option<Latency>,
-    /// What the self-tuning laws of the others that were heard in time say, in the order of their names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<PeerPoint>,
-}
 
 /// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own
 /// name does not count, nor does a second one under the same name. `interval` is the control interval.

@@ -5,12 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Instant, Iops, Latency, ResourceName, Window};
 
-use crate::cluster::hosts::ClusterSignal;
-use crate::config::SignalStatistic;
+use crate::document::host_report::ClusterSignal;
+use crate::document::output::{Action, Bound, LawKind, Output};
 use crate::document::point_decision::PointDecision;
 use crate::document::rate_decision::{GaveWay, RateDecision, most_affected};
+use crate::document::reserved::{Reserved, Shortage};
 use crate::document::set_point_choice::SetPointChoice;
-use crate::estimate::reservation::{Reserved, Shortage};
+use crate::document::signal::{Input, Signal, SignalStatistic};
 
 /// What is less does not explain anything.
 const COMPENSATION_TO_TELL: f64 = 0.05;
@@ -96,147 +97,6 @@ impl Decision {
             (Output::Delay(_) | Output::Rate(_), None) => None,
         }
     }
-}
-
-/// The kind of law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LawKind {
-    /// The window law (PARDA).
-    Window,
-    /// The single-sided PID (Bjørgeengen).
-    Pid,
-    /// The integral law (Lee).
-    Integral,
-    /// The self-tuning regulator (Triage).
-    SelfTuning,
-    /// The same with the model of a queue, and a window.
-    QueueingModel,
-}
-
-impl LawKind {
-    /// What it is called: in configurations, in the log and in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Window => "window",
-            Self::Pid => "pid",
-            Self::Integral => "integral",
-            Self::SelfTuning => "self-tuning",
-            Self::QueueingModel => "queueing-model",
-        }
-    }
-
-    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue,
-    /// where there are bands.
-    #[must_use]
-    pub const fn is_by_rates(self) -> bool {
-        matches!(self, Self::Integral) || self.has_operating_point()
-    }
-
-    /// Whether it decides an operating point, which goals make and bands divide.
-    #[must_use]
-    pub const fn has_operating_point(self) -> bool {
-        matches!(self, Self::SelfTuning | Self::QueueingModel)
-    }
-}
-
-impl fmt::Display for LawKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Whose response times the law steers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Signal {
-    /// The reads of the protected consumers.
-    ProtectedReads,
-    /// Everybody's reads: those who are held are held for their writes.
-    Reads,
-    /// Everything, because nobody is protected.
-    Everything,
-}
-
-impl Signal {
-    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their
-    /// target.
-    pub(crate) fn is_promise(self) -> bool {
-        self != Self::Everything
-    }
-}
-
-/// What the signal said in this interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Input {
-    /// Requests completed: the law steers by their response times.
-    Samples {
-        /// How many.
-        count: u64,
-    },
-    /// None completed, and one has been in flight for longer than the set point: the law is fed its age.
-    Overload {
-        /// The age of the oldest request in flight.
-        oldest: Latency,
-    },
-    /// None completed, but some are outstanding: the command is held.
-    Unknown,
-    /// None completed and none is outstanding: nobody waits, and the command decays towards release.
-    Idle,
-    /// No time has passed since the previous decision, or the clock jumped back: the command is held and the
-    /// interval's samples are dropped, because nobody knows which time they belong to.
-    NoTime,
-}
-
-/// What was done with the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// The law decided.
-    Regulate,
-    /// It was kept, because nothing is known.
-    Hold,
-    /// It decays towards release, because the signal is idle, or because nobody is there to be held back:
-    /// then whatever the signal says, it is not the effect of the command.
-    Relax,
-}
-
-/// What a law says.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Output {
-    /// Requests that may be outstanding.
-    Window(Window),
-    /// How long to hold each request; a negative output is no delay.
-    Delay(Latency),
-    /// The rates of all throttled consumers together; of the self-tuning law the operating point that they
-    /// are made of.
-    Rate(Iops),
-}
-
-/// A bound on what a law may say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// The least output: the smallest window, or no delay, or the rate that was promised, without a contract
-    /// the floor, or the least operating point.
-    Least,
-    /// The greatest output that the configuration allows.
-    Greatest,
-    /// A longer delay would take the throttled below their floor rate, or below what is reserved for them
-    /// (Little's law).
-    FloorRate,
-    /// A smaller window would not keep the reservations (Little's law): see [`Reserved`]. The response time
-    /// may then stay above the set point.
-    Reservation,
-    /// A greater rate would not be used: see [`IntegralVariant::raise_only_used`](crate::IntegralVariant).
-    Demand,
-    /// Somebody with a contract has gone, and the consumer has its part of what that leaves.
-    Departure,
-    /// Surplus was given back to who returned: see [`GaveWay`].
-    Return,
 }
 
 impl fmt::Display for Decision {

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
-use crate::cluster::hosts::ClusterSignal;
-use crate::config::SignalStatistic;
 use crate::document::contract::Contract;
+use crate::document::host_report::ClusterSignal;
+use crate::document::signal::SignalPercentile;
 
 /// What happened at one resource since the sensor's previous report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,18 +26,6 @@ pub struct Observation {
     /// The percentile that the law steers by ([`LoopConfig::statistic`](crate::LoopConfig)), of the signal's
     /// requests. `None` when none was counted, and where the law steers by the mean.
     pub percentile: Option<SignalPercentile>,
-}
-
-/// What a part of the signal's requests takes at most, by a sensor that counts each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SignalPercentile {
-    /// Which percentile.
-    pub statistic: SignalStatistic,
-    /// How many requests completed since the previous report, as that sensor counts them.
-    pub count: u64,
-    /// What that part of them, and of as many before them as it takes to tell, took at most.
-    pub latency: Latency,
 }
 
 impl Observation {

@@ -5,11 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, HostName, Iops, Latency, Window};
 
-use crate::document::decision::{Bound, Input};
-use crate::law::queueing::station::QueueModel;
-use crate::law::self_tuning::bands::BandPosition;
-use crate::law::self_tuning::line::Model;
-use crate::law::self_tuning::regulator::{Learnt, SelfTuningConfig};
+use crate::document::band_position::BandPosition;
+use crate::document::model::{Learnt, Model, QueueModel};
+use crate::document::output::Bound;
+use crate::document::signal::Input;
 
 /// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,11 +97,14 @@ impl RegulatorDecision {
 }
 
 impl PointDecision {
+    /// An operating point beyond what any storage does, which holds nobody.
+    pub(crate) const UNBOUNDED: Iops = Iops::new(1e9);
+
     /// Whether the operating point limits anything. At the start, and after a long silence, it is beyond
     /// whatever a storage does: then nobody is held, and neither a rate nor a band says anything.
     #[must_use]
     pub fn is_limit(&self) -> bool {
-        self.operating_point < SelfTuningConfig::UNBOUNDED
+        self.operating_point < Self::UNBOUNDED
     }
 
     const fn doubts(&self) -> &'static str {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Iops, Latency};
 
 use crate::document::contract::Contract;
-use crate::document::decision::{Action, Bound, Input};
+use crate::document::output::{Action, Bound};
+use crate::document::signal::Input;
 
 /// A sentence names so many consumers, and counts the others.
 const NAMED: usize = 3;

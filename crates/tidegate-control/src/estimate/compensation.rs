@@ -75,7 +75,8 @@ mod tests {
     use tidegate_units::Window;
 
     use super::*;
-    use crate::law::window::window_law::{BetaScale, WindowConfig, WindowLaw};
+    use crate::law::window::config::{BetaScale, WindowConfig};
+    use crate::law::window::window_law::WindowLaw;
 
     const SET_POINT: Latency = Latency::from_millis(25);
     const CAPACITY: f64 = 3_400.0;

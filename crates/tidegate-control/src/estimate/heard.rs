@@ -2,9 +2,9 @@
 
 use tidegate_units::Latency;
 
-use crate::cluster::hosts::ClusterSignal;
-use crate::document::decision::{Input, Signal};
-use crate::document::observation::{ConsumerObservation, Operations, SignalPercentile};
+use crate::document::host_report::ClusterSignal;
+use crate::document::observation::{ConsumerObservation, Operations};
+use crate::document::signal::{Input, Signal, SignalPercentile};
 
 /// What the signal's consumers say, added up.
 #[derive(Default)]

@@ -17,10 +17,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
 use crate::document::observation::ConsumerObservation;
+use crate::document::reserved::{Reserved, Shortage};
 use crate::estimate::ewma::Ewma;
 
 /// How much wider the window is than Σr·L. The scheduler leaves one request in 129 to the shares, and L is
@@ -73,16 +73,6 @@ impl Feasibility {
     }
 }
 
-/// What reservations are short of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shortage {
-    /// The window that they take is above the greatest that the configuration allows.
-    Window,
-    /// The storage completes less than is reserved, here or on all hosts together.
-    Storage,
-}
-
 /// Whether these reservations can be kept: both conditions, and the one with the smaller margin. Where the
 /// storage is too slow, its margin alone counts, because then the response time, and the window with it, is
 /// the result of the overload.
@@ -112,23 +102,6 @@ pub fn window_for(rate: Iops, latency: Latency) -> Window {
 
 fn margin(there: f64, needed: f64) -> f64 {
     if needed > 0.0 { there / needed - 1.0 } else { f64::INFINITY }
-}
-
-/// What a decision says of reservations.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reserved {
-    /// Σr of this host's active consumers, in requests per second.
-    pub rate: Iops,
-    /// Σr of all hosts, as far as they were heard; this host's own when it is alone.
-    pub everywhere: Iops,
-    /// L: the mean response time of these consumers' requests at the resource.
-    pub latency: Latency,
-    /// The window that they take.
-    pub window: Window,
-    /// Set when consumers that wait get less than 95 % of what is reserved for them, over some seconds: what
-    /// is short.
-    pub missed: Option<Shortage>,
 }
 
 /// What a host knows beyond its own consumers.

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tidegate_units::Latency;
 
-use crate::cluster::hosts::ClusterSignal;
-use crate::config::LoopConfig;
-use crate::document::decision::{Input, Signal};
+use crate::document::host_report::ClusterSignal;
 use crate::document::set_point_choice::{SetPointChoice, SetPointReason};
+use crate::document::signal::{Input, Signal};
 use crate::set_point::knee::{KneeConfig, KneeFinder, Sample};
 
 /// What the law steers to, and who says so.
@@ -40,27 +39,27 @@ pub(crate) struct Interval {
 }
 
 impl SetPoint {
-    /// The configuration is valid.
-    pub(crate) fn new(config: &LoopConfig) -> Self {
-        let mut set_point = Self { configured: config.set_point(), automatic: None };
-        set_point.reconfigure(config);
+    /// Begins at the configured set point. `interval` is the control interval. The configuration is valid.
+    pub(crate) fn new(configured: Latency, knee: Option<KneeConfig>, interval: Duration) -> Self {
+        let mut set_point = Self { configured, automatic: None };
+        set_point.reconfigure(configured, knee, interval);
         set_point
     }
 
-    /// What was learnt stays. The configuration is valid.
-    pub(crate) fn reconfigure(&mut self, config: &LoopConfig) {
-        self.configured = config.set_point();
-        let Some(knee) = config.knee else {
+    /// Changes the parameters and keeps everything learnt. The configuration is valid.
+    pub(crate) fn reconfigure(&mut self, configured: Latency, knee: Option<KneeConfig>, interval: Duration) {
+        self.configured = configured;
+        let Some(knee) = knee else {
             self.automatic = None;
             return;
         };
         match &mut self.automatic {
             Some(automatic) => {
                 automatic.config = knee;
-                automatic.finder.reconfigure(knee, self.configured, config.interval);
+                automatic.finder.reconfigure(knee, configured, interval);
             }
             None => {
-                let finder = KneeFinder::new(knee, self.configured, config.interval);
+                let finder = KneeFinder::new(knee, configured, interval);
                 self.automatic = Some(Box::new(Automatic { config: knee, finder }));
             }
         }

@@ -3,7 +3,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::law::pid::controller::{Pid, PidConfig};
+use crate::law::pid::config::PidConfig;
+use crate::law::pid::controller::Pid;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 const SET_POINT: Latency = Latency::from_millis(16);

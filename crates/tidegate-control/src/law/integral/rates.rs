@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tidegate_units::{ConsumerName, Iops, Latency};
 
-use crate::document::decision::{Action, Bound, Input, Output, Signal};
 use crate::document::observation::ConsumerObservation;
+use crate::document::output::{Action, Bound, Output};
 use crate::document::rate_decision::{GaveWay, RateDecision};
+use crate::document::signal::{Input, Signal};
 use crate::estimate::heard::{Heard, throttled};
-use crate::law::integral::integral_law::{
-    IntegralConfig, IntegralConfigError, IntegralLaw, RateBounds, RateUse, Statistic,
-};
+use crate::law::integral::config::{IntegralConfig, IntegralConfigError, Statistic};
+use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};
 
 /// How much of what one control period says about the storage is believed: some periods together hold enough
 /// requests.

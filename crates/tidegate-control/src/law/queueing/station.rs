@@ -25,11 +25,11 @@
 //! - **Goals, bands and hosts** are those of the self-tuning law: n is told as the throughput that it has at
 //!   the goal, n/goal, the lowest of all wins, bands divide it, and each host has the window of its part.
 
-use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
+use crate::document::model::{Learnt, QueueModel};
 use crate::estimate::rls::Rls;
-use crate::law::self_tuning::regulator::Learnt;
+use crate::law::queueing::config::Queueing;
 
 /// How uncertain the response time at the first measurement is, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;
@@ -62,33 +62,6 @@ const GROWTH: f64 = 2.0;
 
 /// Fewer requests than this at the storage say nothing of how it bears many.
 const NOBODY: f64 = 0.01;
-
-/// How the model of a queue is learnt.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Queueing {
-    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
-    /// 0.7.
-    pub forgetting: f64,
-    /// By what part a response time may differ from the model's before the capacity is taken anew; by three
-    /// standard deviations of what it usually differs by in any case. Default 0.3.
-    pub reset_change: f64,
-}
-
-impl Default for Queueing {
-    fn default() -> Self {
-        Self { forgetting: 0.7, reset_change: 0.3 }
-    }
-}
-
-/// `w = (n + p)/C`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QueueModel {
-    /// C, in requests per second.
-    pub capacity: f64,
-    /// p, in requests. Not negative.
-    pub parallelism: f64,
-}
 
 /// Who is held, in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

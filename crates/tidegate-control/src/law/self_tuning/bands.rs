@@ -5,11 +5,11 @@
 //! is shared by shares, which are equal where nothing else is said.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Iops};
+
+use crate::document::band_position::BandPosition;
 
 /// So far from 1 the ratios of a band may be in sum: three thirds may be written as 0.333. They are then
 /// scaled to 1.
@@ -101,35 +101,6 @@ impl BandsError {
             | Self::Twice { band, .. }
             | Self::Sum { band, .. }
             | Self::Unknown { band, .. } => Some(*band),
-        }
-    }
-}
-
-/// Where the system operates: in the first band that its throughput does not fill. Reads as "band 2 at 20 %".
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BandPosition {
-    /// In a band.
-    In {
-        /// Which, counted from 0.
-        band: u32,
-        /// Which part of it there is, within [0, 1).
-        part: f64,
-    },
-    /// All bands are full.
-    Beyond {
-        /// How many bands that are.
-        bands: u32,
-        /// What there is beyond them.
-        by: Iops,
-    },
-}
-
-impl fmt::Display for BandPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::In { band, part } => write!(f, "band {band} at {:.0} %", part * 100.0),
-            Self::Beyond { by, .. } => write!(f, "{by} beyond the last band"),
         }
     }
 }

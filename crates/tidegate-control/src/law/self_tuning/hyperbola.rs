@@ -11,9 +11,8 @@
 //! so that two measurements know the whole curve, however far they are from the goal. It is the model of
 //! [`queueing`](crate::law::queueing::station), since by Little's law `n = u·w`, in terms of what a rate commands.
 
+use crate::document::model::{Learnt, QueueModel};
 use crate::estimate::rls::Rls;
-use crate::law::queueing::station::QueueModel;
-use crate::law::self_tuning::regulator::Learnt;
 
 /// How uncertain p is before anything was learnt, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;

@@ -1,10 +1,9 @@
-//! The line of the self-tuning regulator: the model of Triage's equation 5, and whether it or the curve of a
-//! queue has predicted better.
+//! The line of the self-tuning regulator: the model of Triage's equation 5, how it is learnt, and whether it
+//! or the curve of a queue has predicted better.
 
-use serde::{Deserialize, Serialize};
-
+use crate::document::model::Model;
 use crate::estimate::rls::Rls;
-use crate::law::self_tuning::regulator::Adaptive;
+use crate::law::self_tuning::config::Adaptive;
 
 /// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1.
 /// Where measured (figure 3), a storage's response time depends on the operating point of the same interval,
@@ -28,18 +27,6 @@ const RIGHT: f64 = 1e-4;
 
 /// A line that was wrong by no more than this part, when it was asked last, is believed all the way down.
 const BELIEVED: f64 = 0.1;
-
-/// `w(k) = s₁·w(k−1) + r₁·u(k−1) + r₂·u(k−2)` (eq. 5), of response times in ms and operating points in IO/s.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    /// What is left of the response time of the interval before.
-    pub s1: f64,
-    /// What the operating point adds, in ms per IO/s. Positive.
-    pub r1: f64,
-    /// What the operating point before it adds, in ms per IO/s.
-    pub r2: f64,
-}
 
 /// The mean squares of what predictions were wrong by, as a part of the greater.
 #[derive(Debug, Clone, Copy, Default)]

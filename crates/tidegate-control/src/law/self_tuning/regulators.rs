@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
 
-use crate::cluster::agreement::{
-    Agreed, Agreement, MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish, Wish,
-};
-use crate::document::decision::{Action, Bound, Input, Signal};
+use crate::cluster::agreement::{Agreed, Agreement, Wish};
 use crate::document::observation::ConsumerObservation;
+use crate::document::output::{Action, Bound};
 use crate::document::point_decision::{Allotment, PointDecision, RegulatorDecision};
+use crate::document::point_report::{
+    MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
+};
+use crate::document::signal::{Input, Signal};
 use crate::estimate::heard::{Heard, throttled};
 use crate::law::queueing::station::AtStorage;
 use crate::law::self_tuning::bands::{Bands, Claim, allot, operating_point};
-use crate::law::self_tuning::regulator::{
-    Measured, Regulation, SelfTuning, SelfTuningConfig, SelfTuningConfigError,
-};
-use crate::law::window::window_law::WindowConfig;
+use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
+use crate::law::self_tuning::regulator::{Measured, SelfTuning};
+use crate::law::window::config::WindowConfig;
 
 /// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an
 /// interval completes in the next.

@@ -1,3 +1,4 @@
 //! The window law (PARDA): one window for all throttled consumers.
 
+pub(crate) mod config;
 pub(crate) mod window_law;

@@ -4,6 +4,8 @@ use rand_pcg::Pcg64Mcg;
 
 use super::*;
 use crate::estimate::rls::Rls;
+use crate::law::integral::gain::ControllerGain;
+use crate::law::self_tuning::config::SelfTuningVariant;
 
 const GOAL: Latency = Latency::from_millis(5);
 

@@ -1,0 +1,94 @@
+//! Reports that hosts which share a resource send each other, and the signal made of them.
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::{HostName, Iops, Latency, Window};
+
+use crate::document::point_report::{PeerPoint, PointReport};
+use crate::document::signal::Signal;
+
+/// What one host tells the others about one resource: its last control interval. It carries neither a name
+/// nor a time, because both are its carrier's to vouch for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostReport {
+    /// How long the interval was.
+    pub interval: Latency,
+    /// Whose response times these are.
+    pub signal: Signal,
+    /// Requests of the signal that completed.
+    pub completed: u64,
+    /// The sum of their response times, scaled to one request size where that is configured.
+    pub total_latency: Latency,
+    /// Whether any request of the signal is outstanding.
+    pub outstanding: bool,
+    /// How long the oldest one of those at the resource has been there.
+    pub oldest: Option<Latency>,
+    /// The host's window, for people to see.
+    pub window: Option<Window>,
+    /// The sum of its shares, those of idle consumers scaled (eq. 4), for people to see.
+    pub active_shares: f64,
+    /// Σr of its active consumers with reservations, in requests per second.
+    pub reserved: Iops,
+    /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
+    pub set_point: Option<Latency>,
+    /// Of the self-tuning law: what it asks for, and for whom. `None` of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<PointReport>,
+}
+
+impl HostReport {
+    pub(crate) fn mean(&self) -> Option<f64> {
+        (self.completed > 0).then(|| self.total_latency.as_nanos() as f64 / self.completed as f64)
+    }
+
+    pub(crate) fn iops(&self) -> f64 {
+        if self.interval > Latency::ZERO { self.completed as f64 / self.interval.as_secs_f64() } else { 0.0 }
+    }
+}
+
+/// A peer's latest report, as its receiver has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeardReport {
+    /// Whose.
+    pub host: HostName,
+    /// How long ago it arrived, on the receiver's own clock.
+    pub age: Latency,
+    /// What it says.
+    pub report: HostReport,
+}
+
+/// What all hosts say together about a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSignal {
+    /// Hosts that were heard in time, this one included.
+    pub hosts: u32,
+    /// Hosts whose last report is too old to count.
+    pub stale: u32,
+    /// Hosts whose report was so far from the others' that it was not believed as it stands.
+    pub adjusted: u32,
+    /// Whose response times the mean is of.
+    pub signal: Signal,
+    /// Requests that completed, on all hosts that the signal is of.
+    pub completed: u64,
+    /// Their mean response time. `None` when none completed.
+    pub mean: Option<Latency>,
+    /// What the resource completes per second for all hosts of the signal together.
+    pub iops: Iops,
+    /// Σr over all hosts that were heard in time: kept only while it is below what the resource completes.
+    pub reserved: Iops,
+    /// Whether any request of the signal is outstanding on any host.
+    pub outstanding: bool,
+    /// How long the oldest of them has been at the resource.
+    pub oldest: Option<Latency>,
+    /// The host whose choice of a set point all follow: of those heard the first by name.
+    pub leader: HostName,
+    /// Whether that is this host.
+    pub leads: bool,
+    /// The leader's set point; `None` when it does not choose one.
+    pub set_point: Option<Latency>,
+    /// What the self-tuning laws of the others that were heard in time say, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PeerPoint>,
+}

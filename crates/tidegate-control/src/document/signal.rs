@@ -1,0 +1,99 @@
+//! The signal: the requests whose latency a law steers by, and their report for one control interval.
+
+use serde::{Deserialize, Serialize};
+use tidegate_units::Latency;
+
+/// Whose response times the law steers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// The reads of the protected consumers.
+    ProtectedReads,
+    /// Everybody's reads: those who are held are held for their writes.
+    Reads,
+    /// Everything, because nobody is protected.
+    Everything,
+}
+
+impl Signal {
+    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their
+    /// target.
+    pub(crate) fn is_promise(self) -> bool {
+        self != Self::Everything
+    }
+}
+
+/// What the signal said in this interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Requests completed: the law steers by their response times.
+    Samples {
+        /// How many.
+        count: u64,
+    },
+    /// None completed, and one has been in flight for longer than the set point: the law is fed its age.
+    Overload {
+        /// The age of the oldest request in flight.
+        oldest: Latency,
+    },
+    /// None completed, but some are outstanding: the command is held.
+    Unknown,
+    /// None completed and none is outstanding: nobody waits, and the command decays towards release.
+    Idle,
+    /// No time has passed since the previous decision, or the clock jumped back: the command is held and the
+    /// interval's samples are dropped, because nobody knows which time they belong to.
+    NoTime,
+}
+
+/// What of the signal's response times a law compares with the set point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalStatistic {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// What half of the requests take at most.
+    P50,
+    /// What 90 % of them take at most.
+    P90,
+    /// 95 %.
+    P95,
+    /// 99 %.
+    P99,
+}
+
+impl SignalStatistic {
+    /// Every one of them, by its name in a configuration.
+    pub const NAMED: [(&str, Self); 5] = [
+        ("mean", Self::Mean),
+        ("p50", Self::P50),
+        ("p90", Self::P90),
+        ("p95", Self::P95),
+        ("p99", Self::P99),
+    ];
+
+    /// Of a hundred requests, how many take at most that long; of the mean `None`.
+    #[must_use]
+    pub const fn percent(self) -> Option<u32> {
+        match self {
+            Self::Mean => None,
+            Self::P50 => Some(50),
+            Self::P90 => Some(90),
+            Self::P95 => Some(95),
+            Self::P99 => Some(99),
+        }
+    }
+}
+
+/// What a part of the signal's requests takes at most, by a sensor that counts each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignalPercentile {
+    /// Which percentile.
+    pub statistic: SignalStatistic,
+    /// How many requests completed since the previous report, as that sensor counts them.
+    pub count: u64,
+    /// What that part of them, and of as many before them as it takes to tell, took at most.
+    pub latency: Latency,
+}

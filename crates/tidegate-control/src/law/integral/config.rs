@@ -1,0 +1,117 @@
+//! The parameters of the integral law.
+
+use thiserror::Error;
+use tidegate_units::Iops;
+
+use crate::law::integral::gain::ControllerGain;
+
+/// The parameters of the integral law.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IntegralConfig {
+    /// K of eq. 2, per control period. Default: the paper's, which is right for its disk and slow for
+    /// anything quicker; [`gain_for`](crate::gain_for) has it for a process gain that was measured.
+    pub gain: ControllerGain,
+    /// The least rate of a consumer without a contract; with one it is what was promised. Default 2 IO/s, as
+    /// of the PID: enough that a client's own timeouts stay out of sight.
+    pub floor: Iops,
+    /// The greatest rate of a consumer, unless its contract is for more. Default: none, since no number is
+    /// right for every storage, and the default variant goes no further than what is used.
+    pub greatest: Option<Iops>,
+    /// What RT_i is.
+    pub statistic: Statistic,
+    /// The paper's law, or which improvements of it.
+    pub variant: IntegralVariant,
+}
+
+/// What the response time RT_i(k) of a control period is. Lee calls it "the current response time" (§3.1) and
+/// says no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistic {
+    /// What 95 % of the period's requests took at most. The reference, RT^E, is such a percentile (§2), and
+    /// only so a few per cent of the requests are late, as the paper has it: with the mean at RT^E it is a
+    /// quarter of them (`tidegate reproduce lee.statistic`).
+    #[default]
+    Percentile95,
+    /// Their mean.
+    Mean,
+}
+
+impl Default for IntegralConfig {
+    fn default() -> Self {
+        Self {
+            gain: ControllerGain::PAPER,
+            floor: Iops::new(2.0),
+            greatest: None,
+            statistic: Statistic::default(),
+            variant: IntegralVariant::default(),
+        }
+    }
+}
+
+/// What the law does beyond the paper. Each by itself can be left out, to see what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IntegralVariant {
+    /// A rate is raised only while it is what held the consumer back: some requests waited for their release,
+    /// and at least 70 % of the rate was used. Otherwise an hour of low demand at short response times winds
+    /// it up to where it bounds nothing when demand comes.
+    pub raise_only_used: bool,
+    /// What a rate has beyond its floor and beyond what is used halves in the idle half-life: a surplus found
+    /// under another load says nothing. Otherwise it is held.
+    pub decay_unused: bool,
+    /// When a consumer with a contract comes back from a pause, the others give back at once what the storage
+    /// cannot sustain besides it, instead of K·E by K·E while everybody's response times are too long.
+    pub give_way: bool,
+    /// When a consumer with a contract has paused for the idle half-life, those who are held get at once what
+    /// the storage sustains without it, by their shares, instead of K·E by K·E.
+    pub take_over: bool,
+}
+
+impl IntegralVariant {
+    /// The paper's words (Lee §3.1), and where it says nothing, nothing is done: without samples a rate is
+    /// held.
+    pub const LITERAL: Self =
+        Self { raise_only_used: false, decay_unused: false, give_way: false, take_over: false };
+    /// Everything. The default.
+    pub const IMPROVED: Self =
+        Self { raise_only_used: true, decay_unused: true, give_way: true, take_over: true };
+}
+
+impl Default for IntegralVariant {
+    fn default() -> Self {
+        Self::IMPROVED
+    }
+}
+
+impl IntegralConfig {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn validate(&self) -> Result<(), IntegralConfigError> {
+        if self.floor == Iops::ZERO {
+            return Err(IntegralConfigError::Floor);
+        }
+        match self.greatest {
+            Some(greatest) if greatest < self.floor => {
+                Err(IntegralConfigError::Bounds { floor: self.floor, greatest })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why an integral law cannot be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum IntegralConfigError {
+    /// Without a floor a consumer without a contract could be stopped altogether.
+    #[error("the floor rate must be greater than zero")]
+    Floor,
+    /// There is no rate to choose from.
+    #[error("the floor rate must be at most the greatest rate, they are {floor} and {greatest}")]
+    Bounds {
+        /// The floor.
+        floor: Iops,
+        /// The greatest.
+        greatest: Iops,
+    },
+}

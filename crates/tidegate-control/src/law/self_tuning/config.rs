@@ -1,0 +1,213 @@
+//! The parameters of the self-tuning law.
+
+use thiserror::Error;
+use tidegate_units::Iops;
+
+use crate::document::point_decision::PointDecision;
+use crate::law::integral::gain::ControllerGain;
+use crate::law::queueing::config::Queueing;
+
+/// The parameters of the regulator, and of what it takes to carry out an operating point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SelfTuningConfig {
+    /// How the operating point is found.
+    pub regulation: Regulation,
+    /// Without so many requests in an interval nothing is concluded from them. Default: the paper's 6 (§4.2).
+    pub least_requests: u32,
+    /// u_min. Default 6 IO/s: at nothing there are no requests, hence no measurements, and nobody is ever let
+    /// go again; with this somebody has the six requests that a decision takes in an interval of a second.
+    /// The loop raises it to what that takes by the bands.
+    pub least: Iops,
+    /// u_max. Default [`UNBOUNDED`](Self::UNBOUNDED), since no number is right for every storage, and the
+    /// default variant never steers by an operating point that was not reached.
+    pub greatest: Iops,
+    /// The least rate of every consumer, whatever its allotment. Default 2 IO/s, as of the other laws: enough
+    /// that a client's own timeouts stay out of sight.
+    pub floor: Iops,
+}
+
+/// How the operating point is found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Regulation {
+    /// From a model that is learnt while it runs (eqs. 5 to 7).
+    Adaptive(Adaptive),
+    /// By a gain that is chosen beforehand (eq. 2): K_I, in IO/s per ms and interval.
+    Fixed(ControllerGain),
+    /// From a model of a queue that is learnt while it runs: nothing of a paper's.
+    Queueing(Queueing),
+}
+
+/// How the model is learnt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adaptive {
+    /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
+    /// 0.7, of which the paper has no value: a memory of about three intervals, within which its system
+    /// settles (§5). At rest at least 1 − λ of an error is corrected in an interval.
+    pub forgetting: f64,
+    /// The reset law: when the model has changed by more than this part in an interval, it is forgotten.
+    /// Default: the paper's 0.3.
+    pub reset_change: f64,
+    /// The paper's algorithm, or which improvements of it.
+    pub variant: SelfTuningVariant,
+}
+
+/// What the regulator does beyond the paper. Each by itself can be left out, to see what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelfTuningVariant {
+    /// The model is fed what was done, not what was allowed. Otherwise, with little demand, an operating
+    /// point that nobody uses is said to be the reason for short response times, and one beyond the capacity
+    /// for long ones.
+    pub applied_input: bool,
+    /// What a consumer does not use goes to the others. Otherwise it is left unused, and they are held back
+    /// for it.
+    pub lend_unused: bool,
+    /// Requests of several intervals are put together until there are enough. Otherwise somebody with five in
+    /// each never has a say again.
+    pub gather: bool,
+    /// The model is forgotten when its prediction was wrong by more than the part, and by more than three
+    /// times what a mean of so many requests is wrong by chance; not in its first three intervals. Otherwise
+    /// when a parameter has changed by more than that part of itself: one near nothing then resets the model
+    /// in nearly every interval.
+    pub compare_predictions: bool,
+    /// After a reset everybody is let go for an interval (u = u_max), so that the change excites the system.
+    /// Otherwise the new model, which takes the response time for proportional to the throughput, decides at
+    /// once.
+    pub burst: bool,
+    /// Beside the line of eq. 5 the curve of a queue is learnt, `w = p/(C − u)`, and the one that predicts
+    /// better decides. Otherwise the line does, also near the capacity, where none fits: each step up or down
+    /// then is a new model.
+    pub two_shapes: bool,
+    /// The operating point falls to no less than half of what was done in the interval, but to drain within
+    /// an interval what has piled up, or because the line, which has just predicted well, says so; and while
+    /// response times are far below the goal, not at all, but after some intervals it rises. Otherwise a goal
+    /// that a storage cannot keep, at the moment when it becomes another one, leads to u_min at once, where
+    /// so few requests say next to nothing of the storage that is there now, and a model that still fits is
+    /// believed for long.
+    pub in_steps: bool,
+}
+
+impl SelfTuningVariant {
+    /// The paper's words (figure 6, §4.2). u_max should then be near to what the storage does.
+    pub const LITERAL: Self = Self {
+        applied_input: false,
+        lend_unused: false,
+        gather: false,
+        compare_predictions: false,
+        burst: true,
+        two_shapes: false,
+        in_steps: false,
+    };
+    /// Everything. The default.
+    pub const IMPROVED: Self = Self {
+        applied_input: true,
+        lend_unused: true,
+        gather: true,
+        compare_predictions: true,
+        burst: false,
+        two_shapes: true,
+        in_steps: true,
+    };
+}
+
+impl Default for SelfTuningVariant {
+    fn default() -> Self {
+        Self::IMPROVED
+    }
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self { forgetting: 0.7, reset_change: 0.3, variant: SelfTuningVariant::default() }
+    }
+}
+
+impl Default for SelfTuningConfig {
+    fn default() -> Self {
+        Self {
+            regulation: Regulation::Adaptive(Adaptive::default()),
+            least_requests: 6,
+            least: Iops::new(6.0),
+            greatest: Self::UNBOUNDED,
+            floor: Iops::new(2.0),
+        }
+    }
+}
+
+impl SelfTuningConfig {
+    /// An operating point beyond what any storage does, which holds nobody.
+    pub const UNBOUNDED: Iops = PointDecision::UNBOUNDED;
+
+    /// The improvements that are in force. The fixed controller and the model of a queue have them all.
+    #[must_use]
+    pub const fn variant(&self) -> SelfTuningVariant {
+        match &self.regulation {
+            Regulation::Adaptive(adaptive) => adaptive.variant,
+            Regulation::Fixed(_) | Regulation::Queueing(_) => SelfTuningVariant::IMPROVED,
+        }
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn validate(&self) -> Result<(), SelfTuningConfigError> {
+        if let Regulation::Adaptive(Adaptive { forgetting, reset_change, variant }) = self.regulation {
+            // Written so that NaN is refused as well.
+            if !(forgetting > 0.0 && forgetting <= 1.0) {
+                return Err(SelfTuningConfigError::Forgetting(forgetting));
+            }
+            if !(reset_change > 0.0 && reset_change.is_finite()) {
+                return Err(SelfTuningConfigError::ResetChange(reset_change));
+            }
+            if !variant.applied_input && self.greatest >= Self::UNBOUNDED {
+                return Err(SelfTuningConfigError::Unbounded);
+            }
+        }
+        if let Regulation::Queueing(Queueing { forgetting, reset_change }) = self.regulation {
+            if !(forgetting > 0.0 && forgetting <= 1.0) {
+                return Err(SelfTuningConfigError::Forgetting(forgetting));
+            }
+            if !(reset_change > 0.0 && reset_change.is_finite()) {
+                return Err(SelfTuningConfigError::ResetChange(reset_change));
+            }
+        }
+        if self.least_requests == 0 {
+            return Err(SelfTuningConfigError::LeastRequests);
+        }
+        if self.floor == Iops::ZERO {
+            return Err(SelfTuningConfigError::Floor);
+        }
+        if self.least == Iops::ZERO || self.greatest < self.least {
+            return Err(SelfTuningConfigError::Bounds { least: self.least, greatest: self.greatest });
+        }
+        Ok(())
+    }
+}
+
+/// Why a regulator cannot be set up.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum SelfTuningConfigError {
+    /// With 0 nothing would ever be known, beyond 1 nothing ever forgotten.
+    #[error("the forgetting factor must be above 0 and at most 1, it is {0}")]
+    Forgetting(f64),
+    /// A model that must not change at all would never be one.
+    #[error("the change that resets the model must be above 0 and finite, it is {0}")]
+    ResetChange(f64),
+    /// From no request nothing can be concluded.
+    #[error("at least one request must be needed for a decision")]
+    LeastRequests,
+    /// A consumer without an allotment would be stopped altogether.
+    #[error("the floor rate must be greater than zero")]
+    Floor,
+    /// There is no operating point to choose from, or one of nothing.
+    #[error("the operating point's bounds must be above zero and in order, they are {least} and {greatest}")]
+    Bounds {
+        /// u_min.
+        least: Iops,
+        /// u_max.
+        greatest: Iops,
+    },
+    /// The paper's law takes u_max for what the system did after a reset.
+    #[error("the literal variant needs a greatest operating point near to what the storage can do")]
+    Unbounded,
+}
