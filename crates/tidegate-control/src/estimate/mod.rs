@@ -1,6 +1,5 @@
 //! Estimators: figures that laws and the loop steer by, made of observations.
 
-pub(crate) mod compensation;
 pub(crate) mod ewma;
 pub(crate) mod heard;
 pub(crate) mod normalise;

@@ -1,4 +1,5 @@
 //! The window law (PARDA): one window for all throttled consumers.
 
+pub(crate) mod compensation;
 pub(crate) mod config;
 pub(crate) mod window_law;
