@@ -73,6 +73,7 @@ pub use identify::arx::{
     Arx, ArxError, ArxFit, ArxSample, IntegralLoop, LoopPole, Offset, Recommended, SampledFit, Sampling,
 };
 pub use identify::relay::{Identified, Relay, RelayConfig, RelayError, RelayStep};
+pub use law::bands::{Band, Bands, BandsError, Claim, allot, operating_point};
 pub use law::integral::config::{IntegralConfig, IntegralConfigError, IntegralVariant, Statistic};
 pub use law::integral::gain::{ControllerGain, GainError, Pole, ProcessGain, gain_for};
 pub use law::integral::integral_law::{IntegralLaw, IntegralStep, RateBounds, RateUse};
@@ -80,7 +81,6 @@ pub use law::pid::config::{PidConfig, PidConfigError, PidVariant};
 pub use law::pid::controller::{Pid, PidStep};
 pub use law::queueing::config::Queueing;
 pub use law::queueing::station::AtStorage;
-pub use law::self_tuning::bands::{Band, Bands, BandsError, Claim, allot, operating_point};
 pub use law::self_tuning::config::{
     Adaptive, Regulation, SelfTuningConfig, SelfTuningConfigError, SelfTuningVariant,
 };

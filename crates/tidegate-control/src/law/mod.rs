@@ -1,5 +1,6 @@
 //! Control laws, one folder each: parameters, state, decision and tests.
 
+pub(crate) mod bands;
 pub(crate) mod integral;
 pub(crate) mod pid;
 pub(crate) mod queueing;

@@ -15,8 +15,8 @@ use crate::document::point_report::{
 };
 use crate::document::signal::{Input, Signal};
 use crate::estimate::heard::{Heard, throttled};
+use crate::law::bands::{Bands, Claim, allot, operating_point};
 use crate::law::queueing::station::AtStorage;
-use crate::law::self_tuning::bands::{Bands, Claim, allot, operating_point};
 use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
 use crate::law::self_tuning::regulator::{Measured, SelfTuning};
 use crate::law::window::config::WindowConfig;
