@@ -163,9 +163,10 @@ impl LoopConfig {
     /// A loop with every default.
     #[must_use]
     pub fn new(resource: ResourceName, target: Latency, law: Law) -> Self {
-        let (interval, smoothing) = match law {
-            Law::Window(_) | Law::Pid(_) => (Duration::from_millis(250), Smoothing::default()),
-            Law::Integral(_) | Law::SelfTuning(_) => (Duration::from_secs(1), Smoothing::NONE),
+        let (interval, smoothing) = if law.kind().is_by_rates() {
+            (Duration::from_secs(1), Smoothing::NONE)
+        } else {
+            (Duration::from_millis(250), Smoothing::default())
         };
         Self {
             resource,
@@ -217,7 +218,12 @@ impl LoopConfig {
             return Err(LoopConfigError::PercentileOfReads);
         }
         match &self.law {
-            Law::Window(window) => window.validate()?,
+            Law::Window(window) => {
+                window.validate()?;
+                if window.shares_of == SharesOf::Requests && self.normalise {
+                    return Err(LoopConfigError::RequestsAreNotScaled);
+                }
+            }
             Law::Pid(pid) => pid.validate()?,
             Law::Integral(integral) => {
                 integral.validate()?;
@@ -235,11 +241,6 @@ impl LoopConfig {
                     return Err(LoopConfigError::GoalsAreTakenAsTheyAre);
                 }
             }
-        }
-        if let Law::Window(WindowConfig { shares_of: SharesOf::Requests, .. }) = self.law
-            && self.normalise
-        {
-            return Err(LoopConfigError::RequestsAreNotScaled);
         }
         if self.bands.is_some() && !self.law.kind().has_operating_point() {
             return Err(LoopConfigError::BandsNeedSelfTuning);

@@ -4,27 +4,21 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Instant, Iops, Latency};
 
-use crate::config::{Law, LoopConfig, LoopConfigError, SignalChoice, Smoothing};
+use crate::config::{LoopConfig, LoopConfigError, SignalChoice, Smoothing};
 use crate::document::command::{Commands, ConsumerCommand};
 use crate::document::decision::Decision;
-use crate::document::host_report::HostReport;
+use crate::document::host_report::{ClusterSignal, HostReport};
 use crate::document::observation::{ConsumerObservation, Observation, Operations};
-use crate::document::output::{Action, Bound, Output};
-use crate::document::point_decision::PointDecision;
-use crate::document::rate_decision::{GaveWay, RateDecision};
 use crate::document::reserved::Reserved;
 use crate::document::signal::{Input, Signal, SignalStatistic};
 use crate::estimate::ewma::Ewma;
 use crate::estimate::heard::{Heard, operations, throttled};
 use crate::estimate::normalise::SizeModel;
 use crate::estimate::reservation::{Reservations, Surroundings, reserved_rate};
-use crate::law::integral::rates::{Period, Rates, RatesStep};
-use crate::law::pid::config::PidConfig;
-use crate::law::pid::controller::Pid;
-use crate::law::self_tuning::regulators::{PointStep, Regulators, Stretch, Those};
+use crate::law::control_law::{ConsumerThrottle, ControlInterval, LawStep};
 use crate::law::window::compensation::Compensation;
-use crate::law::window::config::SharesOf;
-use crate::law::window::window_law::{WindowLaw, active_share};
+use crate::law::window::window_law::active_share;
+use crate::running_law::RunningLaw;
 use crate::set_point::{Interval, SetPoint};
 
 /// After a longer silence of the caller the loop counts this many intervals: a suspended machine must not
@@ -48,7 +42,7 @@ const FULL: f64 = 0.7;
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     config: LoopConfig,
-    law: LawState,
+    law: RunningLaw,
     ewma: Ewma,
     /// Whose average it is.
     signal: Option<Signal>,
@@ -61,153 +55,6 @@ pub struct ControlLoop {
     set_point: SetPoint,
 }
 
-#[derive(Debug, Clone)]
-enum LawState {
-    /// One output for all throttled consumers, by one signal.
-    Common(CommonLaw),
-    /// A rate for each, by its own requests.
-    Rates(Rates),
-    /// An operating point for all, by each one's own requests.
-    Regulators(Regulators),
-}
-
-#[derive(Debug, Clone, Copy)]
-enum CommonLaw {
-    Window(WindowLaw),
-    Pid(Pid),
-}
-
-impl LawState {
-    fn new(law: Law) -> Result<Self, LoopConfigError> {
-        Ok(match law {
-            Law::Window(config) => Self::Common(CommonLaw::Window(WindowLaw::new(config)?)),
-            Law::Pid(config) => Self::Common(CommonLaw::Pid(Pid::new(config)?)),
-            Law::Integral(config) => Self::Rates(Rates::new(config)?),
-            Law::SelfTuning(config) => Self::Regulators(Regulators::new(config)?),
-        })
-    }
-
-    fn window(&self) -> Option<&WindowLaw> {
-        match self {
-            Self::Common(CommonLaw::Window(law)) => Some(law),
-            Self::Common(CommonLaw::Pid(_)) | Self::Rates(_) | Self::Regulators(_) => None,
-        }
-    }
-}
-
-impl CommonLaw {
-    fn decide(&mut self, input: Input, fed: Option<Latency>, given: &Given<'_>) -> Decided {
-        let somebody_to_hold =
-            throttled(given.consumers).any(|consumer| consumer.mean_outstanding.get() > 0.0);
-        let (action, step) = match (input, fed) {
-            (Input::Unknown | Input::NoTime, _) => (Action::Hold, self.unchanged()),
-            (_, Some(estimate)) if somebody_to_hold => (Action::Regulate, self.regulate(estimate, given)),
-            _ => {
-                self.relax(given.remaining);
-                (Action::Relax, self.unchanged())
-            }
-        };
-        Decided { action, step, rates: Vec::new(), gave_way: None, point: None }
-    }
-
-    /// What is in force, as a step that changed nothing.
-    fn unchanged(&self) -> LawStep {
-        let output = match self {
-            Self::Window(law) => Output::Window(law.window()),
-            Self::Pid(law) => Output::Delay(law.delay()),
-        };
-        LawStep { beta: None, raw: output, bounded: output, bound: None }
-    }
-
-    fn relax(&mut self, remaining: f64) {
-        match self {
-            Self::Window(law) => {
-                law.relax(remaining);
-            }
-            Self::Pid(law) => {
-                law.relax(remaining);
-            }
-        }
-    }
-
-    fn regulate(&mut self, estimate: Latency, given: &Given<'_>) -> LawStep {
-        match self {
-            Self::Window(law) => {
-                let demand =
-                    throttled(given.consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-                let beta = law.beta(demand) * given.compensation.unwrap_or(1.0);
-                let step = law.step(estimate, given.set_point, beta, given.intervals);
-                let raised = given.reserved.is_some_and(|reserved| law.raise_to(reserved.window));
-                LawStep {
-                    beta: Some(beta),
-                    raw: Output::Window(step.raw),
-                    bounded: Output::Window(law.window()),
-                    bound: if raised { Some(Bound::Reservation) } else { step.bound },
-                }
-            }
-            Self::Pid(law) => {
-                let greatest = throttled(given.consumers)
-                    .map(|consumer| greatest_delay(law.config(), consumer))
-                    .max()
-                    .unwrap_or(Latency::ZERO);
-                let step = law.step(estimate, given.set_point, given.elapsed, greatest);
-                LawStep {
-                    beta: None,
-                    raw: Output::Delay(step.raw),
-                    bounded: Output::Delay(step.delay),
-                    bound: step.bound,
-                }
-            }
-        }
-    }
-}
-
-/// What a common law is given beside its input.
-struct Given<'a> {
-    consumers: &'a [ConsumerObservation],
-    set_point: Latency,
-    elapsed: Duration,
-    /// How many control intervals that is.
-    intervals: f64,
-    /// What is left of something that decays.
-    remaining: f64,
-    compensation: Option<f64>,
-    reserved: Option<&'a Reserved>,
-}
-
-/// What a law said, bounded or not.
-struct LawStep {
-    beta: Option<f64>,
-    raw: Output,
-    bounded: Output,
-    bound: Option<Bound>,
-}
-
-/// What the law's step comes to, whichever law it is.
-struct Decided {
-    action: Action,
-    step: LawStep,
-    rates: Vec<RateDecision>,
-    gave_way: Option<GaveWay>,
-    point: Option<PointDecision>,
-}
-
-impl From<RatesStep> for Decided {
-    fn from(step: RatesStep) -> Self {
-        let RatesStep { action, raw, bounded, rates, gave_way } = step;
-        let bound = gave_way.is_some().then_some(Bound::Return);
-        Self { action, step: LawStep { beta: None, raw, bounded, bound }, rates, gave_way, point: None }
-    }
-}
-
-impl From<PointStep> for Decided {
-    fn from(PointStep { action, bound, decision }: PointStep) -> Self {
-        let output = Output::Rate(decision.operating_point);
-        let step = LawStep { beta: None, raw: output, bounded: output, bound };
-        Self { action, step, rates: Vec::new(), gave_way: None, point: Some(decision) }
-    }
-}
-
 impl ControlLoop {
     /// A loop that holds nothing yet.
     ///
@@ -216,7 +63,7 @@ impl ControlLoop {
     pub fn new(config: LoopConfig) -> Result<Self, LoopConfigError> {
         config.validate()?;
         Ok(Self {
-            law: LawState::new(config.law)?,
+            law: RunningLaw::new(config.law)?,
             set_point: SetPoint::new(config.set_point(), config.knee, config.interval),
             config,
             ewma: Ewma::default(),
@@ -247,13 +94,7 @@ impl ControlLoop {
             *self = Self::new(config)?;
             return Ok(());
         }
-        match (&mut self.law, config.law) {
-            (LawState::Common(CommonLaw::Window(law)), Law::Window(new)) => law.reconfigure(new)?,
-            (LawState::Common(CommonLaw::Pid(law)), Law::Pid(new)) => law.reconfigure(new)?,
-            (LawState::Rates(rates), Law::Integral(new)) => rates.reconfigure(new)?,
-            (LawState::Regulators(regulators), Law::SelfTuning(new)) => regulators.reconfigure(new)?,
-            (law, new) => *law = LawState::new(new)?,
-        }
+        self.law.reconfigure(config.law)?;
         self.set_point.reconfigure(config.set_point(), config.knee, config.interval);
         self.config = config;
         Ok(())
@@ -272,10 +113,8 @@ impl ControlLoop {
             if heard.count > 0 { self.mean(consumers, signal, &heard, interval) } else { Latency::ZERO };
         let total = u128::from(mean.as_nanos()) * u128::from(heard.count);
         let demand = throttled(consumers).map(|consumer| (consumer.shares, consumer.mean_outstanding));
-        let (window, active) = match self.law.window() {
-            Some(law) => (Some(law.window()), active_share(law.window(), demand.clone())),
-            None => (None, 1.0),
-        };
+        let window = self.law.shared_window().map(|shared| shared.now);
+        let active = window.map_or(1.0, |window| active_share(window, demand.clone()));
         HostReport {
             interval: interval.into(),
             // To others it is the same: reads that were promised something.
@@ -297,21 +136,15 @@ impl ControlLoop {
     /// theirs would follow it.
     #[must_use]
     pub fn decided(&self, mut report: HostReport) -> HostReport {
-        report.point = match &self.law {
-            LawState::Regulators(regulators) => regulators.told().cloned(),
-            LawState::Common(_) | LawState::Rates(_) => None,
-        };
+        report.point = self.law.point_report().cloned();
         report
     }
 
     /// Whose response times this host's own measurements are.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
         match self.config.signal {
-            _ if matches!(self.law, LawState::Rates(_)) => Signal::Everything,
             SignalChoice::Reads => Signal::Reads,
-            SignalChoice::ProtectedOrEverything if matches!(self.law, LawState::Regulators(_)) => {
-                Signal::Everything
-            }
+            SignalChoice::ProtectedOrEverything if !self.law.scope().is_common() => Signal::Everything,
             SignalChoice::ProtectedOrEverything if consumers.iter().any(|consumer| consumer.protected) => {
                 Signal::ProtectedReads
             }
@@ -327,10 +160,8 @@ impl ControlLoop {
         let consumers = &observation.consumers;
         // Contracts and goals are each host's own: what others measured is not of their consumers. Of the
         // self-tuning law it counts what others conclude from it.
-        let cluster = match self.law {
-            LawState::Common(_) => observation.cluster.as_ref(),
-            LawState::Rates(_) | LawState::Regulators(_) => None,
-        };
+        let scope = self.law.scope();
+        let cluster = observation.cluster.as_ref().filter(|_| scope.is_common());
         let (signal, heard) = match cluster {
             Some(cluster) => (cluster.signal, Heard::by_all(cluster)),
             None => {
@@ -360,33 +191,24 @@ impl ControlLoop {
         let reserved = self.reserved(observation, elapsed, estimate);
         let compensation = self.compensate(observation);
         let half_lives = elapsed.as_secs_f64() / self.config.idle_half_life.as_secs_f64();
-        let given = Given {
+        let step = self.law.step(&ControlInterval {
             consumers,
+            peers: observation.cluster.as_ref().map_or(&[][..], |cluster| &cluster.points),
+            bands: self.config.bands.as_ref(),
+            signal,
+            input,
+            estimate: fed,
             set_point,
+            set_point_ratio: self.config.set_point_ratio,
             elapsed,
-            intervals: elapsed.as_secs_f64() / self.config.interval.as_secs_f64(),
+            interval: self.config.interval,
             remaining: (-half_lives).exp2(),
+            pause: self.config.idle_half_life,
             compensation,
             reserved: reserved.as_ref(),
-        };
-        let Decided { action, step, rates, gave_way, point } = match &mut self.law {
-            LawState::Common(law) => law.decide(input, fed, &given),
-            LawState::Rates(rates) => {
-                let Given { elapsed, intervals, remaining, set_point, .. } = given;
-                let pause = self.config.idle_half_life;
-                rates.step(consumers, &Period { elapsed, intervals, remaining, pause, set_point }).into()
-            }
-            LawState::Regulators(regulators) => {
-                let Given { elapsed, remaining, set_point, .. } = given;
-                let LoopConfig { set_point_ratio, interval, .. } = self.config;
-                let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval, signal };
-                let peers = observation.cluster.as_ref().map_or(&[][..], |cluster| &cluster.points);
-                let those = Those { consumers, peers, bands: self.config.bands.as_ref() };
-                regulators.step(&those, &stretch).into()
-            }
-        };
+        });
 
-        let (commands, held) = self.commands(consumers, &rates, point.as_ref());
+        let (commands, held) = self.commands(consumers, &step);
         let decision = Decision {
             version: Decision::VERSION,
             resource: self.config.resource.clone(),
@@ -395,25 +217,22 @@ impl ControlLoop {
             law: self.config.law.kind(),
             signal,
             statistic,
-            cluster: match self.law {
-                LawState::Regulators(_) => observation.cluster.clone(),
-                LawState::Common(_) | LawState::Rates(_) => cluster.cloned(),
-            },
+            cluster: observation.cluster.clone().filter(|_| scope.includes_hosts()),
             input,
             measured,
             estimate,
             set_point,
             choice,
-            action,
+            action: step.action,
             beta: step.beta,
             compensation,
             raw: step.raw,
             bounded: step.bounded,
             bound: step.bound,
             reserved,
-            rates,
-            gave_way,
-            point,
+            rates: step.rates,
+            gave_way: step.gave_way,
+            point: step.point,
             held,
             throttled: u32::try_from(commands.consumers.len()).unwrap_or(u32::MAX),
             dry_run: self.config.dry_run,
@@ -509,12 +328,12 @@ impl ControlLoop {
         elapsed: Duration,
         estimate: Option<Latency>,
     ) -> Option<Reserved> {
-        if let LawState::Rates(_) | LawState::Regulators(_) = self.law {
+        if !self.law.scope().is_common() {
             return None;
         }
         let around = Surroundings {
             everywhere: observation.cluster.as_ref().map(|cluster| cluster.reserved),
-            greatest: self.law.window().map(|law| law.config().greatest),
+            greatest: self.law.shared_window().map(|shared| shared.greatest),
             capacity: capacity(observation, elapsed),
         };
         self.reservations.observe(throttled(&observation.consumers), elapsed, estimate, &around)
@@ -522,11 +341,10 @@ impl ControlLoop {
 
     /// By what β is multiplied, where shares are of requests and all hosts' response times are of everything.
     fn compensate(&mut self, observation: &Observation) -> Option<f64> {
-        let cluster =
-            observation.cluster.as_ref().filter(|cluster| cluster.signal == Signal::Everything).filter(
-                |_| self.law.window().is_some_and(|law| law.config().shares_of == SharesOf::Requests),
-            );
-        let Some(cluster) = cluster else {
+        let divides_requests = self.law.shared_window().is_some_and(|shared| shared.divides_requests);
+        let everything = |cluster: &&ClusterSignal| cluster.signal == Signal::Everything;
+        let Some(cluster) = observation.cluster.as_ref().filter(everything).filter(|_| divides_requests)
+        else {
             self.compensation = Compensation::default();
             return None;
         };
@@ -539,72 +357,28 @@ impl ControlLoop {
 
     /// Whether requests waited while the window was full, by Little's law for those at the resource.
     fn is_full(&self, consumers: &[ConsumerObservation], elapsed: Duration) -> bool {
-        let Some(law) = self.law.window() else { return false };
+        let Some(shared) = self.law.shared_window() else { return false };
         let waited: f64 = throttled(consumers)
             .flat_map(|consumer| [&consumer.reads, &consumer.writes])
             .map(|operations| operations.total_latency.as_secs_f64())
             .sum();
         throttled(consumers).any(|consumer| consumer.queued > 0)
-            && waited >= FULL * law.window().get() * elapsed.as_secs_f64()
+            && waited >= FULL * shared.now.get() * elapsed.as_secs_f64()
     }
 
-    /// What is in force for whom, and how many feel it. `rates`, `point`: what was decided of them, if they
-    /// have rates.
-    fn commands(
-        &self,
-        consumers: &[ConsumerObservation],
-        rates: &[RateDecision],
-        point: Option<&PointDecision>,
-    ) -> (Commands, u32) {
+    /// Commands for every throttled consumer after a step, and how many of the consumers are held back.
+    fn commands(&self, consumers: &[ConsumerObservation], step: &LawStep) -> (Commands, u32) {
         let mut commands = Commands::default();
         let mut held = 0;
-        let mut rates = rates.iter();
-        let mut allotments = point.into_iter().flat_map(|point| &point.allotments);
-        for consumer in throttled(consumers) {
-            let (mut delay, mut rate) = (None, None);
-            let is_held = match &self.law {
-                LawState::Common(CommonLaw::Window(law)) => {
-                    commands.window = Some(law.window());
-                    consumer.queued > 0
-                }
-                LawState::Common(CommonLaw::Pid(law)) => {
-                    let longest = law.delay().min(greatest_delay(law.config(), consumer));
-                    delay = (longest > Latency::ZERO).then_some(longest);
-                    delay.is_some()
-                }
-                LawState::Rates(_) => {
-                    let decided = rates.next();
-                    rate = decided.map(|decided| decided.rate);
-                    decided.is_some_and(|decided| decided.held)
-                }
-                LawState::Regulators(_) => {
-                    let allotment = allotments.next();
-                    commands.window = point.and_then(|point| point.window);
-                    // A window is divided by shares; what bands divide takes rates.
-                    let by_shares = commands.window.is_some() && self.config.bands.is_none();
-                    rate = allotment.map(|allotment| allotment.rate).filter(|_| !by_shares);
-                    allotment.is_some_and(|allotment| allotment.held)
-                }
-            };
+        for (place, consumer) in throttled(consumers).enumerate() {
+            let ConsumerThrottle { window, delay, rate, is_held } = self.law.throttle(step, place, consumer);
+            commands.window = window;
             held += u32::from(is_held);
             commands.consumers.push(ConsumerCommand { name: consumer.name.clone(), delay, rate });
         }
         commands.spacing = spacing(throttled(consumers).zip(&commands.consumers));
         (commands, held)
     }
-}
-
-/// The longest delay that leaves a consumer its floor rate and its reservation. By Little's law one with q
-/// requests outstanding gets through q/(d + R) of them per second under a delay d, when the resource takes R
-/// for each.
-fn greatest_delay(config: &PidConfig, consumer: &ConsumerObservation) -> Latency {
-    let floor = config.greatest_for(consumer.mean_outstanding);
-    let Some(reserved) = consumer.reservation.filter(|&rate| rate > Iops::ZERO) else { return floor };
-    let kinds = || [&consumer.reads, &consumer.writes].into_iter().filter(|kind| kind.count > 0);
-    let total: f64 = kinds().map(|kind| kind.total_latency.as_secs_f64()).sum();
-    let count: f64 = kinds().map(|kind| kind.count as f64).sum();
-    let seconds = consumer.mean_outstanding.get() / reserved.per_second();
-    floor.min(Latency::from_secs_f64(seconds - total / count.max(1.0)))
 }
 
 /// How far apart the requests of delayed consumers go. Held for the same time, those that came together would

@@ -44,6 +44,7 @@ mod document;
 mod estimate;
 mod identify;
 mod law;
+mod running_law;
 mod set_point;
 
 pub use cluster::hosts::combine;

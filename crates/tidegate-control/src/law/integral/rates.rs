@@ -10,6 +10,7 @@ use crate::document::output::{Action, Bound, Output};
 use crate::document::rate_decision::{GaveWay, RateDecision};
 use crate::document::signal::{Input, Signal};
 use crate::estimate::heard::{Heard, throttled};
+use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::integral::config::{IntegralConfig, IntegralConfigError, Statistic};
 use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};
 
@@ -43,26 +44,16 @@ struct Consumer {
 
 /// One control period, as the loop sees it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Period {
-    pub(crate) elapsed: Duration,
+struct Period {
+    elapsed: Duration,
     /// How many control intervals that is.
-    pub(crate) intervals: f64,
+    intervals: f64,
     /// What is left of something that nobody uses.
-    pub(crate) remaining: f64,
+    remaining: f64,
     /// A shorter silence is no pause.
-    pub(crate) pause: Duration,
+    pause: Duration,
     /// What those without a contract are steered to, unless somebody's contract is stricter.
-    pub(crate) set_point: Latency,
-}
-
-/// What a step gave, all consumers together and each.
-pub(crate) struct RatesStep {
-    pub(crate) action: Action,
-    pub(crate) raw: Output,
-    pub(crate) bounded: Output,
-    /// Of every throttled consumer, in the order of the observation.
-    pub(crate) rates: Vec<RateDecision>,
-    pub(crate) gave_way: Option<GaveWay>,
+    set_point: Latency,
 }
 
 /// What one consumer's requests say.
@@ -149,7 +140,7 @@ impl Rates {
         Ok(())
     }
 
-    pub(crate) fn step(&mut self, consumers: &[ConsumerObservation], period: &Period) -> RatesStep {
+    fn decide(&mut self, consumers: &[ConsumerObservation], period: &Period) -> LawStep {
         self.steps += 1;
         let otherwise = strictest(consumers).map_or(period.set_point, |least| least.min(period.set_point));
         let mut claims = Claims::default();
@@ -177,7 +168,7 @@ impl Rates {
         }
         let steps = self.steps;
         self.consumers.retain(|_, consumer| consumer.seen == steps);
-        RatesStep::of(rates, gave_way)
+        combined(rates, gave_way)
     }
 
     /// Decides of one consumer; `None` of a protected one. And what it claims.
@@ -317,21 +308,43 @@ impl Rates {
     }
 }
 
-impl RatesStep {
-    fn of(rates: Vec<RateDecision>, gave_way: Option<GaveWay>) -> Self {
-        let sum = |of: fn(&RateDecision) -> Iops| {
-            Output::Rate(Iops::new(rates.iter().map(|rate| of(rate).per_second()).sum()))
-        };
-        let any = |action| rates.iter().any(|rate| rate.action == action);
-        let action = if any(Action::Regulate) {
-            Action::Regulate
-        } else if any(Action::Hold) {
-            Action::Hold
-        } else {
-            Action::Relax
-        };
-        Self { action, raw: sum(|rate| rate.raw), bounded: sum(|rate| rate.rate), rates, gave_way }
+impl ControlLaw for Rates {
+    fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
+        let &ControlInterval { elapsed, remaining, pause, set_point, .. } = interval;
+        let intervals = interval.intervals();
+        self.decide(interval.consumers, &Period { elapsed, intervals, remaining, pause, set_point })
     }
+
+    fn throttle(&self, step: &LawStep, place: usize, _: &ConsumerObservation) -> ConsumerThrottle {
+        let decided = step.rates.get(place);
+        ConsumerThrottle {
+            rate: decided.map(|decided| decided.rate),
+            is_held: decided.is_some_and(|decided| decided.held),
+            ..ConsumerThrottle::default()
+        }
+    }
+
+    fn scope(&self) -> SignalScope {
+        SignalScope::PerConsumer
+    }
+}
+
+/// The step of all consumers together.
+fn combined(rates: Vec<RateDecision>, gave_way: Option<GaveWay>) -> LawStep {
+    let sum = |of: fn(&RateDecision) -> Iops| {
+        Output::Rate(Iops::new(rates.iter().map(|rate| of(rate).per_second()).sum()))
+    };
+    let any = |action| rates.iter().any(|rate| rate.action == action);
+    let action = if any(Action::Regulate) {
+        Action::Regulate
+    } else if any(Action::Hold) {
+        Action::Hold
+    } else {
+        Action::Relax
+    };
+    let (raw, bounded) = (sum(|rate| rate.raw), sum(|rate| rate.rate));
+    let bound = gave_way.is_some().then_some(Bound::Return);
+    LawStep { raw, bound, rates, gave_way, ..LawStep::to(action, bounded) }
 }
 
 /// Whether its rate is what kept some of its requests waiting.
@@ -374,10 +387,10 @@ mod tests {
                 let name = ConsumerName::new(&format!("{generation}-{at}")).unwrap();
                 ConsumerObservation::idle(name, Shares::DEFAULT, at % 2 == 0)
             };
-            rates.step(&(0..10).map(one).collect::<Vec<_>>(), &period);
+            rates.decide(&(0..10).map(one).collect::<Vec<_>>(), &period);
             assert_eq!(rates.consumers.len(), 10);
         }
-        rates.step(&[], &period);
+        rates.decide(&[], &period);
         assert!(rates.consumers.is_empty());
     }
 

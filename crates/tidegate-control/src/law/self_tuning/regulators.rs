@@ -8,7 +8,7 @@ use tidegate_units::{ConsumerName, Iops, Latency, Shares, Window};
 
 use crate::cluster::agreement::{Agreed, Agreement, Wish};
 use crate::document::observation::ConsumerObservation;
-use crate::document::output::{Action, Bound};
+use crate::document::output::{Action, Output};
 use crate::document::point_decision::{Allotment, PointDecision, RegulatorDecision};
 use crate::document::point_report::{
     MOST_CLAIMS, PeerPoint, PointClaim, PointReport, PointRest, PointTurn, PointWish,
@@ -16,6 +16,7 @@ use crate::document::point_report::{
 use crate::document::signal::{Input, Signal};
 use crate::estimate::heard::{Heard, throttled};
 use crate::law::bands::{Bands, Claim, allot, operating_point};
+use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, LawStep, SignalScope};
 use crate::law::queueing::station::AtStorage;
 use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningConfigError};
 use crate::law::self_tuning::regulator::{Measured, SelfTuning};
@@ -67,35 +68,28 @@ const MOST_ROOM: f64 = 2.0;
 
 /// One control interval, as the loop sees it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stretch {
-    pub(crate) elapsed: Duration,
+struct Stretch {
+    elapsed: Duration,
     /// What is left of something that nobody needs.
-    pub(crate) remaining: f64,
+    remaining: f64,
     /// What each is steered to: its own goal, by the ratio of set point and target; without one the set
     /// point.
-    pub(crate) set_point: Latency,
-    pub(crate) set_point_ratio: f64,
+    set_point: Latency,
+    set_point_ratio: f64,
     /// The control interval as configured.
-    pub(crate) interval: Duration,
+    interval: Duration,
     /// Which requests of each are compared with its goal.
-    pub(crate) signal: Signal,
+    signal: Signal,
 }
 
 /// What the step is about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Those<'a> {
+struct Those<'a> {
     /// This host's own.
-    pub(crate) consumers: &'a [ConsumerObservation],
+    consumers: &'a [ConsumerObservation],
     /// What the laws of other hosts say that share the resource.
-    pub(crate) peers: &'a [PeerPoint],
-    pub(crate) bands: Option<&'a Bands>,
-}
-
-pub(crate) struct PointStep {
-    pub(crate) action: Action,
-    /// The bound that made the difference to who decided.
-    pub(crate) bound: Option<Bound>,
-    pub(crate) decision: PointDecision,
+    peers: &'a [PeerPoint],
+    bands: Option<&'a Bands>,
 }
 
 /// What one consumer's requests say.
@@ -183,12 +177,7 @@ impl Regulators {
         Ok(())
     }
 
-    /// What the last step has to tell other hosts. `None` before the first.
-    pub(crate) const fn told(&self) -> Option<&PointReport> {
-        self.told.as_ref()
-    }
-
-    pub(crate) fn step(&mut self, those: &Those<'_>, stretch: &Stretch) -> PointStep {
+    fn decide(&mut self, those: &Those<'_>, stretch: &Stretch) -> LawStep {
         self.steps += 1;
         let Those { consumers, peers, bands } = *those;
         let windowed = matches!(self.config.regulation, Regulation::Queueing(_));
@@ -286,7 +275,8 @@ impl Regulators {
             allotments,
             window,
         };
-        PointStep { action, bound, decision }
+        let step = LawStep::to(action, Output::Rate(operating_point));
+        LawStep { bound, point: Some(decision), ..step }
     }
 
     /// What makes a window of what this one asks for, however little it has just measured.
@@ -514,6 +504,37 @@ impl Regulators {
         let (entitled, lent) = (sum(|part| part.0), sum(|part| part.1));
         let waits = reports.iter().any(|report| !report.consumer.protected && report.held);
         if waits { lent } else { lent.max(entitled) }
+    }
+}
+
+impl ControlLaw for Regulators {
+    fn step(&mut self, interval: &ControlInterval<'_>) -> LawStep {
+        let &ControlInterval { consumers, peers, bands, .. } = interval;
+        let &ControlInterval { elapsed, remaining, set_point, set_point_ratio, interval, signal, .. } =
+            interval;
+        let stretch = Stretch { elapsed, remaining, set_point, set_point_ratio, interval, signal };
+        self.decide(&Those { consumers, peers, bands }, &stretch)
+    }
+
+    fn throttle(&self, step: &LawStep, place: usize, _: &ConsumerObservation) -> ConsumerThrottle {
+        let Some(point) = &step.point else { return ConsumerThrottle::default() };
+        let allotment = point.allotments.get(place);
+        // Shares divide a window; rates carry out a division by bands.
+        let by_shares = point.window.is_some() && point.position.is_none();
+        ConsumerThrottle {
+            window: point.window,
+            rate: allotment.map(|allotment| allotment.rate).filter(|_| !by_shares),
+            is_held: allotment.is_some_and(|allotment| allotment.held),
+            ..ConsumerThrottle::default()
+        }
+    }
+
+    fn scope(&self) -> SignalScope {
+        SignalScope::PerConsumerAgreed
+    }
+
+    fn point_report(&self) -> Option<&PointReport> {
+        self.told.as_ref()
     }
 }
 

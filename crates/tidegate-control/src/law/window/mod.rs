@@ -2,4 +2,5 @@
 
 pub(crate) mod compensation;
 pub(crate) mod config;
+mod decision;
 pub(crate) mod window_law;
