@@ -32,6 +32,14 @@
 //! Where consumers have goals and [`Bands`], the self-tuning law finds the throughput at which all keep their
 //! response times, from a model that it learns meanwhile, and each consumer has its part of it by the bands.
 //!
+//! The code is layered. A folder imports only from those above it in this list:
+//!
+//! - `document`: everything that goes in and out and is serialised
+//! - `estimate`, `cluster`, `set_point`: figures made of observations, conclusions across hosts, the knee
+//! - `law`: one folder for each law
+//! - `config`, `running_law`, `control_loop`: the loop
+//! - `identify`: experiments that find models and gains, beside the loop
+//!
 //! The parts can be used alone: the laws [`WindowLaw`] (PARDA), [`Pid`] (Bjørgeengen), [`IntegralLaw`] (Lee)
 //! and [`SelfTuning`] (Triage), the estimators [`Ewma`] and [`SizeModel`].
 

@@ -14,4 +14,4 @@ pub(crate) mod rate_decision;
 pub(crate) mod reserved;
 pub(crate) mod set_point_choice;
 pub(crate) mod signal;
-pub(crate) mod version;
+mod version;

@@ -4,7 +4,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 /// Reads a version and refuses any but `KNOWN`: a document of another version must be converted by who knows
 /// both, not half understood.
-pub(crate) fn only<'de, const KNOWN: u16, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+pub(super) fn only<'de, const KNOWN: u16, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     let version = u16::deserialize(deserializer)?;
     if version == KNOWN {
         Ok(version)

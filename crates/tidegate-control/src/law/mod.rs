@@ -1,4 +1,16 @@
 //! Control laws, one folder each: parameters, state, decision and tests.
+//!
+//! | folder | law | output |
+//! |---|---|---|
+//! | `window` | PARDA | one window for all throttled consumers |
+//! | `pid` | Bjørgeengen | one delay, under each consumer's floor rate |
+//! | `integral` | Lee | a rate for each consumer, by its contract |
+//! | `self_tuning` | Triage | an operating point, divided by `bands` into rates |
+//! | `queueing` | none | the same found with the model of a queue, and a window |
+//!
+//! The law `queueing-model` is the self-tuning law with another model. Its folder holds that model, and
+//! `self_tuning` steps it. All laws implement `ControlLaw`. No law knows the others' enumeration, which is
+//! `Law` in the loop's configuration and `RunningLaw` beside the loop.
 
 pub(crate) mod bands;
 pub(crate) mod control_law;

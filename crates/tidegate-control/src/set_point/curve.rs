@@ -25,7 +25,7 @@ const GREATEST_SECONDS: f64 = 120.0;
 
 /// The curve. Its memory is bounded: [`BINS`] sums.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Curve {
+pub(super) struct Curve {
     bins: [Bin; BINS],
 }
 
@@ -48,29 +48,29 @@ impl Bin {
 
 /// A measurement: requests per second, and how many were outstanding on average. Both above zero and finite.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Point {
-    pub(crate) outstanding: f64,
-    pub(crate) per_second: f64,
+pub(super) struct Point {
+    pub(super) outstanding: f64,
+    pub(super) per_second: f64,
 }
 
 impl Point {
     /// Little's law.
-    pub(crate) fn latency(self) -> f64 {
+    pub(super) fn latency(self) -> f64 {
         self.outstanding / self.per_second
     }
 }
 
 /// Where the curve bends.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Bend {
+pub(super) struct Bend {
     /// The least that gives the wanted fraction of the most.
-    pub(crate) knee: Point,
+    pub(super) knee: Point,
     /// The least that is known.
-    pub(crate) bottom: Point,
+    pub(super) bottom: Point,
     /// The most that is believed, where nearly that was seen first.
-    pub(crate) most: Point,
+    pub(super) most: Point,
     /// The greatest that is known.
-    pub(crate) top: Point,
+    pub(super) top: Point,
 }
 
 impl Default for Curve {
@@ -81,14 +81,14 @@ impl Default for Curve {
 
 impl Curve {
     /// Lets everything so far fade: `keep` is what is left of its weight, within [0, 1].
-    pub(crate) fn forget(&mut self, keep: f64) {
+    pub(super) fn forget(&mut self, keep: f64) {
         for bin in &mut self.bins {
             bin.scale(keep);
         }
     }
 
     /// Takes a measurement of so many seconds.
-    pub(crate) fn add(&mut self, point: Point, seconds: f64) {
+    pub(super) fn add(&mut self, point: Point, seconds: f64) {
         let bin = &mut self.bins[index(point.outstanding)];
         bin.seconds += seconds;
         bin.completed += seconds * point.per_second;
@@ -100,7 +100,7 @@ impl Curve {
 
     /// The array became this factor quicker: the same numbers of requests give so much more. What is known
     /// weighs half as much from now on, because its shape may have changed as well.
-    pub(crate) fn speed_up(&mut self, factor: f64) {
+    pub(super) fn speed_up(&mut self, factor: f64) {
         for bin in &mut self.bins {
             bin.completed *= factor;
             bin.scale(0.5);
@@ -115,7 +115,7 @@ impl Curve {
     /// How much quicker than known the array is at this point: 1 where nothing contradicts it. Between known
     /// points the curve is followed; beyond them anything that a concave curve can do is possible, from
     /// staying level to a straight line through the origin. `None` while nothing is known.
-    pub(crate) fn speed_of(&self, point: Point) -> Option<f64> {
+    pub(super) fn speed_of(&self, point: Point) -> Option<f64> {
         let points = self.isotonic();
         let (first, last) = (*points.first()?, *points.last()?);
         let straight = |known: Point| known.per_second * point.outstanding / known.outstanding;
@@ -140,7 +140,7 @@ impl Curve {
     }
 
     /// The least that gives `fraction` of the most. `None` while nothing is known.
-    pub(crate) fn bend(&self, fraction: f64) -> Option<Bend> {
+    pub(super) fn bend(&self, fraction: f64) -> Option<Bend> {
         let pools = self.pools();
         // The greatest of several noisy values is more noise than value: of each no more is believed than it
         // surely gives, by one standard error of exponential service times.

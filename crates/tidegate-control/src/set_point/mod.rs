@@ -1,6 +1,6 @@
 //! The set point in force: configured, chosen here, or chosen by the host that leads.
 
-pub(crate) mod curve;
+mod curve;
 pub(crate) mod knee;
 
 use std::time::Duration;

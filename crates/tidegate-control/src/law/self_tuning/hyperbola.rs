@@ -68,7 +68,7 @@ const LEAST_PART: f64 = 1e-3;
 
 /// `(w₀/w) = level − slope·(u/u₀ − 1)`, in units in which the measurement that it began with is 1.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Hyperbola {
+pub(super) struct Hyperbola {
     rls: Rls<2>,
     ms: f64,
     iops: f64,
@@ -99,7 +99,7 @@ impl Hyperbola {
     }
 
     /// The model after an interval with a mean response time, positive, and a throughput, positive.
-    pub(crate) fn after(
+    pub(super) fn after(
         old: Option<Self>,
         (forgetting, reset_change): (f64, f64),
         (ms, iops, requests): (f64, f64, u64),
@@ -152,12 +152,12 @@ impl Hyperbola {
     }
 
     /// What a prediction is wrong by, as a part of the greater.
-    pub(crate) fn error(&self, ms: f64, iops: f64) -> f64 {
+    pub(super) fn error(&self, ms: f64, iops: f64) -> f64 {
         apart(ms, self.ms_at(iops))
     }
 
     /// The operating point for a goal, after an interval like this, in IO/s. May be negative.
-    pub(crate) fn control(&self, goal_ms: f64, (ms, iops, requests): (f64, f64, u64)) -> f64 {
+    pub(super) fn control(&self, goal_ms: f64, (ms, iops, requests): (f64, f64, u64)) -> f64 {
         let [level, slope] = self.rls.estimate();
         let wanted = self.iops * (1.0 + (self.ms / goal_ms - level) / slope);
         if ms >= goal_ms {
@@ -173,13 +173,13 @@ impl Hyperbola {
     /// How many times the throughput may be, in an interval after one whose response time is below the goal:
     /// how many servers a storage has, nothing but more requests will tell. Near the goal it is next to once,
     /// whatever a model says.
-    pub(crate) fn growth(&self, goal_ms: f64, ms: f64) -> f64 {
+    pub(super) fn growth(&self, goal_ms: f64, ms: f64) -> f64 {
         let room = goal_ms / ms;
         let most = if self.faster && self.age <= CLIMB { GROWTH_OF_A_FASTER } else { GROWTH };
         room.powf(most).min(room.max(most))
     }
 
-    pub(crate) fn model(&self) -> QueueModel {
+    pub(super) fn model(&self) -> QueueModel {
         let [level, slope] = self.rls.estimate();
         QueueModel {
             capacity: self.iops * (1.0 - level / slope),
@@ -189,7 +189,7 @@ impl Hyperbola {
 }
 
 /// By how much two differ, as a part of the greater.
-pub(crate) fn apart(left: f64, right: f64) -> f64 {
+pub(super) fn apart(left: f64, right: f64) -> f64 {
     (left - right).abs() / left.max(right)
 }
 

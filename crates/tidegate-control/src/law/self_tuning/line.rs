@@ -14,7 +14,7 @@ const UNCERTAIN: [f64; 3] = [1.0, 3.0, 1.0];
 
 /// A new model may change into any possible one in so many intervals: it has three parameters, and had one
 /// measurement.
-pub(crate) const YOUNG: u32 = 3;
+pub(super) const YOUNG: u32 = 3;
 
 /// So many standard errors are no chance.
 const CHANCE: f64 = 3.0;
@@ -30,7 +30,7 @@ const BELIEVED: f64 = 0.1;
 
 /// The mean squares of what predictions were wrong by, as a part of the greater.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rivals {
+pub(super) struct Rivals {
     line: f64,
     curve: f64,
     count: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Rivals {
 }
 
 impl Rivals {
-    pub(crate) fn after(self, line: f64, curve: f64) -> Self {
+    pub(super) fn after(self, line: f64, curve: f64) -> Self {
         let count = self.count.saturating_add(1);
         let part = JUDGED.max(1.0 / f64::from(count));
         let new = |old: f64, error: f64| old + part * (error * error - old);
@@ -48,55 +48,55 @@ impl Rivals {
         Self { line_last: (!rivals.is_curve()).then_some(line), ..rivals }
     }
 
-    pub(crate) fn line_was_right(self) -> bool {
+    pub(super) fn line_was_right(self) -> bool {
         self.line_last.is_some_and(|wrong| wrong <= BELIEVED)
     }
 
     /// As long as nothing was predicted it is the line, and then, of two that are right, the curve.
-    pub(crate) fn is_curve(self) -> bool {
+    pub(super) fn is_curve(self) -> bool {
         self.count > 0 && self.curve <= self.line.max(RIGHT)
     }
 }
 
 /// A model in units in which the measurement and the operating point that it began with are 1.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fitted {
-    pub(crate) rls: Rls<3>,
-    pub(crate) ms: f64,
-    pub(crate) iops: f64,
+pub(super) struct Fitted {
+    pub(super) rls: Rls<3>,
+    pub(super) ms: f64,
+    pub(super) iops: f64,
     /// For how many intervals there has been this model.
-    pub(crate) age: u32,
+    pub(super) age: u32,
     /// How many new models in a row were impossible.
-    pub(crate) rejected: u32,
+    pub(super) rejected: u32,
 }
 
 impl Fitted {
     /// The model that one measurement gives: the response time is proportional to the throughput.
-    pub(crate) fn begin(ms: f64, iops: f64) -> Self {
+    pub(super) fn begin(ms: f64, iops: f64) -> Self {
         Self { rls: Rls::new([0.0, 1.0, 0.0], UNCERTAIN), ms, iops, age: 0, rejected: 0 }
     }
 
-    pub(crate) fn regressor(&self, w: f64, u1: f64, u2: f64) -> [f64; 3] {
+    pub(super) fn regressor(&self, w: f64, u1: f64, u2: f64) -> [f64; 3] {
         [w / self.ms, u1 / self.iops, u2 / self.iops]
     }
 
     /// Eq. 7.
-    pub(crate) fn control(&self, goal_ms: f64, w: f64, u: f64) -> f64 {
+    pub(super) fn control(&self, goal_ms: f64, w: f64, u: f64) -> f64 {
         let [s1, r1, r2] = self.rls.estimate();
         (goal_ms / self.ms - s1 * w / self.ms - r2 * u / self.iops) / r1 * self.iops
     }
 
-    pub(crate) fn predicted(&self, regressor: [f64; 3]) -> f64 {
+    pub(super) fn predicted(&self, regressor: [f64; 3]) -> f64 {
         self.rls.estimate().iter().zip(regressor).map(|(parameter, part)| parameter * part).sum()
     }
 
-    pub(crate) fn model(&self) -> Model {
+    pub(super) fn model(&self) -> Model {
         let [s1, r1, r2] = self.rls.estimate();
         let per = self.ms / self.iops;
         Model { s1, r1: r1 * per, r2: r2 * per }
     }
 
-    pub(crate) fn is_possible(&self) -> bool {
+    pub(super) fn is_possible(&self) -> bool {
         let [s1, r1, r2] = self.rls.estimate();
         let Model { r1: scaled, .. } = self.model();
         r1 > 0.0 && r2.abs() < r1 && s1.is_finite() && scaled.is_normal()
@@ -104,7 +104,7 @@ impl Fitted {
 
     /// Whether the model of before and this one, learnt from so many requests, differ too much (figure 6,
     /// line 5).
-    pub(crate) fn has_changed(
+    pub(super) fn has_changed(
         &self,
         before: &Self,
         regressor: [f64; 3],
