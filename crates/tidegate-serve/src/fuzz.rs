@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_admission::{AdmissionRule, GREATEST_SIZE, LEAST_RATE};
+use tidegate_device::{DeviceConfig, ExponentialConfig};
 use tidegate_sched::Discipline;
 use tidegate_units::{Bytes, Iops, Latency};
 

@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use tidegate_admission::InvalidProfile;
 use tidegate_agent::{AgentError, IdentifyError};
 use tidegate_cluster::{PolicyError, PolicyKeyError};
 use tidegate_config::Finding;
 use tidegate_gateway::StartError;
 use tidegate_load::LoadError;
-use tidegate_admission::InvalidProfile;
 use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
 use tidegate_sim::{InvalidScenario, ScenarioError};

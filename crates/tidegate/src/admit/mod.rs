@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use tidegate_load::Target;
 use tidegate_admission::{AdmissionRule, Decided, DemandError, WrongCount, decide};
+use tidegate_load::Target;
 use tidegate_serve::admission::{Answer, Day};
 use tidegate_sim::ScenarioError;
 use tidegate_sim::offer::{Arriving, TooFew, Unmeasured};
