@@ -1,4 +1,4 @@
-//! How a loop is set up.
+//! The configuration of a loop.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningCo
 use crate::law::window::config::{SharesOf, WindowConfig, WindowConfigError};
 use crate::set_point::knee::{KneeConfig, KneeConfigError};
 
-/// How one resource is regulated.
+/// Configuration of the regulation of one resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopConfig {
     /// The resource.
@@ -28,23 +28,23 @@ pub struct LoopConfig {
     /// The law steers to `target × set_point_ratio`, within (0, 1]. Default 0.8: a regulator that holds its
     /// set point is above it half of the time.
     pub set_point_ratio: f64,
-    /// Whose response times the law steers by.
+    /// Signal that the law steers by.
     pub signal: SignalChoice,
-    /// What of these it compares with the set point. Default: their mean.
+    /// Statistic of the signal that the law compares with the set point. Default: the mean.
     pub statistic: SignalStatistic,
     /// Choose the set point automatically; `target × set_point_ratio` is then its ceiling. Of the window law
     /// only, and without effect while there are protected consumers: their target is a promise. Default off.
     pub knee: Option<KneeConfig>,
-    /// Who has which part of the throughput, as it grows. Of the self-tuning law only. Default none: all of
-    /// it goes by shares.
+    /// Bands: the division of the throughput among consumers, as it grows. Only the self-tuning law has
+    /// bands. Default none: shares divide all of it.
     pub bands: Option<Bands>,
-    /// How often the loop is stepped. Default 250 ms; of the integral law 1 s (Lee §4.1), of the self-tuning
-    /// law 1 s (Triage §3.1).
+    /// Control interval. Default 250 ms; with the integral law 1 s (Lee §4.1), with the self-tuning law 1 s
+    /// (Triage §3.1).
     pub interval: Duration,
-    /// Which law, and its parameters.
+    /// The law, with its parameters.
     pub law: Law,
-    /// How the signal is smoothed. Of the integral and the self-tuning law: not at all, since they take each
-    /// control period as it is.
+    /// Smoothing of the signal. The integral and the self-tuning law ignore it: they take each control period
+    /// as it is.
     pub smoothing: Smoothing,
     /// Without a protected consumer: judge by response times scaled to 8 KiB requests, so that a change of
     /// request size is not taken for a change of load. A promise to protected reads is about their real
@@ -57,7 +57,7 @@ pub struct LoopConfig {
     pub dry_run: bool,
 }
 
-/// Whose response times a law steers by.
+/// Choice of the requests whose response times are the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignalChoice {
     /// The reads of those who are protected; everybody's reads and writes where nobody is.
@@ -84,7 +84,7 @@ pub enum Law {
 }
 
 impl Law {
-    /// Which kind of law this is.
+    /// Returns the kind of this law.
     #[must_use]
     pub const fn kind(&self) -> LawKind {
         match self {
@@ -98,7 +98,7 @@ impl Law {
         }
     }
 
-    /// How a consumer begins, where the law commands rates.
+    /// Returns the first rate of a consumer. `None` if the law does not command rates.
     #[must_use]
     pub const fn first_rate(&self) -> Option<FirstRate> {
         match self {
@@ -109,7 +109,7 @@ impl Law {
     }
 }
 
-/// How a consumer begins under a law that commands rates.
+/// The rate at which a consumer begins under a law that commands rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FirstRate {
     /// At what was promised to it, without a contract at this rate: surplus has to be found.
@@ -119,8 +119,8 @@ pub enum FirstRate {
 }
 
 impl FirstRate {
-    /// Of what is configured, what is promised. Who begins released is promised nothing, whatever its
-    /// contract says.
+    /// Returns the promise in force, given the configured contract. A consumer that begins released is
+    /// promised nothing, whatever its contract.
     #[must_use]
     pub const fn promised(self, contract: Option<Contract>) -> Option<Contract> {
         match self {
@@ -130,7 +130,7 @@ impl FirstRate {
     }
 }
 
-/// How the signal is smoothed before a law sees it.
+/// Smoothing of the signal before the law sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Smoothing {
     /// By elapsed time: a sample's weight falls to 1/e within this time. Independent of the control interval.
@@ -185,7 +185,7 @@ impl LoopConfig {
         }
     }
 
-    /// What the law steers to, or the ceiling of that when it is chosen automatically.
+    /// Returns the set point, or its ceiling if the set point is chosen automatically.
     #[must_use]
     pub fn set_point(&self) -> Latency {
         self.target.scale(self.set_point_ratio)
@@ -269,7 +269,7 @@ impl LoopConfig {
     }
 }
 
-/// Why a loop cannot be set up.
+/// Reason that a loop cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum LoopConfigError {
     /// The target is zero, or becomes zero when scaled.

@@ -44,13 +44,13 @@ pub struct ControlLoop {
     config: LoopConfig,
     law: RunningLaw,
     ewma: Ewma,
-    /// Whose average it is.
+    /// Signal whose samples are in the moving average.
     signal: Option<Signal>,
     sizes: SizeModel,
     reservations: Reservations,
     compensation: Compensation,
     last: Option<Instant>,
-    /// How much time the next sample of the moving average stands for.
+    /// Time that the next sample of the moving average stands for.
     since_sample: Duration,
     set_point: SetPoint,
 }
@@ -76,7 +76,7 @@ impl ControlLoop {
         })
     }
 
-    /// How it is set up.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &LoopConfig {
         &self.config
@@ -100,9 +100,9 @@ impl ControlLoop {
         Ok(())
     }
 
-    /// What this host has to tell the others about the observation that it will decide on next, and puts into
+    /// Returns this host's report of the observation that it will decide on next. The host passes it to
     /// [`combine`](crate::combine) as its own. Call it once per observation, before [`step`](Self::step), and
-    /// only where hosts share the resource.
+    /// only if hosts share the resource.
     #[must_use]
     pub fn report(&mut self, observation: &Observation) -> HostReport {
         let consumers = &observation.consumers;
@@ -140,7 +140,7 @@ impl ControlLoop {
         report
     }
 
-    /// Whose response times this host's own measurements are.
+    /// Returns the signal that this host itself measures.
     fn own_signal(&self, consumers: &[ConsumerObservation]) -> Signal {
         match self.config.signal {
             SignalChoice::Reads => Signal::Reads,
@@ -254,7 +254,7 @@ impl ControlLoop {
         elapsed.min(self.config.interval.saturating_mul(GREATEST_ELAPSED))
     }
 
-    /// What the law is fed, if it is.
+    /// Returns the estimate that the law is fed, if there is one.
     fn estimate(
         &mut self,
         input: Input,
@@ -321,7 +321,8 @@ impl ControlLoop {
         }
     }
 
-    /// What reservations ask of a common law. Rates have contracts or bands instead.
+    /// Returns the needs of reservations under a common law. Laws that command rates have contracts or bands
+    /// instead.
     fn reserved(
         &mut self,
         observation: &Observation,
@@ -355,7 +356,8 @@ impl ControlLoop {
         Some(self.compensation.factor())
     }
 
-    /// Whether requests waited while the window was full, by Little's law for those at the resource.
+    /// Returns true if requests waited while the window was full. By Little's law the latencies add up to the
+    /// requests at the resource.
     fn is_full(&self, consumers: &[ConsumerObservation], elapsed: Duration) -> bool {
         let Some(shared) = self.law.shared_window() else { return false };
         let waited: f64 = throttled(consumers)
@@ -381,12 +383,12 @@ impl ControlLoop {
     }
 }
 
-/// How far apart the requests of delayed consumers go. Held for the same time, those that came together would
-/// go together, and a clump costs the others latency without a gain in throughput.
+/// Returns the least time between two requests of delayed consumers. With equal delays, requests that arrived
+/// together would leave together. Such a clump costs other requests latency, without a gain in throughput.
 ///
-/// By Little's law a consumer with q requests outstanding and a delay d gets through at most q/d; this is the
-/// rate of all of them, so that on average spacing is never what holds them. `None` while somebody is not
-/// delayed.
+/// By Little's law a consumer with q requests outstanding and a delay d completes at most q/d per second. The
+/// result is the sum of these rates, so that on average spacing is never the bottleneck. `None` if an active
+/// consumer has no delay.
 fn spacing<'a>(
     held: impl Iterator<Item = (&'a ConsumerObservation, &'a ConsumerCommand)>,
 ) -> Option<Latency> {
@@ -404,8 +406,8 @@ fn released(commands: Commands) -> Commands {
     Commands { window: None, spacing: None, consumers }
 }
 
-/// What the resource completes per second, as far as it is known: of other hosts only if their signal is
-/// everything.
+/// Returns the throughput of the resource, as far as it is known. For a cluster it is known only if the
+/// signal is everything.
 fn capacity(observation: &Observation, elapsed: Duration) -> Option<Iops> {
     match &observation.cluster {
         Some(cluster) => (cluster.signal == Signal::Everything).then_some(cluster.iops),

@@ -7,18 +7,19 @@
 //! Once per control interval:
 //!
 //! 1. A sensor writes down what happened since its last report: an [`Observation`].
-//! 2. [`ControlLoop::step`] answers with [`Commands`], which a throttle carries out as they stand (what they
-//!    do not hold is let go), and with a [`Decision`], which says what was decided, from what, and why.
+//! 2. [`ControlLoop::step`] answers with [`Commands`] and a [`Decision`]. A throttle carries out the commands
+//!    as they stand, and releases everything that they do not name. The decision tells the result, its input,
+//!    and the reason.
 //!
 //! Where several hosts share a resource, each makes a [`HostReport`] of its observation before it decides
 //! ([`ControlLoop::report`]), tells the others, and puts what [`combine`] makes of all reports into the
 //! observation.
 //!
-//! What the laws steer to is configured ([`LoopConfig::set_point`]), or, of the window law, found: the least
-//! response time at which the resource gives nearly all it can ([`KneeConfig`]), with the reason in the
-//! decision ([`SetPointChoice`]).
+//! The set point is configured ([`LoopConfig::set_point`]). For the window law it can be found instead: the
+//! least response time at which the resource gives nearly all it can ([`KneeConfig`]). The decision has the
+//! reason ([`SetPointChoice`]).
 //!
-//! Who is held is configured, or found: [`Writers`] keeps the set of consumers that write more than a
+//! Eligible consumers are configured, or found: [`Writers`] keeps the set of consumers that write more than a
 //! threshold.
 //!
 //! The PID's gains are configured, or found: [`Relay`] oscillates the process for a while and proposes them.
@@ -26,8 +27,8 @@
 //! Where consumers have a [`Contract`], the integral law keeps a rate for each. Its gain is configured, or
 //! follows from the process gain ([`gain_for`]).
 //!
-//! A storage as a linear model, what a fixed gain makes of it, and which gain is a good one: [`Arx`] (Triage
-//! §3).
+//! [`Arx`] is a storage as a linear model, with its behaviour under a fixed gain, and a recommended gain
+//! (Triage §3).
 //!
 //! Where consumers have goals and [`Bands`], the self-tuning law finds the throughput at which all keep their
 //! response times, from a model that it learns meanwhile, and each consumer has its part of it by the bands.

@@ -31,7 +31,8 @@
 
 use tidegate_units::Latency;
 
-/// How far below what the others support a single host may take all, whatever goal it names.
+/// Greatest factor by which a single host may take the operating point below what the others support,
+/// whatever its goal.
 const BELIEVED: f64 = 4.0;
 
 /// The same for a goal that the others have, too: four fifths stay.
@@ -47,28 +48,28 @@ const GROWS: f64 = 1.1;
 /// A wish among others', all of throughputs in IO/s, or all of numbers of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wish {
-    /// How much all may do together.
+    /// Amount that all hosts may do together.
     pub(crate) asks: f64,
     /// So that this response time is kept.
     pub(crate) goal: Latency,
-    /// What its host did.
+    /// Amount that its host did.
     pub(crate) done: f64,
 }
 
-/// What all come to.
+/// The agreed operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Agreed {
     pub(crate) point: f64,
-    /// Whose wish is the lowest, by its place.
+    /// Place of the lowest wish.
     pub(crate) lowest: usize,
     /// It was not followed all the way.
     pub(crate) doubted: bool,
 }
 
-/// What the hosts' wishes come to, and what is remembered for it.
+/// The agreement of the hosts' wishes, with its memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Agreement {
-    /// What was done before the lowest was doubted. `None`: nobody else was there.
+    /// Amount that all did before the lowest wish was doubted. `None`: there was no other host.
     supported: Option<f64>,
 }
 

@@ -12,7 +12,7 @@
 //!   means, at least as a quarter of it, and no host counts for more I/Os than all others together. Against
 //!   hosts that agree a single liar thus moves the mean by a factor of 2.5 at most. With a single peer, this
 //!   host's own mean stands for the median;
-//! - who hears nobody steers by its own measurements.
+//! - a host that hears no other host steers by its own measurements.
 //!
 //! Where a host has protected consumers, their reads are the signal for all hosts: it is them that the others
 //! are held back for. What is plausible is then judged among such hosts only, because their reads may rightly
@@ -29,9 +29,9 @@ use crate::document::signal::Signal;
 /// A report older than this many control intervals does not count any more.
 const STALE_INTERVALS: u32 = 3;
 
-/// How far from the median a host's mean may lie, as a factor. Placement made PARDA's hosts differ by 1.16
-/// (§4.1); a host whose data is cached may be far quicker, and must not make an overloaded array look idle,
-/// nor the other way round.
+/// Greatest factor between a host's mean and the median. Placement made PARDA's hosts differ by 1.16 (§4.1).
+/// A host with cached data may be far quicker, but must not make an overloaded array look idle. The opposite
+/// holds as well.
 const BELIEVED: f64 = 4.0;
 
 /// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own

@@ -5,22 +5,23 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_units::Iops;
 
-/// Where the system operates: in the first band that its throughput does not fill. Reads as "band 2 at 20 %".
+/// The position of the operating point: in the first band that its throughput does not fill. Displayed as
+/// "band 2 at 20 %".
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BandPosition {
     /// In a band.
     In {
-        /// Which, counted from 0.
+        /// Number of the band, counted from 0.
         band: u32,
-        /// Which part of it there is, within [0, 1).
+        /// Filled part of the band, within [0, 1).
         part: f64,
     },
     /// All bands are full.
     Beyond {
-        /// How many bands that are.
+        /// Number of bands.
         bands: u32,
-        /// What there is beyond them.
+        /// Throughput beyond the bands.
         by: Iops,
     },
 }

@@ -1,13 +1,13 @@
-//! What a throttle is told.
+//! Commands to a throttle.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{ConsumerName, Iops, Latency, Window};
 
-/// What a throttle has to put into force now, completely: whatever is `None`, or not named, is let go.
+/// The complete commands that a throttle puts into force now: it releases whatever is `None`, or not named.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Commands {
-    /// How many requests of all throttled consumers together may be outstanding at the resource. Protected
-    /// consumers are outside of it. `None`: no window.
+    /// Greatest number of requests of all throttled consumers together that may be outstanding at the
+    /// resource. Requests of protected consumers do not count. `None`: no window.
     pub window: Option<Window>,
     /// The least time between two dispatches of all throttled consumers together. Requests that a delay lets
     /// go at the same time then go one by one. `None`: any time.
@@ -16,14 +16,14 @@ pub struct Commands {
     pub consumers: Vec<ConsumerCommand>,
 }
 
-/// What one throttled consumer is held to.
+/// The limits of one throttled consumer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerCommand {
-    /// Who.
+    /// Name of the consumer.
     pub name: ConsumerName,
-    /// How long each of its requests is held before it is dispatched. `None`: not at all.
+    /// Delay of each of its requests before dispatch. `None`: no delay.
     pub delay: Option<Latency>,
-    /// How many of its requests are released per second: the rate at which its leaky bucket is filled.
-    /// `None`: all of them.
+    /// Number of its requests released per second: the rate at which its leaky bucket is filled. `None`: no
+    /// limit.
     pub rate: Option<Iops>,
 }

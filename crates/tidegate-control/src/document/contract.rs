@@ -1,4 +1,4 @@
-//! What a consumer was promised.
+//! The contract: a promise to a consumer.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -56,7 +56,7 @@ impl Contract {
     }
 }
 
-/// Why this cannot be promised to anybody.
+/// Reason that a contract is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ContractError {
     /// A rate of nothing is no promise.

@@ -1,4 +1,4 @@
-//! What the loop decided, from what, and why.
+//! The decision of the loop, with its input and its reason.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::document::reserved::{Reserved, Shortage};
 use crate::document::set_point_choice::SetPointChoice;
 use crate::document::signal::{Input, Signal, SignalStatistic};
 
-/// What is less does not explain anything.
+/// Compensation below this explains nothing, and is not told.
 const COMPENSATION_TO_TELL: f64 = 0.05;
 
 /// One decision of the loop. [`Display`](fmt::Display) says it as a sentence.
@@ -25,60 +25,61 @@ pub struct Decision {
     pub version: u16,
     /// The resource decided on.
     pub resource: ResourceName,
-    /// When.
+    /// Time of the decision.
     pub at: Instant,
     /// The time since the previous decision, as the law was told: zero when the clock stood still or jumped
     /// back, bounded when it leapt forward.
     pub elapsed: Latency,
-    /// Which law decided.
+    /// Law that decided.
     pub law: LawKind,
-    /// Whose response times are the signal. Of the integral and the self-tuning law, whatever its model,
-    /// always everything: input, measured and estimate are then of all requests together, and decide nothing;
-    /// [`rates`](Self::rates) and [`point`](Self::point) have each consumer's own.
+    /// Signal of the law. For the integral and the self-tuning law, with any model, it is always everything.
+    /// Input, measured and estimate are then of all requests together, and decide nothing.
+    /// [`rates`](Self::rates) and [`point`](Self::point) have the figures of each consumer.
     pub signal: Signal,
-    /// What of them is measured, estimated and compared.
+    /// Statistic of the signal that is measured, estimated and compared.
     pub statistic: SignalStatistic,
-    /// What all hosts said together, when the law steered by that.
+    /// Combined signal of all hosts, if the law steered by it.
     pub cluster: Option<ClusterSignal>,
-    /// What the signal said.
+    /// State of the signal in this interval.
     pub input: Input,
     /// The signal's mean response time since the previous observation, or its percentile. `None` without
     /// samples.
     pub measured: Option<Latency>,
-    /// What the law compared with the set point: the smoothed signal, or the age of the oldest request when
-    /// that is greater and nothing completes. `None` before the first sample, and after a long idle time.
+    /// Value that the law compared with the set point: the smoothed signal. If nothing completes and the
+    /// oldest request is older than that, its age instead. `None` before the first sample, and after a long
+    /// idle time.
     pub estimate: Option<Latency>,
-    /// What the law steers to: the target times the set point ratio, or what was chosen automatically. Of the
-    /// integral law: what consumers without a contract are steered to, unless somebody's contract is
-    /// stricter.
+    /// Set point of the law: the target times the set point ratio, or the one chosen automatically. For the
+    /// integral law it is the reference of consumers without a contract, unless another consumer's contract
+    /// is stricter.
     pub set_point: Latency,
-    /// Why, when it was chosen automatically.
+    /// Reason for the set point, if it was chosen automatically.
     pub choice: Option<SetPointChoice>,
-    /// What was done with the command.
+    /// Action on the command.
     pub action: Action,
     /// β of the window law, by the shares that were at work. `None` when that law did not decide.
     pub beta: Option<f64>,
     /// By what β was multiplied because shares are of requests ([`SharesOf::Requests`](crate::SharesOf)):
     /// this host's response time over that of all hosts. `None` where shares are of slots.
     pub compensation: Option<f64>,
-    /// What the law would have said without bounds.
+    /// Output of the law without bounds.
     pub raw: Output,
-    /// What it said.
+    /// Output of the law within its bounds.
     pub bounded: Output,
     /// The bound that made the difference.
     pub bound: Option<Bound>,
-    /// What reservations ask of the window. `None` while no consumer with a reservation does anything, or
+    /// Needs of reservations for the window. `None` while every consumer with a reservation is idle, or
     /// before anything completed.
     pub reserved: Option<Reserved>,
-    /// What the integral law decided of every consumer that may be held. Of another law nothing.
+    /// Decisions of the integral law, one for each eligible consumer. Empty for another law.
     pub rates: Vec<RateDecision>,
     /// The surplus that was taken back because a consumer with a contract came back from a pause.
     pub gave_way: Option<GaveWay>,
-    /// What the self-tuning law decided, whatever its model. Of another law nothing.
+    /// Decision of the self-tuning law, with any model. `None` for another law.
     pub point: Option<PointDecision>,
-    /// How many consumers are held back: delayed, or waiting behind the window, or for their release.
+    /// Number of throttled consumers: those delayed, or waiting behind the window, or for their bucket.
     pub held: u32,
-    /// How many consumers may be held back.
+    /// Number of eligible consumers.
     pub throttled: u32,
     /// Decided, not carried out: the commands let everything go.
     pub dry_run: bool,
@@ -143,7 +144,7 @@ impl Decision {
         }
     }
 
-    /// Whose measurements these are, when not only this host's.
+    /// Returns a clause about the hosts that the measurements are from. Empty if they are this host's only.
     fn of_hosts(&self) -> String {
         let Some(cluster) = &self.cluster else { return String::new() };
         let silent = if cluster.stale > 0 { format!(", {} silent", cluster.stale) } else { String::new() };
@@ -202,7 +203,7 @@ impl Decision {
         }
     }
 
-    /// What reservations take, where they decided, or are missed.
+    /// Writes the needs of reservations if they decided, or are missed.
     fn write_reservations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(reserved) = &self.reserved else { return Ok(()) };
         let Reserved { rate, everywhere, latency, window, missed } = reserved;

@@ -6,22 +6,22 @@ use tidegate_units::{HostName, Iops, Latency, Window};
 use crate::document::point_report::{PeerPoint, PointReport};
 use crate::document::signal::Signal;
 
-/// What one host tells the others about one resource: its last control interval. It carries neither a name
-/// nor a time, because both are its carrier's to vouch for.
+/// The report of one host to the others about one resource: its last control interval. It carries neither a
+/// name nor a time, because its carrier vouches for both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostReport {
-    /// How long the interval was.
+    /// Length of the interval.
     pub interval: Latency,
-    /// Whose response times these are.
+    /// Signal that the response times are of.
     pub signal: Signal,
     /// Requests of the signal that completed.
     pub completed: u64,
     /// The sum of their response times, scaled to one request size where that is configured.
     pub total_latency: Latency,
-    /// Whether any request of the signal is outstanding.
+    /// True if a request of the signal is outstanding.
     pub outstanding: bool,
-    /// How long the oldest one of those at the resource has been there.
+    /// Time since dispatch of the oldest request of the signal at the resource.
     pub oldest: Option<Latency>,
     /// The host's window, for people to see.
     pub window: Option<Window>,
@@ -31,7 +31,8 @@ pub struct HostReport {
     pub reserved: Iops,
     /// The set point that it would have all use, if it chooses one: see [`ClusterSignal::set_point`].
     pub set_point: Option<Latency>,
-    /// Of the self-tuning law: what it asks for, and for whom. `None` of another one.
+    /// Report of the self-tuning law: the operating point that it asks for, and the consumer that needs it.
+    /// `None` for another law.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<PointReport>,
 }
@@ -50,15 +51,15 @@ impl HostReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeardReport {
-    /// Whose.
+    /// Host that sent the report.
     pub host: HostName,
-    /// How long ago it arrived, on the receiver's own clock.
+    /// Time since its arrival, on the receiver's own clock.
     pub age: Latency,
-    /// What it says.
+    /// The report itself.
     pub report: HostReport,
 }
 
-/// What all hosts say together about a resource.
+/// The signal of all hosts together about a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterSignal {
@@ -68,27 +69,27 @@ pub struct ClusterSignal {
     pub stale: u32,
     /// Hosts whose report was so far from the others' that it was not believed as it stands.
     pub adjusted: u32,
-    /// Whose response times the mean is of.
+    /// Signal that the mean is of.
     pub signal: Signal,
     /// Requests that completed, on all hosts that the signal is of.
     pub completed: u64,
     /// Their mean response time. `None` when none completed.
     pub mean: Option<Latency>,
-    /// What the resource completes per second for all hosts of the signal together.
+    /// Throughput of the resource, from all hosts of the signal together.
     pub iops: Iops,
     /// Σr over all hosts that were heard in time: kept only while it is below what the resource completes.
     pub reserved: Iops,
-    /// Whether any request of the signal is outstanding on any host.
+    /// True if a request of the signal is outstanding on any host.
     pub outstanding: bool,
-    /// How long the oldest of them has been at the resource.
+    /// Time since dispatch of the oldest of them at the resource.
     pub oldest: Option<Latency>,
     /// The host whose choice of a set point all follow: of those heard the first by name.
     pub leader: HostName,
-    /// Whether that is this host.
+    /// True if this host leads.
     pub leads: bool,
     /// The leader's set point; `None` when it does not choose one.
     pub set_point: Option<Latency>,
-    /// What the self-tuning laws of the others that were heard in time say, in the order of their names.
+    /// Reports of the other hosts' self-tuning laws that arrived in time, in the order of the hosts' names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<PeerPoint>,
 }

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What is left of the response time of the interval before.
+    /// Part of the previous interval's response time that remains.
     pub s1: f64,
-    /// What the operating point adds, in ms per IO/s. Positive.
+    /// Effect of the operating point, in ms per IO/s. Positive.
     pub r1: f64,
-    /// What the operating point before it adds, in ms per IO/s.
+    /// Effect of the previous operating point, in ms per IO/s.
     pub r2: f64,
 }
 
@@ -24,7 +24,7 @@ pub struct QueueModel {
     pub parallelism: f64,
 }
 
-/// What came of an interval.
+/// The result of learning from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Learnt {

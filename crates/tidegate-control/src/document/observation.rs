@@ -1,4 +1,4 @@
-//! What a sensor reports to the loop.
+//! The report of a sensor to the loop.
 
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
@@ -7,7 +7,7 @@ use crate::document::contract::Contract;
 use crate::document::host_report::ClusterSignal;
 use crate::document::signal::SignalPercentile;
 
-/// What happened at one resource since the sensor's previous report.
+/// Activity at one resource since the sensor's previous report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observation {
@@ -16,12 +16,12 @@ pub struct Observation {
     pub version: u16,
     /// The resource observed.
     pub resource: ResourceName,
-    /// When the report was made.
+    /// Time of the report.
     pub at: Instant,
     /// Everyone who may load the resource, each once, idle ones included. They may come and go.
     pub consumers: Vec<ConsumerObservation>,
-    /// What all hosts that share the resource say together, this one included; then the law steers by it
-    /// instead of by what this host alone measured. `None`: this host is on its own.
+    /// Combined signal of all hosts that share the resource, this one included. The law then steers by it
+    /// instead of by this host's own measurements. `None`: this host is on its own.
     pub cluster: Option<ClusterSignal>,
     /// The percentile that the law steers by ([`LoopConfig::statistic`](crate::LoopConfig)), of the signal's
     /// requests. `None` when none was counted, and where the law steers by the mean.
@@ -39,20 +39,20 @@ impl Observation {
     }
 }
 
-/// What one consumer did since the previous report.
+/// Activity of one consumer since the previous report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsumerObservation {
-    /// Who.
+    /// Name of the consumer.
     pub name: ConsumerName,
-    /// What it is entitled to, relative to the others.
+    /// Its share, relative to the others.
     pub shares: Shares,
     /// The rate that goes before all shares, in requests of the size that it sends. `None`: none. What it
     /// means for a protected consumer is nothing, since that is never held; nor does the integral law know
     /// it, which has contracts.
     pub reservation: Option<Iops>,
-    /// What was promised to it, of the integral law. `None`: nothing, it lives on surplus. What a contract
-    /// means for a protected consumer is that the others leave it that rate; it is never held.
+    /// Its contract, for the integral law. `None`: no contract, it lives on surplus. The contract of a
+    /// protected consumer means that the others leave it that rate; it is never throttled.
     pub contract: Option<Contract>,
     /// The response time that it is to have, of the self-tuning law, which steers to that times the set point
     /// ratio. `None`: the target of the resource.
@@ -63,20 +63,19 @@ pub struct ConsumerObservation {
     pub reads: Operations,
     /// Its writes at the resource.
     pub writes: Operations,
-    /// How many requests it had outstanding on average since the previous report, as the client sees it:
-    /// waiting for the throttle, or at the resource.
+    /// Mean number of its outstanding requests since the previous report, as the client sees it: waiting for
+    /// the throttle, or at the resource.
     pub mean_outstanding: Outstanding,
     /// Requests that wait for the throttle now: accepted, not yet dispatched.
     pub queued: u32,
     /// For how long of the time since the previous report its leaky bucket kept a request waiting for want of
     /// a token. Zero where there is none.
     pub short_of_tokens: Latency,
-    /// How long the requests that completed since the previous report waited between their release by the
-    /// bucket and their dispatch, in sum: a fair queue is part of what a promise is about, the bucket is not.
-    /// Zero where there is none.
+    /// Total wait of the requests that completed since the previous report, between their release by the
+    /// bucket and their dispatch. A promise covers the fair queue, but not the bucket. Zero without a bucket.
     pub scheduler_wait: Latency,
-    /// What 95 % of the requests that completed since the previous report took at most, from their release by
-    /// the bucket to their completion. `None` when none completed, and where nobody measures it.
+    /// 95th percentile of the time from release by the bucket to completion, for requests that completed
+    /// since the previous report. `None` if none completed, or if the sensor does not measure it.
     pub release_to_completion: Option<Latency>,
     /// For how long the first of those that its bucket has released waits to be dispatched now. `None` when
     /// none does, and where there is no bucket.
@@ -112,16 +111,16 @@ impl ConsumerObservation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Operations {
-    /// How many completed since the previous report.
+    /// Number of requests completed since the previous report.
     pub count: u64,
     /// The bytes of the completed ones.
     pub bytes: Bytes,
     /// The sum of the completed ones' response times.
     pub total_latency: Latency,
-    /// How many are dispatched and not completed now.
+    /// Number of requests dispatched and not completed now.
     pub in_flight: u32,
-    /// How long ago the oldest of those in flight was dispatched. `None` when there is none, or when the
-    /// sensor cannot know.
+    /// Time since dispatch of the oldest request in flight. `None` if there is none, or if the sensor cannot
+    /// know.
     pub oldest_in_flight: Option<Latency>,
 }
 

@@ -22,7 +22,7 @@ pub enum LawKind {
 }
 
 impl LawKind {
-    /// What it is called: in configurations, in the log and in metrics.
+    /// Returns its name in configurations, in the log and in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,14 +34,14 @@ impl LawKind {
         }
     }
 
-    /// Whether it commands each consumer a rate, instead of one thing for all; with the model of a queue,
-    /// where there are bands.
+    /// Returns true if the law commands a rate for each consumer, instead of one output for all. With the
+    /// model of a queue this holds if there are bands.
     #[must_use]
     pub const fn is_by_rates(self) -> bool {
         matches!(self, Self::Integral) || self.has_operating_point()
     }
 
-    /// Whether it decides an operating point, which goals make and bands divide.
+    /// Returns true if the law decides an operating point, which follows from goals and is divided by bands.
     #[must_use]
     pub const fn has_operating_point(self) -> bool {
         matches!(self, Self::SelfTuning | Self::QueueingModel)
@@ -54,13 +54,13 @@ impl fmt::Display for LawKind {
     }
 }
 
-/// What a law says.
+/// The output of a law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     /// Requests that may be outstanding.
     Window(Window),
-    /// How long to hold each request; a negative output is no delay.
+    /// Delay of each request; a negative output is no delay.
     Delay(Latency),
     /// The rates of all throttled consumers together; of the self-tuning law the operating point that they
     /// are made of.
@@ -90,7 +90,7 @@ pub enum Bound {
     Return,
 }
 
-/// What was done with the command.
+/// Action on the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {

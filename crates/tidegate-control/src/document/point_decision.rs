@@ -1,4 +1,4 @@
-//! What was decided of the operating point, and why.
+//! The decision on the operating point, with its reason.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ use crate::document::model::{Learnt, Model, QueueModel};
 use crate::document::output::Bound;
 use crate::document::signal::Input;
 
-/// What the self-tuning law decided of all consumers together. [`Display`](fmt::Display) says it as a clause.
+/// Decision of the self-tuning law on all consumers together. [`Display`](fmt::Display) writes it as a
+/// clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointDecision {
@@ -21,42 +22,42 @@ pub struct PointDecision {
     pub applied: Iops,
     /// In which band that is. `None` where there are no bands.
     pub position: Option<BandPosition>,
-    /// Who asked for the lowest. `None` while nobody asks for anything.
+    /// Consumer that asked for the lowest operating point. `None` while no consumer of this host decides.
     pub decided_by: Option<ConsumerName>,
     /// The other host whose consumer asked for the lowest; then `decided_by` is `None`, since only that host
     /// knows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Whether it asked for so much less than all others that it was not followed all the way.
+    /// True if it asked for so much less than all others that it was followed only in part.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doubted: bool,
     /// Every consumer's regulator, in the order of the observation.
     pub regulators: Vec<RegulatorDecision>,
-    /// What every throttled consumer has of it, in the order of the observation.
+    /// Allotment of every throttled consumer, in the order of the observation.
     pub allotments: Vec<Allotment>,
-    /// How many requests of this host's throttled consumers may be at the storage, by the model of a queue.
-    /// Allotments are then in force only where there are bands.
+    /// Greatest number of requests of this host's throttled consumers at the storage, by the model of a
+    /// queue. Allotments are then in force only if there are bands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
 }
 
-/// What one consumer's regulator made of the interval.
+/// Conclusion of one consumer's regulator from the interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegulatorDecision {
-    /// Whose.
+    /// Name of the consumer.
     pub name: ConsumerName,
     /// y_ref: its own goal times the set point ratio, or the loop's set point.
     pub goal: Latency,
-    /// What its own requests said.
+    /// State of its own signal in this interval.
     pub input: Input,
-    /// What was compared with the goal. `None` with too few requests.
+    /// Measured response time that was compared with the goal. `None` with too few requests.
     pub measured: Option<Latency>,
-    /// Whether its response time may hold everybody back where the system operates.
+    /// True if its response time may throttle all consumers at the present operating point.
     pub may_trigger: bool,
-    /// Whether it was the one that may conclude something from too few requests.
+    /// True if it alone was allowed to conclude from too few requests.
     pub exempt: bool,
-    /// What was learnt. `None` while it asks for nothing, and when the clock did not advance.
+    /// Result of learning. `None` while it asks for nothing, and if the clock did not advance.
     pub learnt: Option<Learnt>,
     /// The operating point that it asks for.
     pub wish: Option<Iops>,
@@ -69,13 +70,13 @@ pub struct RegulatorDecision {
     pub queue: Option<QueueModel>,
 }
 
-/// What one throttled consumer has of the operating point.
+/// Part of the operating point of one throttled consumer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allotment {
-    /// Who.
+    /// Name of the consumer.
     pub name: ConsumerName,
-    /// What it is entitled to at this operating point.
+    /// Its entitlement at this operating point.
     pub entitled: Iops,
     /// Its rate: with what others leave, and at least the floor.
     pub rate: Iops,
@@ -84,7 +85,7 @@ pub struct Allotment {
 }
 
 impl RegulatorDecision {
-    /// How sure it was: said of who decides.
+    /// Returns a clause on how certain the model was, for the consumer that decides.
     fn why(&self) -> &'static str {
         match self.learnt {
             Some(Learnt::TooFew) => ", as before for want of requests",
@@ -100,8 +101,8 @@ impl PointDecision {
     /// An operating point beyond what any storage does, which holds nobody.
     pub(crate) const UNBOUNDED: Iops = Iops::new(1e9);
 
-    /// Whether the operating point limits anything. At the start, and after a long silence, it is beyond
-    /// whatever a storage does: then nobody is held, and neither a rate nor a band says anything.
+    /// Returns true if the operating point limits anything. At the start, and after a long silence, it is
+    /// beyond the capacity of any storage. Then no consumer is throttled, and rates and bands mean nothing.
     #[must_use]
     pub fn is_limit(&self) -> bool {
         self.operating_point < Self::UNBOUNDED

@@ -7,23 +7,23 @@ use tidegate_units::{ConsumerName, HostName, Iops, Latency, Shares};
 /// to the others.
 pub const MOST_CLAIMS: usize = 16;
 
-/// What one host's self-tuning law tells the others about a resource.
+/// Report of one host's self-tuning law to the others about a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointReport {
-    /// What its consumers that may be held did per second.
+    /// Throughput of its eligible consumers.
     pub done: Iops,
-    /// How many requests of theirs were at the storage on average. `None` of a law that does not go by it.
+    /// Mean number of their requests at the storage. `None` for a law that does not use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outstanding: Option<f64>,
     /// The lowest operating point that one of its consumers asks for who may.
     pub wish: Option<PointWish>,
-    /// Whether somebody who may by the bands, or is protected, does anything there: otherwise everybody there
-    /// may, and counts only where no host has such a one.
+    /// True if an active consumer there has a say: by the bands, or because it is protected. Otherwise every
+    /// consumer there has one, which counts only if no host has a consumer with a say.
     pub has_say: bool,
-    /// Whether somebody there who may has enough requests for a decision.
+    /// True if a consumer with a say there has enough requests for a decision.
     pub enough: bool,
-    /// Whether somebody who may be held does anything there.
+    /// True if an eligible consumer there is active.
     pub active: bool,
     /// Its consumers that have a part of the bands, at most [`MOST_CLAIMS`].
     pub claims: Vec<PointClaim>,
@@ -35,22 +35,22 @@ pub struct PointReport {
     pub content: Option<PointRest>,
 }
 
-/// What a host's consumer asks for.
+/// Wish of a host's consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointWish {
-    /// How much all may do together.
+    /// Throughput that all consumers together may have.
     pub operating_point: Iops,
     /// So that it keeps this response time.
     pub goal: Latency,
-    /// What makes a window of it, by the model of a queue. `None` of another law: as many requests as it has
-    /// at the goal.
+    /// Factors that turn it into a window, by the model of a queue. `None` for another law: the window is
+    /// then the number of requests at the goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PointTurn>,
 }
 
 impl PointWish {
-    /// How many requests at the storage that is.
+    /// Returns the number of requests at the storage at this operating point.
     pub(crate) fn outstanding(&self) -> f64 {
         self.operating_point.per_second() * self.turn().takes.max(Latency::from_nanos(1)).as_secs_f64()
     }
@@ -60,13 +60,13 @@ impl PointWish {
     }
 }
 
-/// What makes a window of an operating point.
+/// Factors that turn an operating point into a window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointTurn {
-    /// How long requests of those who are held take when the goal is kept.
+    /// Response time of eligible consumers' requests when the goal is kept.
     pub takes: Latency,
-    /// How much more than the operating point rates leave room for, as a factor: at least 1.
+    /// Room that rates leave above the operating point, as a factor: at least 1.
     pub room: f64,
 }
 
@@ -74,7 +74,7 @@ pub struct PointTurn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointClaim {
-    /// Who.
+    /// Name of the consumer.
     pub name: ConsumerName,
     /// Its part beyond the last band, relative to the others.
     pub shares: Shares,
@@ -103,12 +103,12 @@ impl PointRest {
     }
 }
 
-/// What a host that was heard in time says.
+/// Report of a host that arrived in time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerPoint {
-    /// Which host.
+    /// Name of the host.
     pub host: HostName,
-    /// What it says.
+    /// The report itself.
     pub point: PointReport,
 }

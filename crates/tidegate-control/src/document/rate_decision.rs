@@ -1,4 +1,4 @@
-//! What was decided of each consumer's rate, and why.
+//! The decision on each consumer's rate, with its reason.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use crate::document::signal::Input;
 /// A sentence names so many consumers, and counts the others.
 const NAMED: usize = 3;
 
-/// What the integral law decided of one consumer. [`Display`](fmt::Display) says it as a clause.
+/// Decision of the integral law on one consumer. [`Display`](fmt::Display) writes it as a clause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateDecision {
-    /// Who.
+    /// Name of the consumer.
     pub name: ConsumerName,
-    /// What it was promised.
+    /// Its contract, if it has one.
     pub contract: Option<Contract>,
-    /// What its own requests said.
+    /// State of its own signal in this interval.
     pub input: Input,
-    /// What its requests took from their release to their completion, by the law's
-    /// [`Statistic`](crate::Statistic). `None` without samples.
+    /// Time of its requests from release to completion, by the law's [`Statistic`](crate::Statistic). `None`
+    /// without samples.
     pub measured: Option<Latency>,
-    /// What that was compared with: RT^E of its contract; without one the loop's set point, or the least RT^E
-    /// of those with a contract who are active, if that is less.
+    /// Reference that it was compared with: RT^E of its contract. Without a contract it is the loop's set
+    /// point, or the least RT^E of the active consumers with one, if that is less.
     pub reference: Latency,
     /// Some of its requests waited for their release.
     pub held: bool,
-    /// What was done with its rate.
+    /// Action on its rate.
     pub action: Action,
     /// The rate that the law would have given without bounds.
     pub raw: Iops,
@@ -82,13 +82,13 @@ impl fmt::Display for RateDecision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GaveWay {
-    /// Who came back; of several the first.
+    /// Consumer that came back; the first, if there are several.
     pub to: ConsumerName,
-    /// How many came back.
+    /// Number of consumers that came back.
     pub returned: u32,
-    /// What the storage sustains, as far as it is known: about the greatest rate of all requests at which
-    /// everybody's response times were within their references; at least what is promised to those who are
-    /// active.
+    /// Throughput that the storage sustains, as far as it is known. It is about the greatest rate of all
+    /// requests at which all response times were within their references. It is at least the sum of the
+    /// active consumers' promised rates.
     pub sustained: Iops,
     /// By how much rates were cut, in all.
     pub given_back: Iops,

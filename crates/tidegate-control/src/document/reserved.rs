@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Iops, Latency, Window};
 
-/// What a decision says of reservations.
+/// Reservations in a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reserved {
@@ -20,7 +20,7 @@ pub struct Reserved {
     pub missed: Option<Shortage>,
 }
 
-/// What reservations are short of.
+/// Shortage that makes reservations fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shortage {

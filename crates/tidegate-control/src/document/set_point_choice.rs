@@ -1,4 +1,4 @@
-//! Why the set point is what it is.
+//! The reason for the set point.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use tidegate_units::{HostName, Iops, Latency};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetPointChoice {
-    /// Why.
+    /// Reason for it.
     pub reason: SetPointReason,
     /// The greatest set point that is allowed.
     pub ceiling: Latency,
@@ -23,7 +23,7 @@ pub struct SetPointChoice {
     pub most_at: Option<Latency>,
 }
 
-/// Why the set point is what it is.
+/// Reason for the set point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetPointReason {
@@ -34,7 +34,7 @@ pub enum SetPointReason {
     /// The least response time that gives the wanted part of the most; the set point swings about it by a few
     /// per cent.
     Knee,
-    /// That response time is above the ceiling.
+    /// The knee's response time is above the ceiling.
     Ceiling,
     /// It is below the floor.
     Floor,
@@ -42,19 +42,19 @@ pub enum SetPointReason {
     Exploring(Direction),
     /// Another host chooses.
     Following {
-        /// Which.
+        /// The host that chooses.
         host: HostName,
     },
     /// The host that all follow chooses no set point: the ceiling.
     NoChoice {
-        /// Which.
+        /// The host that all follow.
         host: HostName,
     },
-    /// What another host chose, until this one, which leads now, knows better.
+    /// The choice of another host stays, until this host, which leads now, knows better.
     Kept,
 }
 
-/// Which way a step goes.
+/// Direction of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_units::Latency;
 
-/// Whose response times the law steers.
+/// Requests whose response times a law steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
@@ -16,20 +16,20 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Whether somebody was promised these response times: they are never scaled, and nobody chooses their
-    /// target.
+    /// Returns true if these response times were promised to a consumer. They are never scaled, and their
+    /// target is never chosen automatically.
     pub(crate) fn is_promise(self) -> bool {
         self != Self::Everything
     }
 }
 
-/// What the signal said in this interval.
+/// State of the signal in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
     /// Requests completed: the law steers by their response times.
     Samples {
-        /// How many.
+        /// Number of requests that completed.
         count: u64,
     },
     /// None completed, and one has been in flight for longer than the set point: the law is fed its age.
@@ -46,16 +46,16 @@ pub enum Input {
     NoTime,
 }
 
-/// What of the signal's response times a law compares with the set point.
+/// Statistic of the signal's response times that a law compares with the set point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalStatistic {
     /// Their mean.
     #[default]
     Mean,
-    /// What half of the requests take at most.
+    /// Response time that half of the requests do not exceed.
     P50,
-    /// What 90 % of them take at most.
+    /// Response time that 90 % of them do not exceed.
     P90,
     /// 95 %.
     P95,
@@ -73,7 +73,7 @@ impl SignalStatistic {
         ("p99", Self::P99),
     ];
 
-    /// Of a hundred requests, how many take at most that long; of the mean `None`.
+    /// Returns the percentage of requests that the percentile covers; `None` for the mean.
     #[must_use]
     pub const fn percent(self) -> Option<u32> {
         match self {
@@ -86,14 +86,14 @@ impl SignalStatistic {
     }
 }
 
-/// What a part of the signal's requests takes at most, by a sensor that counts each.
+/// A percentile of the signal's response times, from a sensor that counts each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalPercentile {
-    /// Which percentile.
+    /// The percentile.
     pub statistic: SignalStatistic,
-    /// How many requests completed since the previous report, as that sensor counts them.
+    /// Number of requests completed since the previous report, as that sensor counts them.
     pub count: u64,
-    /// What that part of them, and of as many before them as it takes to tell, took at most.
+    /// Value of the percentile. It covers these requests, and as many earlier ones as it needs.
     pub latency: Latency,
 }

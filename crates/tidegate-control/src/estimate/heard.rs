@@ -1,4 +1,4 @@
-//! What consumers say, added up.
+//! Sums of consumers' measurements.
 
 use tidegate_units::Latency;
 
@@ -6,7 +6,7 @@ use crate::document::host_report::ClusterSignal;
 use crate::document::observation::{ConsumerObservation, Operations};
 use crate::document::signal::{Input, Signal, SignalPercentile};
 
-/// What the signal's consumers say, added up.
+/// Sums of the measurements of the signal's consumers.
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) count: u64,
@@ -47,7 +47,7 @@ impl Heard {
         }
     }
 
-    /// What all hosts say together.
+    /// Returns the sums of all hosts together.
     pub(crate) fn by_all(cluster: &ClusterSignal) -> Self {
         let mean = cluster.mean.unwrap_or_default().as_nanos();
         Self {
@@ -68,7 +68,7 @@ impl Heard {
         }
     }
 
-    /// Whether anything completed, or is outstanding.
+    /// Returns true if a request completed, or is outstanding.
     pub(crate) fn is_active(&self) -> bool {
         self.count > 0 || self.outstanding
     }
@@ -79,7 +79,7 @@ impl Heard {
     }
 }
 
-/// Who may be held.
+/// Returns the eligible consumers.
 pub(crate) fn throttled(
     consumers: &[ConsumerObservation],
 ) -> impl Iterator<Item = &ConsumerObservation> + Clone {

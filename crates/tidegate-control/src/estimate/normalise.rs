@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tidegate_units::{Bytes, Latency};
 
-/// What response times are scaled to, as in PARDA.
+/// Request size that response times are scaled to, as in PARDA.
 const REFERENCE: Bytes = Bytes::from_kib(8);
 
-/// How long a sample is remembered: what it weighs halves in this time. Long against a control interval, so
-/// that the fit rests on many sizes; short against the hours in which an array's state or its use changes.
+/// Half-life of a sample's weight. It is long against a control interval, so that the fit rests on many
+/// sizes. It is short against the hours in which an array's state or its use changes.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
 /// The most that one sample counts: bounds the sums, and keeps one burst of one size from pushing out the
@@ -74,8 +74,8 @@ impl SizeModel {
         valid.then(|| (fixed, slope / REFERENCE.get() as f64))
     }
 
-    /// What a request of 8 KiB would have taken instead of `latency` for `bytes`. The same latency while
-    /// there is no fit.
+    /// Returns the time that a request of 8 KiB would have taken, instead of `latency` for `bytes`. Returns
+    /// `latency` itself while there is no fit.
     #[must_use]
     pub fn normalise(&self, bytes: Bytes, latency: Latency) -> Latency {
         let Some((fixed, per_byte)) = self.fit() else { return latency };

@@ -1,19 +1,19 @@
-//! When reservations can be kept, and what they ask of the window.
+//! Reservations: the conditions to keep them, and the window that they need.
 //!
 //! A reservation is a rate that a consumer gets whatever the shares: its host's scheduler serves it first.
 //! That keeps it only under two conditions.
 //!
-//! 1. **The window is wide enough.** By Little's law a host that completes Σr requests per second at a
-//!    response time L has Σr·L of them outstanding at the resource. So while consumers with reservations are
-//!    active the window does not fall below `Σr·L`, with L as it is, above the set point or not: keeping
-//!    reservations is worth more than the response time, and the price is that L may stay above the set
-//!    point. L is the response time of these consumers' own requests, not the signal, because the law holds
-//!    for what is in this window, wherever its blocks lie.
-//! 2. **The storage is fast enough.** Added up over all hosts, reservations stay below what the storage
-//!    completes. Below it the floors settle: what others have outstanding shrinks until L is such that the
-//!    floors fit. Beyond it each floor raises L, and L each floor, until windows are the greatest that are
-//!    allowed; the hosts that this ends first are the ones that miss, and within a host all reservations by
-//!    the same factor.
+//! 1. **The window is wide enough.** Take a host that completes Σr requests per second at a response time L.
+//!    By Little's law it has Σr·L of them outstanding at the resource. So while consumers with reservations
+//!    are active, the window does not fall below `Σr·L`. This holds with L as it is, above the set point or
+//!    not. Keeping reservations is worth more than the response time: the price is that L may stay above the
+//!    set point. L is the response time of these consumers' own requests, not the signal, because the law
+//!    holds for the requests in this window, wherever their blocks lie.
+//! 2. **The storage is fast enough.** Added up over all hosts, reservations stay below the throughput of the
+//!    storage. Below it the floors settle: the other consumers' outstanding requests shrink until L is such
+//!    that the floors fit. Beyond it each floor raises L, and L each floor, until windows are the greatest
+//!    that are allowed. The hosts that reach this end first miss their reservations. Within a host all
+//!    reservations are missed by the same factor.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::document::observation::ConsumerObservation;
 use crate::document::reserved::{Reserved, Shortage};
 use crate::estimate::ewma::Ewma;
 
-/// How much wider the window is than Σr·L. The scheduler leaves one request in 129 to the shares, and L is
-/// that of the time just past.
+/// Factor between the window and Σr·L. The scheduler leaves one request in 129 to the shares, and L is that
+/// of the time just past.
 const HEADROOM: f64 = 1.05;
 
 /// Over which time L is smoothed: it sets a bound, and a bound that follows every hiccup of the storage lets
@@ -38,7 +38,7 @@ const RATE_TIME: f64 = 2.0;
 /// Below this part of it a reservation counts as missed.
 const KEPT: f64 = 0.95;
 
-/// What reservations meet on a host.
+/// Conditions for the reservations of a host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conditions {
     /// Σr of this host's consumers, in requests per second.
@@ -49,33 +49,33 @@ pub struct Conditions {
     pub latency: Latency,
     /// The greatest window that this host may have.
     pub greatest: Window,
-    /// What the resource completes when it is busy; `None`: not known.
+    /// Throughput of the resource when it is busy; `None`: not known.
     pub capacity: Option<Iops>,
 }
 
-/// Whether reservations can be kept.
+/// Answer to the question if reservations can be kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Feasibility {
     /// By how much reservations could grow before they are missed, as a part of themselves; negative: they
     /// are missed, and must shrink. +∞ without reservations.
     pub margin: f64,
-    /// What would be short first.
+    /// Resource that is short first.
     pub shortage: Shortage,
     /// The window that they take.
     pub window: Window,
 }
 
 impl Feasibility {
-    /// Whether they can be kept.
+    /// Returns true if they can be kept.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.margin >= 0.0
     }
 }
 
-/// Whether these reservations can be kept: both conditions, and the one with the smaller margin. Where the
-/// storage is too slow, its margin alone counts, because then the response time, and the window with it, is
-/// the result of the overload.
+/// Returns the feasibility of these reservations: both conditions, and the one with the smaller margin. If
+/// the storage is too slow, only its margin counts. The response time, and the window with it, are then the
+/// result of the overload.
 ///
 /// The conditions are Little's law for this host, `Σr·L ≤ w_max`, with 5 % to spare, and `Σr ≤ C` over all
 /// hosts.
@@ -104,13 +104,13 @@ fn margin(there: f64, needed: f64) -> f64 {
     if needed > 0.0 { there / needed - 1.0 } else { f64::INFINITY }
 }
 
-/// What a host knows beyond its own consumers.
+/// Knowledge of a host beyond its own consumers.
 pub(crate) struct Surroundings {
     /// Σr of all hosts, when there are others.
     pub(crate) everywhere: Option<Iops>,
     /// The greatest window, where there is one.
     pub(crate) greatest: Option<Window>,
-    /// What the resource completes, as far as it is known.
+    /// Throughput of the resource, as far as it is known.
     pub(crate) capacity: Option<Iops>,
 }
 

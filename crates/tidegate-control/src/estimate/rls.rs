@@ -1,19 +1,19 @@
 //! Recursive least squares for a few parameters, with directional forgetting.
 //!
-//! What is forgotten is what the new measurement speaks about (Kulhavý, *Restricted exponential forgetting in
-//! real-time identification*, Automatica 23, 1987), and a little of everything (Bittanti, Bolzern and Campi,
-//! *Convergence and exponential convergence of identification algorithms with directional forgetting factor*,
-//! Automatica 26, 1990), up to what was uncertain at the beginning. Both are written down here from their
-//! usual form, since the papers themselves were not at hand. Under plain exponential forgetting the
-//! covariance grows by 1/λ per interval in every direction that is not excited, without end; bounded as a
-//! whole, it shrinks in the one that is, and the estimate falls asleep. And a regulator that keeps its set
-//! point excites hardly anything.
+//! The new measurement makes the estimator forget the direction that it speaks about (Kulhavý, *Restricted
+//! exponential forgetting in real-time identification*, Automatica 23, 1987). A little of everything is
+//! forgotten too (Bittanti, Bolzern and Campi, *Convergence and exponential convergence of identification
+//! algorithms with directional forgetting factor*, Automatica 26, 1990), up to the uncertainty of the
+//! beginning. Both are written down here from their usual form, since the papers themselves were not at hand.
+//! Under plain exponential forgetting the covariance grows by 1/λ per interval in every direction that is not
+//! excited, without end. Bounded as a whole, it shrinks in the excited direction, and the estimate falls
+//! asleep. And a regulator that keeps its set point excites hardly anything.
 
 /// This part of the uncertainty at the beginning comes back with every measurement: all of it in a quarter of
 /// an hour of seconds.
 const RETURNS: f64 = 0.001;
 
-/// What is less than this part of the variance is rounding.
+/// Part of the variance below which a value is rounding.
 const ROUNDING: f64 = 1e-12;
 
 /// θ of `y = φᵀ·θ + noise`, and its covariance over the variance of the noise.
@@ -42,7 +42,7 @@ impl<const N: usize> Rls<N> {
         Self { estimate, covariance: diagonal(variances), initial: greatest }
     }
 
-    /// How uncertain a parameter is.
+    /// Returns the variance of a parameter.
     pub(crate) const fn variance(&self, at: usize) -> f64 {
         self.covariance[at][at]
     }
@@ -260,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Where one is not to be more than the other, it is the line of both being equal that is most likely,
-    /// and no more than that is held.
+    /// The most likely estimate has both parameters equal if one must not exceed the other. No more than that
+    /// equality is imposed.
     #[test]
     fn a_sum_that_is_held_is_met_where_the_measurements_fit_best() {
         let mut rls = Rls::new([1.0, 1.0], [1.0, 10.0]);

@@ -1,4 +1,4 @@
-//! Who writes so much that it may be held: the automatic sets of Bjørgeengen §2.3.1.
+//! Consumers that write so much that they are eligible: the automatic sets of Bjørgeengen §2.3.1.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_units::{ByteRate, Bytes, ConsumerName};
 
-/// When a consumer belongs to the set.
+/// Rules for membership of the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WritersConfig {
-    /// Who writes more than this joins. Default 1 MiB/s: what a backup or a copy exceeds at once, and a
+    /// Consumers that write more than this join. Default 1 MiB/s: a backup or a copy exceeds it at once, a
     /// database's log seldom.
     pub above: ByteRate,
-    /// Who writes less than this part of it leaves, within (0, 1]. Default 0.5.
+    /// Members that write less than this part of `above` leave, within (0, 1]. Default 0.5.
     pub leaves_below: f64,
     /// The time constant of the average of what is written. Default 1 s.
     pub smoothing: Duration,
-    /// How often the set is brought up to date. Default 1 s (§2.3.1).
+    /// Interval between two updates of the set. Default 1 s (§2.3.1).
     pub interval: Duration,
-    /// Who is held writes less because of that, and leaves only when it wrote nothing for this long. Default
-    /// 2 s.
+    /// Silence after which a throttled member leaves. Throttling alone makes it write less, so only writing
+    /// nothing for this long counts. Default 2 s.
     pub silence: Duration,
 }
 
@@ -54,7 +54,7 @@ impl WritersConfig {
     }
 }
 
-/// Why a set cannot be kept.
+/// Reason that a set cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum WritersConfigError {
     /// Everybody would belong to the set, readers included.
@@ -68,7 +68,7 @@ pub enum WritersConfigError {
     Interval,
 }
 
-/// Who averages less than this part of the threshold, and does not belong to the set, need not be remembered.
+/// Consumers outside the set that average less than this part of the threshold are forgotten.
 const FORGOTTEN: f64 = 1e-3;
 
 /// The consumers of one resource that write more than a threshold, by an average, with hysteresis.
@@ -165,18 +165,18 @@ impl Writers {
         }
     }
 
-    /// Whether a consumer belongs to the set.
+    /// Returns true if a consumer belongs to the set.
     #[must_use]
     pub fn contains(&self, name: &ConsumerName) -> bool {
         self.consumers.get(name).is_some_and(|writer| writer.member)
     }
 
-    /// Who belongs to the set.
+    /// Returns the members of the set.
     pub fn members(&self) -> impl Iterator<Item = &ConsumerName> {
         self.consumers.iter().filter(|(_, writer)| writer.member).map(|(name, _)| name)
     }
 
-    /// What a consumer writes, averaged. `None` for one that wrote nothing lately.
+    /// Returns the average write rate of a consumer. `None` if it wrote nothing lately.
     #[must_use]
     pub fn rate(&self, name: &ConsumerName) -> Option<ByteRate> {
         self.consumers.get(name).map(|writer| ByteRate::new(writer.rate))

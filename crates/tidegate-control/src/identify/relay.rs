@@ -1,8 +1,8 @@
 //! Finding a PID's gains by a short experiment on the process itself: relay feedback (Åström and Hägglund,
 //! *Automatic tuning of simple regulators*, Automatica 20, 1984), and Skogestad's rules for what it finds.
 //!
-//! Bjørgeengen's appendix A tunes by hand and names both. The experiment is bounded in what it does (delays
-//! up to a greatest one) and in time; whoever runs it lets go of everybody after it.
+//! Bjørgeengen's appendix A tunes by hand and names both. The experiment is bounded in its delays (up to a
+//! greatest one) and in time. Its caller releases all consumers after it.
 
 use std::f64::consts::PI;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct RelayConfig {
     pub hysteresis: f64,
     /// For how long a delay is held to see what it does; the second half of it counts. Default 4 s.
     pub dwell: Duration,
-    /// How many oscillations are measured, after one that is not. Default 6.
+    /// Number of oscillations to measure, after a first one that does not count. Default 6.
     pub cycles: u32,
     /// The whole experiment takes no longer. Default 1 min.
     pub limit: Duration,
@@ -52,7 +52,7 @@ impl RelayConfig {
     }
 }
 
-/// What the process is, and the gains for it.
+/// The identified process, and the gains for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Identified {
     /// The response time with nobody held.
@@ -64,9 +64,9 @@ pub struct Identified {
     pub delay: Latency,
     /// By how much the response time falls per delay, between none and that one.
     pub gain: f64,
-    /// Of the oscillation; mean of the cycles.
+    /// Period of the oscillation; mean of the cycles.
     pub period: Latency,
-    /// Of the oscillation: half of what lies between its extremes; mean of the cycles.
+    /// Amplitude of the oscillation: half of the distance between its extremes; mean of the cycles.
     pub amplitude: Latency,
     /// The periods' standard deviation over their mean: above 0.3 the load changed, or is too uneven.
     pub spread: f64,
@@ -80,7 +80,7 @@ pub struct Identified {
     pub integral_time: Latency,
 }
 
-/// Why nothing was found.
+/// Reason that the experiment found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum RelayError {
     /// There is nothing to regulate.
@@ -91,7 +91,7 @@ pub enum RelayError {
     NoNeed {
         /// The response time.
         at_rest: Latency,
-        /// What it was compared with.
+        /// Set point that it was compared with.
         set_point: Latency,
     },
     /// Nothing that is allowed is enough.
@@ -102,7 +102,7 @@ pub enum RelayError {
     OutOfReach {
         /// The longest delay that was tried.
         greatest: Latency,
-        /// What it gave.
+        /// Response time with that delay.
         measured: Latency,
         /// The response time with nobody held.
         at_rest: Latency,
@@ -116,16 +116,16 @@ pub enum RelayError {
          more time"
     )]
     Limit {
-        /// How long it was allowed to take.
+        /// Greatest time allowed.
         limit: Duration,
-        /// How many there were.
+        /// Number of oscillations measured.
         cycles: u32,
-        /// How many were wanted.
+        /// Number of oscillations wanted.
         wanted: u32,
     },
 }
 
-/// What an experiment wants next.
+/// Next wish of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RelayStep {
     /// Everybody who may be held is to be held for this long.
@@ -144,7 +144,7 @@ pub struct Relay {
     at_rest: f64,
     /// The response time with the relay's delay.
     held: f64,
-    /// What the relay switches around.
+    /// Level that the relay switches around.
     around: f64,
     delay: Latency,
 }
@@ -225,7 +225,7 @@ impl Relay {
         Ok(RelayStep::Hold(self.in_force()))
     }
 
-    /// How many of the wanted oscillations are measured, and how many are wanted.
+    /// Returns the number of oscillations measured so far, and the number wanted.
     #[must_use]
     pub const fn progress(&self) -> (usize, u32) {
         match &self.phase {
@@ -288,7 +288,7 @@ impl Relay {
         Latency::from_secs_f64((seconds / step).ceil().max(1.0) * step).min(self.config.greatest)
     }
 
-    /// Whether there were enough.
+    /// Returns true once there were enough oscillations.
     fn oscillate(&mut self, elapsed: Duration, estimate: f64) -> bool {
         let Phase::Oscillation { on, now, cycles, warm } = &mut self.phase else { return false };
         now.time += elapsed.as_secs_f64();
@@ -358,8 +358,9 @@ struct Process {
     dead_time: f64,
 }
 
-/// What oscillates so under a relay, by the relay's describing function: with relay amplitude d and
-/// hysteresis ε the process has at the oscillation's frequency the gain πa/4d and the phase −π + arcsin(ε/a).
+/// Returns the process that oscillates like this under a relay, by the relay's describing function. With
+/// relay amplitude d and hysteresis ε, the process has at the oscillation's frequency the gain πa/4d and the
+/// phase −π + arcsin(ε/a).
 fn process(oscillation: &Oscillation) -> Process {
     let Oscillation { gain, delay, period, amplitude, hysteresis, interval } = *oscillation;
     let frequency = 2.0 * PI / period;

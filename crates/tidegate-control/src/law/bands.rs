@@ -1,8 +1,8 @@
-//! Throughput bands (Triage §2): who has which part of the throughput, as it grows.
+//! Throughput bands (Triage §2): the division of the throughput among consumers, as it grows.
 //!
-//! A band is a range of the throughput of all together, the operating point, and says in which ratio its
-//! workloads share it. Below it everything goes by the bands before. Beyond the last band, what there is more
-//! is shared by shares, which are equal where nothing else is said.
+//! A band is a range of the throughput of all together, the operating point. It sets the ratio in which its
+//! workloads share that range. Below it the bands before divide everything. Beyond the last band, consumers
+//! divide the rest by shares. Shares are equal unless configured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const ROUNDING: f64 = 2e-3;
 pub struct Band {
     /// The operating point at which it ends.
     pub up_to: Iops,
-    /// Who has which part of it, within [0, 1], 1 in sum. Who is not named has nothing of it.
+    /// Parts of the band, within [0, 1], 1 in sum. Workloads that are not named get nothing of it.
     pub ratios: Vec<(ConsumerName, f64)>,
 }
 
@@ -34,11 +34,11 @@ pub struct Bands {
 struct Checked {
     from: f64,
     up_to: f64,
-    /// Of those with more than nothing.
+    /// Ratios of the workloads that have more than nothing.
     ratios: BTreeMap<ConsumerName, f64>,
 }
 
-/// Why bands cannot be used. Bands are counted from 0, as in the paper.
+/// Reason that bands cannot be used. Bands are counted from 0, as in the paper.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum BandsError {
     /// Without bands shares decide, and nothing has to be written.
@@ -47,11 +47,11 @@ pub enum BandsError {
     /// A band has no room.
     #[error("band {band} must end above {from}, where it begins, not at {up_to}")]
     Empty {
-        /// Which.
+        /// Number of the band.
         band: usize,
-        /// Where it begins.
+        /// Beginning of the band.
         from: Iops,
-        /// Where it would end.
+        /// End of the band as configured.
         up_to: Iops,
     },
     /// A ratio is not a part.
@@ -59,9 +59,9 @@ pub enum BandsError {
     Ratio {
         /// In which band.
         band: usize,
-        /// Whose.
+        /// The workload.
         workload: ConsumerName,
-        /// Which.
+        /// Its ratio.
         ratio: f64,
     },
     /// A workload is in a band twice.
@@ -69,13 +69,13 @@ pub enum BandsError {
     Twice {
         /// In which band.
         band: usize,
-        /// Who.
+        /// The workload.
         workload: ConsumerName,
     },
     /// The band is not shared out, or more than that.
     #[error("the ratios of band {band} must be 1 in sum, they are {sum}")]
     Sum {
-        /// Which band.
+        /// Number of the band.
         band: usize,
         /// Their sum.
         sum: f64,
@@ -83,9 +83,9 @@ pub enum BandsError {
     /// A band names somebody who does not exist.
     #[error("band {band} names {workload}, which there is not")]
     Unknown {
-        /// Which band.
+        /// Number of the band.
         band: usize,
-        /// Who.
+        /// The workload.
         workload: ConsumerName,
     },
 }
@@ -108,9 +108,10 @@ impl BandsError {
 /// Somebody who takes part of the throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim<'a> {
-    /// Who. Two of one name share its part of a band. `None`: several together, who have no part of any.
+    /// Name of the consumer. Two claims with one name share its part of a band. `None`: several consumers
+    /// together, which have no part of any band.
     pub name: Option<&'a ConsumerName>,
-    /// What it is entitled to beyond the last band, relative to the others.
+    /// Its shares beyond the last band, relative to the others.
     pub shares: f64,
     /// More would not be used: what is left of its part goes to the others. `None`: it uses whatever it gets.
     pub most: Option<Iops>,
@@ -152,7 +153,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Where each band ends, in their order.
+    /// Returns the end of each band, in their order.
     pub fn ends(&self) -> impl Iterator<Item = Iops> + '_ {
         self.bands.iter().map(|band| Iops::new(band.up_to))
     }
@@ -163,8 +164,8 @@ impl Bands {
         self.bands.iter().flat_map(|band| band.ratios.keys()).collect()
     }
 
-    /// Where the system operates at this operating point. A band that is full is over: its end belongs to the
-    /// next.
+    /// Returns the position of this operating point among the bands. A band that is full is over: its end
+    /// belongs to the next.
     #[must_use]
     pub fn position(&self, operating_point: Iops) -> BandPosition {
         let all = operating_point.per_second();
@@ -181,9 +182,9 @@ impl Bands {
         }
     }
 
-    /// Whether this workload's response time may hold everybody back at this operating point: whether it has
-    /// a part of any band up to the one in which the system operates (Triage §2). Beyond the last one
-    /// everybody's may.
+    /// Returns true if this workload's response time may throttle all consumers at this operating point. It
+    /// may if it has a part of any band up to the one in which the system operates (Triage §2). Beyond the
+    /// last band every workload's may.
     #[must_use]
     pub fn may_trigger(&self, name: &ConsumerName, operating_point: Iops) -> bool {
         match self.position(operating_point) {
@@ -215,8 +216,9 @@ fn by_name(band: usize, ratios: Vec<(ConsumerName, f64)>) -> Result<BTreeMap<Con
     Ok(named)
 }
 
-/// What each of the claims has of an operating point, in their order. In sum that is the operating point,
-/// unless a band's workload is not among them, whose part stays unused, or nobody uses more.
+/// Returns the part of an operating point for each of the claims, in their order. The sum is the operating
+/// point, with two exceptions. A band's workload may be missing among the claims: its part stays unused. Or
+/// no claim may use more.
 #[must_use]
 pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>]) -> Vec<Iops> {
     let mut got = vec![0.0; claims.len()];
@@ -238,7 +240,7 @@ pub fn allot(bands: Option<&Bands>, operating_point: Iops, claims: &[Claim<'_>])
     got.into_iter().map(Iops::new).collect()
 }
 
-/// How many there are of each name: one volume may be exported by two hosts.
+/// Returns the number of claims with each name: two hosts may export one volume.
 fn bearers<'a>(claims: &[Claim<'a>]) -> BTreeMap<&'a ConsumerName, f64> {
     let mut bearers = BTreeMap::new();
     for name in claims.iter().filter_map(|claim| claim.name) {

@@ -56,12 +56,12 @@ pub(crate) enum SignalScope {
 }
 
 impl SignalScope {
-    /// Whether one signal stands for all consumers.
+    /// Returns true if one signal stands for all consumers.
     pub(crate) fn is_common(self) -> bool {
         self == Self::Common
     }
 
-    /// Whether reports of other hosts change the decision.
+    /// Returns true if reports of other hosts change the decision.
     pub(crate) fn includes_hosts(self) -> bool {
         self != Self::PerConsumer
     }

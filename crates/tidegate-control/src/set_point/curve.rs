@@ -1,11 +1,10 @@
-//! What an array gives against how much it is given: throughput over the number of outstanding requests,
-//! learnt.
+//! The learnt curve of an array: throughput over the number of outstanding requests.
 //!
-//! Outstanding requests, not response time, are what the curve is kept over. An array with c servers answers
-//! in the same time for one request and for c of them, so that throughput is no function of response time
-//! there; and a change of the array's speed stretches the axis of response times, while the number of
-//! requests that keep it busy stays. By Little's law the number is throughput times response time, on all
-//! hosts together, and gives the response time back.
+//! The curve is kept over outstanding requests, not over response time. An array with c servers answers in
+//! the same time for one request and for c of them, so that throughput is no function of response time there.
+//! And a change of the array's speed stretches the axis of response times, while the number of requests that
+//! keep it busy stays. By Little's law the number is throughput times response time, on all hosts together,
+//! and gives the response time back.
 
 /// Bins are this factor apart.
 const RATIO: f64 = 1.15;
@@ -60,7 +59,7 @@ impl Point {
     }
 }
 
-/// Where the curve bends.
+/// The bend of the curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bend {
     /// The least that gives the wanted fraction of the most.
@@ -112,9 +111,9 @@ impl Curve {
         }
     }
 
-    /// How much quicker than known the array is at this point: 1 where nothing contradicts it. Between known
-    /// points the curve is followed; beyond them anything that a concave curve can do is possible, from
-    /// staying level to a straight line through the origin. `None` while nothing is known.
+    /// Returns the speed of the array at this point relative to the curve: 1 if nothing contradicts the
+    /// curve. Between known points the curve is followed. Beyond them every concave curve is possible, from a
+    /// level one to a straight line through the origin. `None` while nothing is known.
     pub(super) fn speed_of(&self, point: Point) -> Option<f64> {
         let points = self.isotonic();
         let (first, last) = (*points.first()?, *points.last()?);
@@ -167,9 +166,9 @@ impl Curve {
         self.bins.iter().filter(|bin| bin.seconds >= KNOWN_SECONDS && bin.completed > 0.0)
     }
 
-    /// What is known, throughput made non-decreasing by pooling neighbours that contradict it (isotonic
-    /// regression by pooling adjacent violators): more requests never give less, but for noise, and where an
-    /// array does thrash the pool begins where less would do as well.
+    /// Returns the known points. Pools of neighbours that contradict it make throughput non-decreasing
+    /// (isotonic regression by pooling adjacent violators). More requests never give less, but for noise. If
+    /// an array does thrash, the pool begins where less would do as well.
     fn pools(&self) -> Vec<Pool> {
         let mut pools: Vec<Pool> = Vec::new();
         for bin in self.known() {

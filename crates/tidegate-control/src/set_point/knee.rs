@@ -11,12 +11,12 @@
 //! takes the first request and leaves a third of the throughput unused (`tests/knee.rs` compares both). An
 //! administrator can say how much throughput a shorter queue may cost; the fraction is that number.
 //!
-//! **What is learnt from.** From stretches of at least ten seconds and mostly a thousand requests, the first
-//! four control intervals after each change left out, in which the set point is what limits the load: the
+//! **Stretches to learn from.** A stretch lasts at least ten seconds and mostly has a thousand requests; the
+//! first four control intervals after each change are left out. In it the set point limits the load: the
 //! response time is at it, or requests wait while the window is full. While the load is light nothing is
-//! learnt, nothing forgotten, and nothing changed. Throughput is counted in requests; another mix of request
-//! sizes changes what the array gives at every response time alike, and is followed as such a change is: see
-//! [`Curve::speed_up`](crate::set_point::curve::Curve::speed_up).
+//! learnt, nothing forgotten, and nothing changed. Throughput is counted in requests. Another mix of request
+//! sizes changes the array's throughput at every response time alike, and is followed as such a change is:
+//! see [`Curve::speed_up`](crate::set_point::curve::Curve::speed_up).
 //!
 //! **How it moves.** It begins at the ceiling. Per stretch, downwards by at most a factor of 1.15 while
 //! throughput holds; one step below the knee throughput tells, and it returns. At the knee it alternates
@@ -56,10 +56,10 @@ const LONGEST: f64 = 6.0;
 /// From fewer requests than these nothing is learnt.
 const LEAST_REQUESTS: f64 = 50.0;
 
-/// How far one step goes, as a factor.
+/// Size of one step, as a factor.
 const STEP: f64 = 1.15;
 
-/// How far the set point swings about the knee, as a factor.
+/// Swing of the set point about the knee, as a factor.
 const SWING: f64 = 1.05;
 
 /// The set point stays above the response time of a queue too short to keep the array busy by this factor: an
@@ -107,7 +107,7 @@ const BY_SHARES: f64 = 1.5;
 /// many, and so on up to the half-life.
 const PATIENCE: f64 = 120.0;
 
-/// How much closer to the ceiling nothing is to be explored.
+/// Part of the ceiling from which on exploring upwards is not worth it.
 const AT_CEILING: f64 = 0.99;
 
 /// Set points that differ by less than this part are one: they travel in nanoseconds.
@@ -117,7 +117,7 @@ const SAME: f64 = 1e-3;
 /// can do to everybody is bounded, as for response times (`hosts`).
 const BELIEVED: f64 = 0.25;
 
-/// How the set point is chosen.
+/// Configuration of the automatic choice of the set point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KneeConfig {
     /// The part of the array's most that the set point must give, within [0.5, 1). Default 0.95.
@@ -157,7 +157,7 @@ impl KneeConfig {
     }
 }
 
-/// Why a set point cannot be chosen automatically.
+/// Reason that a set point cannot be chosen automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum KneeConfigError {
     /// The fraction is out of range.
@@ -171,15 +171,15 @@ pub enum KneeConfigError {
         /// The greatest.
         ceiling: Latency,
     },
-    /// What is forgotten within a minute was never learnt.
+    /// The half-life is below a minute: knowledge that fades so soon was never learnt.
     #[error("the knee's half-life must be at least 1min, it is {0}")]
     HalfLife(Latency),
 }
 
-/// What happened in one control interval, on all hosts together.
+/// Activity in one control interval, on all hosts together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample {
-    /// How long it was.
+    /// Length of the interval.
     pub(crate) elapsed: Duration,
     /// Requests that completed per second.
     pub(crate) iops: f64,
@@ -197,28 +197,28 @@ pub(crate) struct KneeFinder {
     ceiling: f64,
     interval: f64,
     curve: Curve,
-    /// Where the curve bends, as far as is known.
+    /// Bend of the curve, as far as it is known.
     bend: Option<Bend>,
-    /// What is in force.
+    /// Set point in force.
     set_point: f64,
-    /// What it swings about, and returns to.
+    /// Middle of the swings, to which the set point returns.
     centre: f64,
     reason: SetPointReason,
     stretch: Stretch,
-    /// How much the last stretch was off the curve, as a logarithm; zero when it was not.
+    /// Distance of the last stretch from the curve, as a logarithm; zero if it was on the curve.
     off: f64,
     /// On the way to what is not known.
     probe: Option<Direction>,
     /// Measured time since the curve above the knee was last looked at, and below.
     since_up: f64,
     since_down: f64,
-    /// How long to leave it at that below.
+    /// Time after a look below until the next one.
     patience: f64,
-    /// Where the knee was then.
+    /// Middle of the swings at the last look below.
     confirmed: f64,
 }
 
-/// What was measured since the set point changed.
+/// Measurements since the set point changed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Stretch {
     unsettled: f64,
@@ -277,12 +277,12 @@ impl KneeFinder {
         self.begin(self.centre, self.reason.clone());
     }
 
-    /// What the law steers to.
+    /// Returns the set point of the law.
     pub(crate) fn set_point(&self) -> Latency {
         Latency::from_secs_f64(self.set_point)
     }
 
-    /// What is in force, and why.
+    /// Returns the set point's reason, and the figures behind it.
     pub(crate) fn choice(&self) -> SetPointChoice {
         let bend = self.bend;
         let latency = |point: Point| Latency::from_secs_f64(point.latency());
@@ -432,7 +432,7 @@ impl KneeFinder {
         Some(point)
     }
 
-    /// What to do after a stretch.
+    /// Chooses the next step after a stretch.
     fn choose(&mut self, measured: Option<Point>) {
         let (Some(measured), Some(bend)) = (measured, self.bend) else {
             // Nothing limits the load here, or nothing is certain: back to where that was otherwise.
@@ -466,9 +466,9 @@ impl KneeFinder {
         }
     }
 
-    /// Whether to look further down: until throughput tells, and again after a while, because what was seen
-    /// there may have been chance, or a moment of another load. The while doubles as long as that changes
-    /// nothing.
+    /// Returns true if the finder looks further down, until throughput tells. It looks again after a while,
+    /// because the last result may have been chance, or a moment of another load. The while doubles as long
+    /// as that changes nothing.
     fn descends(&mut self, less: bool) -> bool {
         let probing = self.probe == Some(Direction::Down);
         if self.set_point <= self.bounded(0.0) || probing && less {
@@ -488,7 +488,8 @@ impl KneeFinder {
         self.probe == Some(Direction::Down)
     }
 
-    /// Whether to look further up: once per half-life, as far as the curve is not known there.
+    /// Returns true if the finder looks further up: once per half-life, as far as the curve is not known
+    /// there.
     fn climbs(&mut self, bend: &Bend) -> bool {
         let probing = self.probe == Some(Direction::Up);
         let covered = bend.top.outstanding >= COVERED * bend.knee.outstanding

@@ -12,7 +12,7 @@ use crate::document::set_point_choice::{SetPointChoice, SetPointReason};
 use crate::document::signal::{Input, Signal};
 use crate::set_point::knee::{KneeConfig, KneeFinder, Sample};
 
-/// What the law steers to, and who says so.
+/// The set point of the law, with its source.
 #[derive(Debug, Clone)]
 pub(crate) struct SetPoint {
     /// The configured one; of an automatic one the ceiling.
@@ -27,7 +27,7 @@ struct Automatic {
     finder: KneeFinder,
 }
 
-/// What one control interval says about the array.
+/// Measurements of the array in one control interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interval {
     pub(crate) elapsed: Duration,
@@ -65,12 +65,12 @@ impl SetPoint {
         }
     }
 
-    /// What this host would have all hosts use.
+    /// Returns the set point that this host proposes to all hosts.
     pub(crate) fn published(&self) -> Option<Latency> {
         self.automatic.as_ref().map(|automatic| automatic.finder.set_point())
     }
 
-    /// What the law steers to in this interval, and why, when that was chosen.
+    /// Returns the set point of the law in this interval, and the reason if it was chosen.
     pub(crate) fn in_force(
         &mut self,
         signal: Signal,

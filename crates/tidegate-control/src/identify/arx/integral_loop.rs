@@ -32,7 +32,7 @@ pub struct LoopPole {
 }
 
 impl LoopPole {
-    /// What is left of its part of an error after an interval. Below 1: it dies away.
+    /// Returns the part of an error that remains after an interval. Below 1 the error dies away.
     #[must_use]
     pub fn magnitude(self) -> f64 {
         self.real.hypot(self.imaginary)
@@ -51,13 +51,13 @@ const GREATEST_OVERSHOOT: f64 = 0.05;
 /// A loop that takes longer does not settle.
 const LONGEST: usize = 1_000;
 
-/// Where a curve that leaves the unit circle is looked for: at so many angles.
+/// Number of angles at which the search looks for a curve that leaves the unit circle.
 const ANGLES: u32 = 4_096;
 
-/// How often an interval of angles is halved: to the last digit.
+/// Number of halvings of an interval of angles: to the last digit.
 const HALVINGS: u32 = 60;
 
-/// How many gains below the greatest stable one are tried.
+/// Number of gains to try below the greatest stable one.
 const GAINS: u32 = 2_000;
 
 impl IntegralLoop {
@@ -79,13 +79,14 @@ impl IntegralLoop {
         roots(&self.denominator).into_iter().map(pole).collect()
     }
 
-    /// Whether all poles are within the unit circle.
+    /// Returns true if all poles are within the unit circle.
     #[must_use]
     pub fn is_stable(&self) -> bool {
         self.poles().into_iter().all(|pole| pole.magnitude() < 1.0)
     }
 
-    /// What the response time does when the reference steps from 0 to 1 in interval 0; without end.
+    /// Returns the response time, interval by interval without end, after a step of the reference from 0 to 1
+    /// in interval 0.
     pub fn step_response(&self) -> impl Iterator<Item = f64> {
         let order = self.numerator.len() - 1;
         let mut past = vec![0.0; order + 1];
@@ -168,8 +169,8 @@ impl Arx {
         IntegralLoop::new(self, below).is_stable().then_some(first)
     }
 
-    /// Of the gains with which the loop settles soonest while it goes beyond a step by no more than 5 %, the
-    /// one in the middle: the farthest from being slower on either side. `None` where there is none.
+    /// Returns the middle one of the gains that settle soonest with an overshoot of at most 5 %. It is the
+    /// farthest from slower gains on either side. `None` if there is no such gain.
     ///
     /// The paper has "good values", 213 and 7.2 IO/s per ms for its models (§3.2), and no criterion; this one
     /// gives 212.6 and 7.26.

@@ -81,8 +81,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is left stands at right angles to every column: nothing of it can be explained. Whatever the
-        /// units.
+        /// The residual stands at right angles to every column, whatever the units: no column can explain any
+        /// of it.
         #[test]
         fn what_is_left_cannot_be_explained(
             rows in prop::collection::vec([-1.0..1.0f64, -1.0..1.0, -1.0..1.0, -1.0..1.0], 5..40),

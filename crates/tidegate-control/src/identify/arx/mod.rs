@@ -23,7 +23,7 @@ use tidegate_units::{Iops, Latency};
 pub use integral_loop::{IntegralLoop, LoopPole};
 pub use sampling::{Recommended, SampledFit, Sampling};
 
-/// What an interval of an experiment was, and what came of it.
+/// An interval of an experiment: its input and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArxSample {
     /// u(k): the operating point that was set for the interval.
@@ -33,10 +33,10 @@ pub struct ArxSample {
     pub response: Option<Latency>,
 }
 
-/// Whether the line goes through the origin.
+/// Choice between a line through the origin and one with a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Offset {
-    /// As eq. 1 is printed: without load, no response time.
+    /// No constant, as eq. 1 is printed: without load, no response time.
     None,
     /// A constant is fitted besides. A storage's response time at no load is its service time, and a model
     /// without a constant has to lend it from the other parameters.
@@ -75,7 +75,7 @@ pub struct ArxFit {
     pub samples: usize,
 }
 
-/// Why no model was found, or numbers are none.
+/// Reason that no model was found, or that numbers are no model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ArxError {
     /// Models of storage have few parameters.
@@ -86,7 +86,7 @@ pub enum ArxError {
     Inputs {
         /// N.
         order: usize,
-        /// How many there were.
+        /// Number of inputs given.
         inputs: usize,
     },
     /// A parameter is no number.
@@ -95,11 +95,11 @@ pub enum ArxError {
     /// Any model would fit.
     #[error("{samples} intervals can be used, and {parameters} parameters need {needed}: excite for longer")]
     TooFew {
-        /// How many intervals could be predicted.
+        /// Number of intervals that could be predicted.
         samples: usize,
-        /// How many parameters there are.
+        /// Number of parameters.
         parameters: usize,
-        /// How many intervals there must be.
+        /// Number of intervals needed.
         needed: usize,
     },
     /// Nothing can be learned from an input that does not vary, or does so in a pattern as short as the
@@ -209,7 +209,7 @@ fn checked_order(order: usize) -> Result<usize, ArxError> {
     if (1..=Arx::GREATEST_ORDER).contains(&order) { Ok(order) } else { Err(ArxError::Order(order)) }
 }
 
-/// What is to be explained, and by what.
+/// The explained and the explaining numbers of a regression.
 struct Rows {
     /// For each parameter what it is multiplied by: y(k−1) to y(k−N), u(k) to u(k−N), and 1 where there is a
     /// constant.

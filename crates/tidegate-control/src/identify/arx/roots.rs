@@ -16,7 +16,7 @@ impl Complex {
         Self { re, im: 0.0 }
     }
 
-    /// Of this angle, on the unit circle.
+    /// Returns the number of this angle on the unit circle.
     pub(super) fn unit(angle: f64) -> Self {
         Self { re: angle.cos(), im: angle.sin() }
     }

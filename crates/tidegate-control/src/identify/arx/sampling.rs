@@ -1,4 +1,5 @@
-//! How often to sample, and by how much of the past to explain.
+//! Choice of the sampling interval, and of the order: the length of the past that explains the next response
+//! time.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use super::ArxFit;
 /// rules out, they are 0.63 and 0.38.
 const OF_THE_BEST: f64 = 0.8;
 
-/// What residuals may say of the next ones: above it the past has more to tell. The paper's exceptions have
-/// 0.14, its others at most 0.05.
+/// Greatest correlation of residuals with the next ones. Above it the past has more to tell. The paper's
+/// exceptions have 0.14, its others at most 0.05.
 const CORRELATED: f64 = 0.1;
 
 /// A higher order has to raise R² by this, as in the paper: "less than 0.05 improvement".
@@ -39,7 +40,7 @@ pub struct Sampling {
 /// A choice of interval and order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recommended {
-    /// How often to sample.
+    /// Sampling interval.
     pub interval: Duration,
     /// N.
     pub order: usize,

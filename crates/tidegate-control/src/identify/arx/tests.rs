@@ -215,9 +215,9 @@ fn stable() -> impl Strategy<Value = Arx> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What comes of the found model is what came of the true one. (Parameters themselves need not agree:
-    /// where a zero cancels a pole, others give the same.) A constant keeps response times above zero, where
-    /// all measured ones are.
+    /// The found model predicts what the true one does. (The parameters themselves need not agree: if a zero
+    /// cancels a pole, others give the same.) A constant keeps response times above zero, like all measured
+    /// ones.
     #[test]
     fn without_noise_nothing_is_left(model in stable(), seed in any::<u64>()) {
         let model = Arx { offset: 1e5, ..model };
@@ -231,7 +231,8 @@ proptest! {
         }
     }
 
-    /// Of first order, with what the other tests' models have: the parameters themselves.
+    /// Models of first order, with parameters in the range of the other tests: here the parameters themselves
+    /// are found.
     #[test]
     fn without_noise_the_model_is_found(a in 0.1..0.8f64, b in 0.05..0.5f64, b1 in 0.0..0.3f64, seed in any::<u64>()) {
         let model = Arx::new(vec![a], vec![b, b1]).unwrap();

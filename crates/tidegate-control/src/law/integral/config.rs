@@ -17,19 +17,19 @@ pub struct IntegralConfig {
     /// The greatest rate of a consumer, unless its contract is for more. Default: none, since no number is
     /// right for every storage, and the default variant goes no further than what is used.
     pub greatest: Option<Iops>,
-    /// What RT_i is.
+    /// Statistic that is RT_i.
     pub statistic: Statistic,
     /// The paper's law, or which improvements of it.
     pub variant: IntegralVariant,
 }
 
-/// What the response time RT_i(k) of a control period is. Lee calls it "the current response time" (§3.1) and
-/// says no more.
+/// The statistic that makes the response time RT_i(k) of a control period. Lee calls it "the current response
+/// time" (§3.1) and says no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistic {
-    /// What 95 % of the period's requests took at most. The reference, RT^E, is such a percentile (§2), and
-    /// only so a few per cent of the requests are late, as the paper has it: with the mean at RT^E it is a
-    /// quarter of them (`tidegate reproduce lee.statistic`).
+    /// Response time that 95 % of the period's requests do not exceed. The reference, RT^E, is such a
+    /// percentile (§2). Only with a percentile are a few per cent of the requests late, as the paper has it.
+    /// With the mean at RT^E a quarter of them are late (`tidegate reproduce lee.statistic`).
     #[default]
     Percentile95,
     /// Their mean.
@@ -48,21 +48,23 @@ impl Default for IntegralConfig {
     }
 }
 
-/// What the law does beyond the paper. Each by itself can be left out, to see what it is worth.
+/// Additions of the law to the paper. Each can be left out by itself, to measure its worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntegralVariant {
     /// A rate is raised only while it is what held the consumer back: some requests waited for their release,
     /// and at least 70 % of the rate was used. Otherwise an hour of low demand at short response times winds
     /// it up to where it bounds nothing when demand comes.
     pub raise_only_used: bool,
-    /// What a rate has beyond its floor and beyond what is used halves in the idle half-life: a surplus found
-    /// under another load says nothing. Otherwise it is held.
+    /// Decay of unused rates: the part of a rate beyond its floor and beyond its use halves in the idle
+    /// half-life. A surplus found under another load says nothing. Otherwise the rate stays.
     pub decay_unused: bool,
-    /// When a consumer with a contract comes back from a pause, the others give back at once what the storage
-    /// cannot sustain besides it, instead of K·E by K·E while everybody's response times are too long.
+    /// Giving way when a consumer with a contract comes back from a pause. The others give back at once the
+    /// rates that the storage cannot sustain besides it. Otherwise they give back K·E by K·E, while all
+    /// response times are too long.
     pub give_way: bool,
-    /// When a consumer with a contract has paused for the idle half-life, those who are held get at once what
-    /// the storage sustains without it, by their shares, instead of K·E by K·E.
+    /// Taking over when a consumer with a contract has paused for the idle half-life. Throttled consumers get
+    /// at once the rates that the storage sustains without it, by their shares. Otherwise they get them K·E
+    /// by K·E.
     pub take_over: bool,
 }
 
@@ -100,7 +102,7 @@ impl IntegralConfig {
     }
 }
 
-/// Why an integral law cannot be set up.
+/// Reason that an integral law cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum IntegralConfigError {
     /// Without a floor a consumer without a contract could be stopped altogether.

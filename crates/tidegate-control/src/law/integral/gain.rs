@@ -27,7 +27,7 @@ pub struct ControllerGain(f64);
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Pole(f64);
 
-/// Why a number is not a gain or a pole.
+/// Reason that a number is not a gain or a pole.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum GainError {
     /// A response time that does not grow with the rate cannot be steered by it.
@@ -122,7 +122,7 @@ impl Pole {
         }
     }
 
-    /// What is left of an error after a control period, for the mathematics.
+    /// Returns the part of an error that remains after a control period, for the mathematics.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0

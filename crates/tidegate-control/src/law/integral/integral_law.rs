@@ -10,16 +10,17 @@ use tidegate_units::{Iops, Latency};
 use crate::document::output::Bound;
 use crate::law::integral::config::IntegralConfig;
 
-/// Who uses less than this part of his rate has no use for more: then the rate is not raised. As with a full
-/// window: some of what was released in an interval completes in the next.
+/// Part of its rate that a consumer must use for the rate to be raised: a consumer that uses less has no use
+/// for more. It is below 1 for the same reason as with a full window. Some of the requests released in an
+/// interval complete in the next.
 const USED: f64 = 0.7;
 
 /// Between what a rate may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateBounds {
-    /// What was promised, or the floor.
+    /// The promised rate, or the floor.
     pub least: Iops,
-    /// Where there is a greatest. Below the least it is without effect: a promise counts more.
+    /// Greatest rate, if there is one. Below `least` it has no effect: a promise counts more.
     pub greatest: Option<Iops>,
 }
 
@@ -34,16 +35,16 @@ impl RateBounds {
     }
 }
 
-/// How much of its rate a consumer used in a control period.
+/// Use of its rate by a consumer in a control period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateUse {
-    /// What it completed.
+    /// Completed requests per second.
     pub completed: Iops,
     /// Some of its requests waited for their release.
     pub waited: bool,
 }
 
-/// What one step gave.
+/// Result of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IntegralStep {
     /// Eq. 2 without bounds; nothing when negative.
@@ -119,7 +120,8 @@ impl IntegralLaw {
         self.put(rate, rate, bounds, None)
     }
 
-    /// What is beyond `floor` shrinks to a part of itself; a rate below it stays.
+    /// Returns the rate after a decay: the part beyond `floor` shrinks to `remaining` of itself. A rate below
+    /// `floor` stays.
     fn decayed(&self, floor: f64, remaining: f64) -> f64 {
         let remaining = if remaining.is_nan() { 1.0 } else { remaining.clamp(0.0, 1.0) };
         let rate = self.rate.per_second();

@@ -14,12 +14,11 @@ use crate::law::control_law::{ConsumerThrottle, ControlInterval, ControlLaw, Law
 use crate::law::integral::config::{IntegralConfig, IntegralConfigError, Statistic};
 use crate::law::integral::integral_law::{IntegralLaw, RateBounds, RateUse};
 
-/// How much of what one control period says about the storage is believed: some periods together hold enough
-/// requests.
+/// Weight of one control period's evidence about the storage: some periods together hold enough requests.
 const EVIDENCE: f64 = 0.25;
 
-/// How much of what the storage sustains is given out at once when somebody has gone. The rest is found K·E
-/// by K·E: what has just been taken for sustained was at the edge of somebody's reference.
+/// Part of the sustained throughput that is given out at once after a consumer has gone. The rest is found
+/// K·E by K·E: the throughput just taken for sustained was at the edge of a consumer's reference.
 const GIVEN_OUT: f64 = 0.95;
 
 /// The rates of all consumers that may be held. Who is no longer observed is forgotten.
@@ -32,7 +31,7 @@ pub(crate) struct Rates {
     steps: u64,
 }
 
-/// What is remembered of a consumer.
+/// Memory of one consumer.
 #[derive(Debug, Clone, Copy)]
 struct Consumer {
     law: IntegralLaw,
@@ -46,17 +45,17 @@ struct Consumer {
 #[derive(Debug, Clone, Copy)]
 struct Period {
     elapsed: Duration,
-    /// How many control intervals that is.
+    /// Length of the period in control intervals.
     intervals: f64,
-    /// What is left of something that nobody uses.
+    /// Part of an unused surplus that remains after this period.
     remaining: f64,
     /// A shorter silence is no pause.
     pause: Duration,
-    /// What those without a contract are steered to, unless somebody's contract is stricter.
+    /// Reference of consumers without a contract, unless another consumer's contract is stricter.
     set_point: Latency,
 }
 
-/// What one consumer's requests say.
+/// Measurements of one consumer's requests.
 struct Report {
     heard: Heard,
     input: Input,
@@ -85,7 +84,7 @@ impl Report {
         Self { heard, input, measured, reference }
     }
 
-    /// Whether the reference was kept, where anything is known.
+    /// Returns true if the reference was kept. `None` if nothing is known.
     fn kept(&self) -> Option<bool> {
         match self.input {
             Input::Overload { .. } => Some(false),
@@ -98,7 +97,7 @@ impl Report {
     }
 }
 
-/// What those who are active were promised, and have beyond that.
+/// Promised rates of the active consumers, and their surplus beyond that.
 #[derive(Default)]
 struct Claims {
     promised: f64,
@@ -107,18 +106,18 @@ struct Claims {
     others: f64,
     returned: u32,
     first: Option<ConsumerName>,
-    /// How many with a contract have just paused for long enough.
+    /// Number of consumers with a contract that have just paused for long enough.
     gone: u32,
 }
 
-/// What the storage sustains. See [`GaveWay::sustained`].
+/// Throughput that the storage sustains. See [`GaveWay::sustained`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Sustained(Option<f64>);
 
 impl Sustained {
-    /// Who completes more within everybody's references shows that it can be done; who completes less beyond
-    /// somebody's, that it cannot. Little demand at short response times shows nothing, nor does a queue that
-    /// is being worked off.
+    /// Learns from one period. More completions within all references show that the storage can do it; fewer
+    /// beyond a reference show that it cannot. Little demand at short response times shows nothing, nor does
+    /// a queue that is being worked off.
     fn learn(&mut self, completed: f64, kept: bool, intervals: f64) {
         let known = *self.0.get_or_insert(completed);
         if kept == (completed > known) {
@@ -347,7 +346,7 @@ fn combined(rates: Vec<RateDecision>, gave_way: Option<GaveWay>) -> LawStep {
     LawStep { raw, bound, rates, gave_way, ..LawStep::to(action, bounded) }
 }
 
-/// Whether its rate is what kept some of its requests waiting.
+/// Returns true if its rate kept some of its requests waiting.
 fn is_held(consumer: &ConsumerObservation) -> bool {
     consumer.short_of_tokens > Latency::ZERO
 }

@@ -23,7 +23,7 @@ pub struct PidConfig {
     pub integral_time: Duration,
     /// T_d. Default zero: the derivative of a mean of a few response times is mostly noise.
     pub derivative_time: Duration,
-    /// What happens below the set point.
+    /// Behaviour below the set point.
     pub variant: PidVariant,
     /// The output is rounded up to a multiple of this. Default 0.5 ms (appendix A).
     pub step: Latency,
@@ -49,7 +49,7 @@ impl Default for PidConfig {
     }
 }
 
-/// What "single-sided" means. In both readings the integral and the output are clamped to [0, greatest].
+/// Readings of "single-sided". In both the integral and the output are clamped to [0, greatest].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PidVariant {
     /// The error is signed, and below the set point the delay winds down.
@@ -86,7 +86,7 @@ impl PidConfig {
     }
 }
 
-/// Why a PID cannot be set up.
+/// Reason that a PID cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum PidConfigError {
     /// K_p is out of range.

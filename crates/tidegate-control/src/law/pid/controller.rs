@@ -12,7 +12,7 @@ use crate::law::pid::config::{PidConfig, PidConfigError, PidVariant};
 /// greatest delay.
 const GREATEST_DERIVATIVE_GAIN: f64 = 10.0;
 
-/// What one step of the PID gave.
+/// Result of one step of the PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PidStep {
     /// Eq. 2 without bounds and levels; nothing when negative.
@@ -387,7 +387,7 @@ mod tests {
             );
         }
 
-        /// As deep a saturation as the greatest delay can answer, felt only after the delay itself.
+        /// The saturation is as deep as the greatest delay can answer, and felt only after the delay itself.
         #[test]
         fn is_stable_when_held_requests_answer_late(full in 0.1..0.9) {
             let mut pid = pid(PidConfig::default());

@@ -1,6 +1,6 @@
 //! The parameters of the model of a queue.
 
-/// How the model of a queue is learnt.
+/// Learning of the model of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queueing {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default

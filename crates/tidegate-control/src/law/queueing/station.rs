@@ -1,5 +1,5 @@
-//! A self-tuning regulator with the model of a queue, and with its throttle: a window. Not of a paper: of
-//! queueing theory, and of what makes the papers' laws slow or restless.
+//! A self-tuning regulator with the model of a queue, and with its throttle: a window. It is not from a
+//! paper, but from queueing theory, and from the reasons for which the papers' laws are slow or restless.
 //!
 //! Where the throttle is a rate, a storage near its capacity is as steep as can be: response times over
 //! throughput have a pole there, no line fits both sides of the knee, and an operating point that is too high
@@ -18,10 +18,11 @@
 //!   not at all in what n is for a goal that is as many times the response time without load. A move from one
 //!   to the other is right before anything is learnt.
 //! - **PARDA's law is this with p = 0**, and β besides: `n·𝓛/w`. On an array of many disks it then goes to
-//!   its goal by small steps; what is learnt of p makes it one. Where nothing is known yet, p is nothing: who
+//!   its goal by small steps. A learnt p makes them one step. While nothing is known, p is zero. A law that
 //!   raises n by the goal over the response time never passes the goal, whatever p is.
 //! - **No bursts.** When a measurement contradicts the model beyond chance, C is taken anew from that
-//!   measurement and p is kept: the storage became faster or slower as a whole. Nobody is let go to find out.
+//!   measurement and p is kept: the storage became faster or slower as a whole. The law never releases
+//!   consumers as an experiment.
 //! - **Goals, bands and hosts** are those of the self-tuning law: n is told as the throughput that it has at
 //!   the goal, n/goal, the lowest of all wins, bands divide it, and each host has the window of its part.
 
@@ -31,11 +32,12 @@ use crate::document::model::{Learnt, QueueModel};
 use crate::estimate::rls::Rls;
 use crate::law::queueing::config::Queueing;
 
-/// How uncertain the response time at the first measurement is, as a variance relative to it.
+/// Uncertainty of the response time at the first measurement, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;
 
-/// How uncertain the slope is, likewise. It lies between nothing and proportional, and still is the first
-/// thing to be learnt: from the second measurement on, if that is at another number of requests.
+/// Uncertainty of the slope, likewise. The slope lies between nothing and proportional, and still is the
+/// first thing to learn. Learning begins with the second measurement, if that is at another number of
+/// requests.
 const UNCERTAIN_SLOPE: f64 = 10.0;
 
 /// For so many intervals a model may change as it likes: it has two parameters, and had one measurement.
@@ -44,7 +46,7 @@ const YOUNG: u32 = 2;
 /// So many standard deviations are no chance.
 const CHANCE: f64 = 3.0;
 
-/// What prediction errors are taken for before there were any, as a part of the prediction.
+/// Assumed size of prediction errors before there were any, as a part of the prediction.
 const FIRST_DEVIATION: f64 = 0.1;
 
 /// The part that one error has in their variance.
@@ -63,23 +65,23 @@ const GROWTH: f64 = 2.0;
 /// Fewer requests than this at the storage say nothing of how it bears many.
 const NOBODY: f64 = 0.01;
 
-/// Who is held, in an interval.
+/// Requests of eligible consumers at the storage in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AtStorage {
-    /// How many of their requests were at the storage on average.
+    /// Mean number of their requests at the storage.
     pub outstanding: f64,
-    /// How long they took on average. Zero: none completed.
+    /// Their mean response time. Zero: none completed.
     pub mean: Latency,
 }
 
-/// What an interval said.
+/// Measurements of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Point {
     /// The mean response time of the requests that count, in milliseconds, positive.
     pub(crate) ms: f64,
     /// From how many requests.
     pub(crate) requests: u64,
-    /// Who is held.
+    /// Requests of the eligible consumers.
     pub(crate) held: AtStorage,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct Station {
     age: u32,
     /// n as it was asked for last.
     asked: f64,
-    /// How long requests of those who are held take, over those that count.
+    /// Ratio of the eligible consumers' response time to that of the requests that count.
     turn: f64,
 }
 
@@ -182,7 +184,7 @@ impl Station {
         self.asked / takes * 1e3
     }
 
-    /// How long requests of those who are held take when the goal is kept, in milliseconds.
+    /// Returns the response time of eligible consumers' requests when the goal is kept, in milliseconds.
     pub(crate) fn takes_ms(&self, goal_ms: f64) -> f64 {
         goal_ms * self.turn
     }
@@ -304,8 +306,8 @@ mod tests {
         assert!((asked[4] / storage.wanted(GOAL) - 1.0).abs() < 0.3, "{asked:?}");
     }
 
-    /// What begins in an overload remembers it. A quarter more is below what resets the model, and so is
-    /// twice as much where an interval has few requests: it is learnt all the same.
+    /// A model that begins in an overload remembers it. A quarter more is below the limit that resets the
+    /// model. So is twice as much if an interval has few requests. The model learns it all the same.
     #[test]
     fn a_storage_that_becomes_faster_by_less_than_resets_the_model_is_followed_within_six_intervals() {
         for (requests, factor) in [(300, 1.28), (300, 0.8), (20, 2.0)] {
@@ -354,7 +356,8 @@ mod tests {
         assert_eq!(station.map(|station| station.model()), model);
     }
 
-    /// Who is held need not be who counts: writers that take three times as long.
+    /// Eligible consumers need not be the ones that count: here they are writers whose requests take three
+    /// times as long.
     #[test]
     fn others_requests_are_told_in_their_own_time() {
         let mut point = Storage::new(1_000.0, 0.0).point(6.0, 1.0);

@@ -10,7 +10,7 @@ use crate::law::queueing::config::Queueing;
 /// The parameters of the regulator, and of what it takes to carry out an operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfTuningConfig {
-    /// How the operating point is found.
+    /// Method that finds the operating point.
     pub regulation: Regulation,
     /// Without so many requests in an interval nothing is concluded from them. Default: the paper's 6 (§4.2).
     pub least_requests: u32,
@@ -26,7 +26,7 @@ pub struct SelfTuningConfig {
     pub floor: Iops,
 }
 
-/// How the operating point is found.
+/// Methods that find the operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Regulation {
     /// From a model that is learnt while it runs (eqs. 5 to 7).
@@ -37,7 +37,7 @@ pub enum Regulation {
     Queueing(Queueing),
 }
 
-/// How the model is learnt.
+/// Learning of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adaptive {
     /// λ, within (0, 1]: what is left of the weight of an older measurement that speaks of the same. Default
@@ -51,15 +51,15 @@ pub struct Adaptive {
     pub variant: SelfTuningVariant,
 }
 
-/// What the regulator does beyond the paper. Each by itself can be left out, to see what it is worth.
+/// Additions of the regulator to the paper. Each can be left out by itself, to measure its worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelfTuningVariant {
     /// The model is fed what was done, not what was allowed. Otherwise, with little demand, an operating
     /// point that nobody uses is said to be the reason for short response times, and one beyond the capacity
     /// for long ones.
     pub applied_input: bool,
-    /// What a consumer does not use goes to the others. Otherwise it is left unused, and they are held back
-    /// for it.
+    /// Lending: other consumers get the throughput that a consumer does not use. Otherwise it is left unused,
+    /// and they are throttled for it.
     pub lend_unused: bool,
     /// Requests of several intervals are put together until there are enough. Otherwise somebody with five in
     /// each never has a say again.
@@ -184,7 +184,7 @@ impl SelfTuningConfig {
     }
 }
 
-/// Why a regulator cannot be set up.
+/// Reason that a regulator cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum SelfTuningConfigError {
     /// With 0 nothing would ever be known, beyond 1 nothing ever forgotten.

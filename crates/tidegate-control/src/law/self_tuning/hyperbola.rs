@@ -1,5 +1,5 @@
-//! The response time of a queue over its throughput, learnt while it runs: what the self-tuning law goes by
-//! where no line fits.
+//! The response time of a queue over its throughput, learnt while it runs. The self-tuning law uses it when
+//! no line fits.
 //!
 //! Near its capacity C a storage's response time grows beyond all bounds, `w = p/(C − u)`: of a single server
 //! with random arrivals and service p is 1, with evenly released requests it comes down to a half, and with
@@ -9,12 +9,13 @@
 //! `1/w = (C − u)/p`,
 //!
 //! so that two measurements know the whole curve, however far they are from the goal. It is the model of
-//! [`queueing`](crate::law::queueing::station), since by Little's law `n = u·w`, in terms of what a rate commands.
+//! [`queueing`](crate::law::queueing::station), since by Little's law `n = u·w`, in terms of the throughput
+//! that a rate commands.
 
 use crate::document::model::{Learnt, QueueModel};
 use crate::estimate::rls::Rls;
 
-/// How uncertain p is before anything was learnt, as a variance relative to it.
+/// Uncertainty of p before anything was learnt, as a variance relative to it.
 const UNCERTAIN: f64 = 1.0;
 
 /// For so many intervals a model may change as it likes: it has two parameters, and had one measurement.
@@ -23,7 +24,7 @@ const YOUNG: u32 = 2;
 /// So many standard deviations are no chance.
 const CHANCE: f64 = 3.0;
 
-/// What predictions are taken to be wrong by before there were any, as a part.
+/// Assumed error of predictions before there were any, as a part.
 const FIRST_DEVIATION: f64 = 0.1;
 
 /// The part that one error has in their variance.
@@ -43,8 +44,8 @@ const LEAST_PARALLELISM: f64 = 0.05;
 /// has become another one.
 const ONE_SERVER: f64 = 0.5;
 
-/// How uncertain p is at least once a storage has become another one, as a variance relative to it: a cache
-/// need not have as many servers as the disk that it stands before.
+/// Least uncertainty of p once a storage has become another one, as a variance relative to it. A cache need
+/// not have as many servers as the disk behind it.
 const UNCERTAIN_ANEW: f64 = 0.25;
 
 /// By how much the throughput may grow in an interval while response times are far below the goal.
@@ -81,9 +82,9 @@ pub(super) struct Hyperbola {
 }
 
 impl Hyperbola {
-    /// Of nothing but one measurement and a goal. p is at least that of a single server, and at most as many
-    /// as are there at the goal, with which the point for the goal is the one in proportion. This is the
-    /// careful one of the two, where the storage is overloaded.
+    /// Returns the curve from nothing but one measurement and a goal. p is at least that of a single server,
+    /// and at most the number of requests at the goal. At the latter p the point for the goal is in
+    /// proportion. It is the careful choice of the two if the storage is overloaded.
     fn first(ms: f64, iops: f64, requests: u64, goal_ms: f64) -> Self {
         let parallelism = (iops * goal_ms / 1e3).clamp(1.0, MOST_PARALLELISM);
         Self::begin(ms, iops, requests, parallelism, UNCERTAIN, FIRST_DEVIATION.powi(2))
@@ -151,7 +152,7 @@ impl Hyperbola {
         self.ms / (level + slope * (iops / self.iops - 1.0)).max(LEAST_PART)
     }
 
-    /// What a prediction is wrong by, as a part of the greater.
+    /// Returns the error of a prediction, as a part of the greater value.
     pub(super) fn error(&self, ms: f64, iops: f64) -> f64 {
         apart(ms, self.ms_at(iops))
     }
@@ -170,9 +171,9 @@ impl Hyperbola {
         wanted.min(iops * self.growth(goal_ms, ms)).max(wanted.min(iops + alone))
     }
 
-    /// How many times the throughput may be, in an interval after one whose response time is below the goal:
-    /// how many servers a storage has, nothing but more requests will tell. Near the goal it is next to once,
-    /// whatever a model says.
+    /// Returns the greatest growth of the throughput, as a factor, after an interval with a response time
+    /// below the goal. Only more requests show how many servers a storage has. Near the goal the factor is
+    /// close to 1, whatever the model.
     pub(super) fn growth(&self, goal_ms: f64, ms: f64) -> f64 {
         let room = goal_ms / ms;
         let most = if self.faster && self.age <= CLIMB { GROWTH_OF_A_FASTER } else { GROWTH };
@@ -220,7 +221,8 @@ mod tests {
     }
 
     impl Storage {
-        /// What was done at a rate, and its response time: by Little's law no more than `clients/w`.
+        /// Returns the throughput at a rate, and its response time. By Little's law the throughput is at most
+        /// `clients/w`.
         fn at(&self, rate: f64) -> (f64, f64) {
             let most = self.capacity * self.clients / (self.clients + self.parallelism);
             let done = rate.min(most);

@@ -1,15 +1,15 @@
-//! The line of the self-tuning regulator: the model of Triage's equation 5, how it is learnt, and whether it
-//! or the curve of a queue has predicted better.
+//! The line of the self-tuning regulator: the model of Triage's equation 5, and how it is learnt. It also
+//! judges if the line or the curve of a queue has predicted better.
 
 use crate::document::model::Model;
 use crate::estimate::rls::Rls;
 use crate::law::self_tuning::config::Adaptive;
 
-/// How uncertain s₁, r₁ and r₂ are at the beginning, in units in which measurement and operating point are 1.
+/// Uncertainty of s₁, r₁ and r₂ at the beginning, in units in which measurement and operating point are 1.
 /// Where measured (figure 3), a storage's response time depends on the operating point of the same interval,
-/// and hardly on the past (s₁ = 0.05 and 0.001, no r₂): so that what is learnt first is r₁. Not by much: a
-/// storage whose response time grows faster than in proportion to its load, as every queue does near its
-/// capacity, is described by r₂, and taken for ever new proportional ones it would swing without end.
+/// and hardly on the past (s₁ = 0.05 and 0.001, no r₂). So r₁ is learnt first, but not by much. Near its
+/// capacity the response time of every queue grows faster than in proportion to its load. r₂ describes such a
+/// storage. Taken for ever new proportional ones, it would swing without end.
 const UNCERTAIN: [f64; 3] = [1.0, 3.0, 1.0];
 
 /// A new model may change into any possible one in so many intervals: it has three parameters, and had one
@@ -34,7 +34,7 @@ pub(super) struct Rivals {
     line: f64,
     curve: f64,
     count: u32,
-    /// What the line was wrong by the last time, if it decides.
+    /// Last error of the line, if the line decides.
     line_last: Option<f64>,
 }
 
@@ -52,7 +52,8 @@ impl Rivals {
         self.line_last.is_some_and(|wrong| wrong <= BELIEVED)
     }
 
-    /// As long as nothing was predicted it is the line, and then, of two that are right, the curve.
+    /// Returns true if the curve decides. The line decides until there is a prediction. Later the curve
+    /// decides if both are right.
     pub(super) fn is_curve(self) -> bool {
         self.count > 0 && self.curve <= self.line.max(RIGHT)
     }
@@ -66,7 +67,7 @@ pub(super) struct Fitted {
     pub(super) iops: f64,
     /// For how many intervals there has been this model.
     pub(super) age: u32,
-    /// How many new models in a row were impossible.
+    /// Number of impossible new models in a row.
     pub(super) rejected: u32,
 }
 
@@ -102,8 +103,8 @@ impl Fitted {
         r1 > 0.0 && r2.abs() < r1 && s1.is_finite() && scaled.is_normal()
     }
 
-    /// Whether the model of before and this one, learnt from so many requests, differ too much (figure 6,
-    /// line 5).
+    /// Returns true if the previous model and this one, learnt from so many requests, differ too much (figure
+    /// 6, line 5).
     pub(super) fn has_changed(
         &self,
         before: &Self,

@@ -1,7 +1,7 @@
 //! The direct self-tuning regulator of Karlsson, Karamanolis and Zhu, *Triage: Performance Isolation and
-//! Differentiation for Storage Systems*, equations 5 to 7 and the algorithm of figure 6: the operating point
-//! that one consumer's response time asks for. And the fixed integral controller of equation 2, which it is
-//! compared with.
+//! Differentiation for Storage Systems*, equations 5 to 7 and the algorithm of figure 6. It finds the
+//! operating point that one consumer's response time asks for. The fixed integral controller of equation 2 is
+//! here too, for comparison.
 
 use tidegate_units::{Iops, Latency};
 
@@ -12,18 +12,19 @@ use crate::law::self_tuning::config::{Adaptive, Regulation, SelfTuningConfig};
 use crate::law::self_tuning::hyperbola::{Hyperbola, apart};
 use crate::law::self_tuning::line::{Fitted, Rivals, YOUNG};
 
-/// When so many new models one after the other were impossible, it is the old one that is wrong.
+/// Number of impossible new models in a row after which the old one is wrong.
 const MOST_REJECTED: u32 = 5;
 
-/// What is left at least of what was done, where the operating point falls in steps.
+/// Part of the operating point that remains after a step down, or less if the excess requests need more than
+/// that.
 const STEP_DOWN: f64 = 0.5;
 
-/// What is less than this part of a goal is no reason to be held further.
+/// Part of a goal below which a response time is no reason to throttle further.
 const FAR_BELOW: f64 = 0.8;
 
-/// When response times were far below the goal for so many intervals, whatever the models say is too little:
-/// then the operating point rises by this much, to no more than a part of the capacity that the curve knows,
-/// beyond which requests would pile up.
+/// Number of intervals with response times far below the goal after which the operating point rises, whatever
+/// the models say. It rises by the factor `RISE`, to no more than the part `SAFE` of the capacity that the
+/// curve knows. Beyond that requests would pile up.
 const STUCK: u32 = 3;
 const RISE: f64 = 1.5;
 const SAFE: f64 = 0.9;
@@ -32,23 +33,23 @@ const SAFE: f64 = 0.9;
 /// model.
 const LEAST_MS: f64 = 1e-6;
 
-/// What was measured in an interval.
+/// Measurements of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// How many requests completed.
+    /// Number of requests that completed.
     pub requests: u64,
     /// The sum of their response times.
     pub total: Latency,
-    /// How long the interval was.
+    /// Length of the interval.
     pub over: Latency,
-    /// Whose throughput is held for it; of the model of a queue only.
+    /// Requests of the eligible consumers; used by the model of a queue only.
     pub held: AtStorage,
 }
 
-/// What one step gave.
+/// Result of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfTuningStep {
-    /// What was learnt.
+    /// Result of learning.
     pub learnt: Learnt,
     /// The mean response time that was compared with the goal. `None` with too few requests.
     pub measured: Option<Latency>,
@@ -156,13 +157,13 @@ impl SelfTuning {
         self.said(learnt, Some(mean), bound)
     }
 
-    /// What it asked for last, if it has.
+    /// Returns the operating point that it asked for last, if any.
     #[must_use]
     pub const fn wish(&self) -> Option<Iops> {
         self.wish
     }
 
-    /// How many requests wait to be enough.
+    /// Returns the number of requests gathered, which are still too few.
     pub(crate) const fn gathered(&self) -> u64 {
         self.gathered.requests
     }
@@ -194,7 +195,8 @@ impl SelfTuning {
         self.fitted.map(|fitted| fitted.model())
     }
 
-    /// How long requests of those who are held take when a goal is kept, by the model of a queue.
+    /// Returns the response time of eligible consumers' requests when a goal is kept, by the model of a
+    /// queue.
     pub(crate) fn takes(&self, goal: Latency) -> Latency {
         let takes = |station: Station| Latency::from_millis_f64(station.takes_ms(goal.as_millis_f64()));
         self.station.map_or(goal, takes)
@@ -275,8 +277,8 @@ impl SelfTuning {
         Some((learnt, curve, curve.control(goal_ms, point)))
     }
 
-    /// What is left of the operating point at least, after so much was done in an interval of this length
-    /// with such a response time.
+    /// Returns the least next operating point. Its arguments are the present one, and the interval's response
+    /// time, goal and length in ms.
     fn at_least(&self, u: f64, (w, goal_ms, over_ms): (f64, f64, f64)) -> f64 {
         if self.below > 0 {
             let safe = self.hyperbola.map_or(u, |curve| SAFE * curve.model().capacity);

@@ -22,8 +22,8 @@ use crate::law::self_tuning::config::{Regulation, SelfTuningConfig, SelfTuningCo
 use crate::law::self_tuning::regulator::{Measured, SelfTuning};
 use crate::law::window::config::WindowConfig;
 
-/// Who uses less than this part of its rate leaves the rest to the others: some of what was released in an
-/// interval completes in the next.
+/// Part of its rate below which a consumer's use leaves the rest to the others. Some of the requests released
+/// in an interval complete in the next.
 const USED: f64 = 0.7;
 
 /// The regulators of all consumers of a resource. Who is no longer observed is forgotten.
@@ -34,21 +34,21 @@ pub(crate) struct Regulators {
     point: Iops,
     consumers: BTreeMap<ConsumerName, Known>,
     agreement: Agreement,
-    /// What makes a window of the operating point, by the model of a queue.
+    /// Factors that turn the operating point into a window, by the model of a queue.
     turn: Option<PointTurn>,
-    /// What is told to other hosts, as of the last step.
+    /// Report to other hosts, as of the last step.
     told: Option<PointReport>,
     /// Counts steps, to know who was not observed in this one.
     steps: u64,
 }
 
-/// What is remembered of a consumer.
+/// Memory of one consumer.
 #[derive(Debug, Clone)]
 struct Known {
     regulator: SelfTuning,
-    /// What its silence has left of what it asked for: 1 while there is anything to hear.
+    /// Part of its wish that remains after its silence: 1 while it is active.
     left: f64,
-    /// What the interval before said, where that is what others' numbers of requests belong to.
+    /// Measurements of the interval before, if the other hosts' numbers of requests belong to that interval.
     before: Option<Measured>,
     /// The step in which it was last observed.
     seen: u64,
@@ -60,39 +60,39 @@ impl Default for Known {
     }
 }
 
-/// Who has been silent for so long that no more than this is left is gone: for a half-life.
+/// Remaining part of a wish at which a silent consumer counts as gone: after a half-life.
 const GONE: f64 = 0.5;
 
-/// How much more than the operating point rates leave room for at most.
+/// Greatest room that rates leave above the operating point, as a factor.
 const MOST_ROOM: f64 = 2.0;
 
 /// One control interval, as the loop sees it.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     elapsed: Duration,
-    /// What is left of something that nobody needs.
+    /// Part of an unneeded wish that remains after this interval.
     remaining: f64,
-    /// What each is steered to: its own goal, by the ratio of set point and target; without one the set
-    /// point.
+    /// Set point of a consumer without a goal. With a goal it is that goal, times the ratio of set point and
+    /// target.
     set_point: Latency,
     set_point_ratio: f64,
     /// The control interval as configured.
     interval: Duration,
-    /// Which requests of each are compared with its goal.
+    /// Requests of each consumer that are compared with its goal.
     signal: Signal,
 }
 
-/// What the step is about.
+/// Consumers, hosts and bands of a step.
 #[derive(Debug, Clone, Copy)]
 struct Those<'a> {
     /// This host's own.
     consumers: &'a [ConsumerObservation],
-    /// What the laws of other hosts say that share the resource.
+    /// Reports of the laws of other hosts that share the resource.
     peers: &'a [PeerPoint],
     bands: Option<&'a Bands>,
 }
 
-/// What one consumer's requests say.
+/// Measurements of one consumer's requests.
 struct Report<'a> {
     consumer: &'a ConsumerObservation,
     /// Those that are compared with the goal.
@@ -101,7 +101,7 @@ struct Report<'a> {
     all: Heard,
     input: Input,
     goal: Latency,
-    /// How long the interval was.
+    /// Length of the interval.
     over: Latency,
     /// Something keeps its requests waiting that is ours.
     held: bool,
@@ -279,7 +279,7 @@ impl Regulators {
         LawStep { bound, point: Some(decision), ..step }
     }
 
-    /// What makes a window of what this one asks for, however little it has just measured.
+    /// Returns the factors that turn this consumer's wish into a window, however little it has just measured.
     fn turn(&self, regulator: &RegulatorDecision) -> Option<PointTurn> {
         let takes = self.consumers.get(&regulator.name)?.regulator.takes(regulator.goal);
         let below = regulator.measured.map(|took| regulator.goal.as_secs_f64() / took.as_secs_f64());
@@ -287,8 +287,8 @@ impl Regulators {
         Some(PointTurn { takes, room })
     }
 
-    /// What all hosts come to, by whose wish, and the host whose that is if it is not this host's own. `own`
-    /// is what is asked for here, and what was done.
+    /// Returns the agreement of all hosts, the wish that decided, and its host if that is another one. `own`
+    /// is this host's wish, and the amount that its consumers did.
     fn agree<'a>(
         &mut self,
         own: Option<(PointWish, f64)>,
@@ -405,13 +405,13 @@ impl Regulators {
         self.config.least.max(needed.unwrap_or(Iops::ZERO)).min(self.config.greatest)
     }
 
-    /// How many requests there are to conclude something from.
+    /// Returns the number of requests to conclude from.
     fn requests(&self, report: &Report<'_>) -> u64 {
         let known = self.consumers.get(&report.consumer.name);
         known.map_or(0, |known| known.regulator.gathered()).saturating_add(report.heard.count)
     }
 
-    /// Whether somebody has enough of them.
+    /// Returns true if a consumer has enough of them.
     fn has_enough(&self, reports: &[Report<'_>], may: &[bool]) -> bool {
         let enough = u64::from(self.config.least_requests);
         let mut those = reports.iter().zip(may).filter(|(report, may)| **may && report.is_active());
@@ -441,8 +441,8 @@ impl Regulators {
         self.point = Iops::new(greater).min(self.config.greatest);
     }
 
-    /// What everybody of this host who is throttled is entitled to of an operating point, and has of it with
-    /// what others leave, in their order.
+    /// Returns the parts of an operating point for this host's throttled consumers, in their order. The first
+    /// is the entitlement, the second the part with what others leave.
     fn divide(
         &self,
         point: Iops,
@@ -476,8 +476,8 @@ impl Regulators {
         entitled.into_iter().zip(lent).take(throttled.len()).collect()
     }
 
-    /// What everybody of this host who is throttled has from now on: who begins to use what he is entitled
-    /// to, has it at once.
+    /// Returns the allotments of this host's throttled consumers from now on. A consumer that begins to use
+    /// its entitlement has it at once.
     fn allotments(&self, reports: &[Report<'_>], parts: Vec<(Iops, Iops)>) -> Vec<Allotment> {
         let throttled = reports.iter().filter(|report| !report.consumer.protected);
         throttled
@@ -490,10 +490,10 @@ impl Regulators {
             .collect()
     }
 
-    /// What of the operating point is this host's. Of one host that is all of it, whatever each of its
-    /// consumers has. What is lent is somebody else's: a window is everybody's who waits for it, so that it
-    /// must not have both what its idle consumers are entitled to and what others have of that. Where nobody
-    /// waits, the window is no throttle, and is ready for whoever begins.
+    /// Returns this host's part of the operating point. A host alone has all of it, whatever each of its
+    /// consumers has. Lent throughput belongs to others: all consumers that wait share the window. So the
+    /// window must not have both the entitlement of its idle consumers and the use that others make of it.
+    /// While no consumer waits, the window is no throttle, and is ready for the next one that begins.
     fn part(&self, reports: &[Report<'_>], those: &Those<'_>, elapsed: Duration) -> Iops {
         if those.peers.is_empty() {
             return self.point;
@@ -538,21 +538,21 @@ impl ControlLaw for Regulators {
     }
 }
 
-/// How much somebody asks for, as wishes are compared: by the window where that is what is commanded, since
-/// the throughput of one server is the same for every goal.
+/// Returns the size of a wish for comparison. It is the window if the law commands one, since the throughput
+/// of one server is the same for every goal.
 fn asks(wish: &PointWish, windowed: bool) -> f64 {
     if windowed { wish.outstanding() } else { wish.operating_point.per_second() }
 }
 
-/// What a host's consumers that may be held did per second.
+/// Returns the throughput of a host's eligible consumers.
 fn done(reports: &[Report<'_>], elapsed: Duration) -> Iops {
     let throttled = reports.iter().filter(|report| !report.consumer.protected);
     Iops::new(throttled.map(|report| report.completed(elapsed).per_second()).sum())
 }
 
-/// How many requests of those who may be held were at the storage: of this host, and of all hosts with how
-/// long they took. Where a host does not say how many it had, they are taken to last as long as this host's,
-/// protected ones where it has no others.
+/// Returns the requests of eligible consumers at the storage: of this host, and of all hosts with their mean
+/// response time. If a host does not report its number, its requests are taken to last as long as this
+/// host's. Protected ones stand in if this host has no others.
 fn at_storage(
     reports: &[Report<'_>],
     done: Iops,
@@ -582,12 +582,12 @@ fn at_storage(
     (own, AtStorage { outstanding, mean })
 }
 
-/// What of a peer's claims counts.
+/// Choice of a figure in a peer's claims.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
-    /// What it is entitled to.
+    /// Its entitlement.
     Entitled,
-    /// What it uses of that.
+    /// The part of it in use.
     Used,
 }
 
@@ -616,7 +616,7 @@ fn claim<'a>(report: &Report<'a>, elapsed: Duration) -> Claim<'a> {
     Claim { most: (!report.held).then_some(most), ..entitlement(report.consumer) }
 }
 
-/// What other hosts are told of a host's claims.
+/// Report of a host's claims to other hosts.
 struct Told {
     claims: Vec<PointClaim>,
     rest: Option<PointRest>,
@@ -645,13 +645,13 @@ fn claims(reports: &[Report<'_>], bands: Option<&Bands>, elapsed: Duration) -> T
     }
 }
 
-/// Whose response times may hold everybody back: by the bands (Triage §2), and who is protected. Where none
-/// of those does anything, on any host, everybody's: else whoever has a part of higher bands only, and is
-/// alone, would stay where the others left off.
+/// Consumers whose response times may throttle all others: by the bands (Triage §2), and the protected ones.
+/// If none of those is active on any host, every consumer has a say. Otherwise a consumer that is alone, with
+/// a part of higher bands only, would stay where the others left off.
 struct Say<'a> {
     bands: Option<&'a Bands>,
     point: Iops,
-    /// Whether such a one does anything on this host, and on any.
+    /// True if such a consumer is active on this host; `somewhere`: on any host.
     own: bool,
     somewhere: bool,
 }
@@ -673,7 +673,7 @@ impl<'a> Say<'a> {
         !self.somewhere || self.by_bands(report)
     }
 
-    /// Whether what another host says of who may counts here.
+    /// Returns true if another host's report counts here.
     fn counts(&self, peer: &PointReport) -> bool {
         peer.has_say || !self.somewhere
     }

@@ -1,9 +1,9 @@
 //! Shares of requests instead of slots: beyond PARDA, whose shares divide the array's queue.
 //!
-//! A window is a number of slots. By Little's law a host that keeps `w` of them full completes `w/l` requests
-//! per second, `l` being its own response time: a host whose data the array serves sooner gets more for the
-//! same slots (PARDA §2 wants it so, because it is cheap for the array; fig. 12 shows hosts at 1.37 for
-//! shares of 3:2). Who is promised throughput wants `w/l` in proportion to shares, thus `w` in proportion to
+//! A window is a number of slots. Take a host that keeps `w` of them full. By Little's law it completes `w/l`
+//! requests per second, `l` being its own response time. A host whose data the array serves sooner gets more
+//! for the same slots (PARDA §2 wants it so, because it is cheap for the array; fig. 12 shows hosts at 1.37
+//! for shares of 3:2). A promise of throughput needs `w/l` in proportion to shares, thus `w` in proportion to
 //! shares times `l`. So β is multiplied by `l/L`, `L` being the response time of all hosts.
 //!
 //! That needs no further signal, and moves nothing else: where requests are as shares say, `Σβ` is what it
@@ -18,7 +18,7 @@ use tidegate_units::Latency;
 /// this delays little.
 const PAST: f64 = 0.9;
 
-/// How far a host may be favoured or disfavoured.
+/// Greatest factor in favour of a host, or against it.
 const GREATEST: f64 = 2.0;
 
 /// By what one host's β is multiplied. State: what this host and all hosts completed of late.

@@ -16,10 +16,10 @@ pub struct WindowConfig {
     /// target (25 %) down to w = 0.5. The price of a small K is slow convergence of shares *between hosts*;
     /// one host divides its window by its scheduler and pays nothing.
     pub beta_gain: f64,
-    /// What β is proportional to. Default: the active part of this host's shares.
+    /// Quantity that β is proportional to. Default: the active part of this host's shares.
     pub beta_scale: BetaScale,
-    /// What shares divide among hosts that share a resource. Default: slots, as in PARDA. Without effect on a
-    /// host alone.
+    /// Quantity that shares divide among hosts that share a resource. Default: slots, as in PARDA. No effect
+    /// on a host alone.
     pub shares_of: SharesOf,
     /// w_min. Default 0.25: with the response time at 12 ms that is 20 IO/s among all throttled, so that a
     /// dozen of them keep about 2 IO/s each. Below 1 the scheduler makes the window whole over time.
@@ -29,7 +29,7 @@ pub struct WindowConfig {
     pub greatest: Window,
 }
 
-/// What β is proportional to.
+/// Quantities that β can be proportional to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BetaScale {
     /// One host alone: β = K × the active *part* of its shares, at most K. It does not matter whether shares
@@ -37,12 +37,12 @@ pub enum BetaScale {
     #[default]
     Relative,
     /// Hosts that share a resource: `β_h = K × Σs'/100` (PARDA §3.4), so that a consumer with the default of
-    /// [100 shares](tidegate_units::Shares::DEFAULT) brings its host β = K. Shares must then mean the same on every host.
-    /// Absolute, so that windows stay in proportion also while hosts do not hear each other.
+    /// [100 shares](tidegate_units::Shares::DEFAULT) brings its host β = K. Shares must then mean the same on
+    /// every host. Absolute, so that windows stay in proportion also while hosts do not hear each other.
     PerShare,
 }
 
-/// What shares divide among hosts.
+/// Quantities that shares can divide among hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SharesOf {
     /// The resource's queue (PARDA §2). A host whose requests are cheap for the array, or well placed, gets
@@ -97,7 +97,7 @@ impl WindowConfig {
     }
 }
 
-/// Why a window law cannot be set up.
+/// Reason that a window law cannot be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum WindowConfigError {
     /// γ is out of range.

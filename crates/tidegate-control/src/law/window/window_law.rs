@@ -6,7 +6,7 @@ use crate::document::observation::Outstanding;
 use crate::document::output::Bound;
 use crate::law::window::config::{BetaScale, WindowConfig, WindowConfigError};
 
-/// What one step of the window law gave.
+/// Result of one step of the window law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowStep {
     /// Eq. 2 without bounds.
@@ -126,10 +126,10 @@ impl WindowLaw {
     }
 }
 
-/// Which part of all shares is at work, 0 to 1: eq. 4. A consumer with shares s_k has the part `w_k =
-/// s_k/Σs·w` of the window; if its mean outstanding requests n_k do not fill that, its shares are scaled to
-/// `s'_k = n_k·s_k/w_k`. The result is `Σs'/Σs`; relative, so that it does not matter whether an
-/// administrator writes shares as 1:2 or as 1000:2000. Zero without consumers.
+/// Returns the active part of all shares, 0 to 1: eq. 4. A consumer with shares s_k has the part
+/// `w_k = s_k/Σs·w` of the window. If its mean outstanding requests n_k do not fill that, its shares are
+/// scaled to `s'_k = n_k·s_k/w_k`. The result is `Σs'/Σs`. It is relative, so that shares of 1:2 and of
+/// 1000:2000 mean the same. Zero without consumers.
 pub fn active_share<I>(window: Window, consumers: I) -> f64
 where
     I: IntoIterator<Item = (Shares, Outstanding), IntoIter: Clone>,

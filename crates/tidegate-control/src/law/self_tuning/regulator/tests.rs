@@ -49,7 +49,7 @@ impl Storage {
         Self { a, b, capacity: 2_000.0, y: 0.0 }
     }
 
-    /// What was done in the interval, and its response time in ms.
+    /// Returns the throughput in the interval, and its response time in ms.
     fn interval(&mut self, u: Iops) -> (Iops, f64) {
         let done = u.per_second().min(self.capacity);
         self.y = self.a * self.y + self.b * done;
