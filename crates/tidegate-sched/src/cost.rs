@@ -1,4 +1,4 @@
-//! What a request costs the storage, for the purpose of sharing it.
+//! The cost of a request to the storage, for the purpose of sharing it.
 
 use std::fmt;
 
@@ -44,10 +44,11 @@ impl fmt::Display for Cost {
     }
 }
 
-/// How a request's size becomes its cost: the **larger** of its share of the I/Os and its share of the bytes.
+/// Rule that turns a request's size into its cost: the **larger** of its share of the I/Os and its share of
+/// the bytes.
 ///
 /// Storage that saturates runs out of operations or out of bandwidth, seldom of both at once. Charging the
-/// sum instead halves the throughput of whatever loads both dimensions evenly.
+/// sum instead halves the throughput of a consumer that loads both dimensions evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostModel {
     bytes_per_io: u64,

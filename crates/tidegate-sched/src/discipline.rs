@@ -1,25 +1,24 @@
-//! What decides who is next: start tags (SFQ) or finish tags (YFQ), and where v then stands.
+//! Order of the flows: start tags (SFQ) or finish tags (YFQ), and the position of v after each dispatch.
 
 use std::hint::black_box;
 
 use crate::tournament::Wrapping;
 
-/// Which tag of the requests at the heads of the flows decides who goes next; the least one goes.
+/// Tag that decides between the requests at the heads of the flows; the least one goes.
 ///
 /// Either way `S = max(v, F of the one before)` and `F = S + c/φ`, for a request of cost c in a flow of
-/// weight φ. The two differ in what a flow meets that has been idle. By start tags its request goes next,
-/// whatever it costs. By finish tags a request that is small for its flow's weight goes before one that is
-/// large for it.
+/// weight φ. The two differ for a flow that has been idle. By start tags its request goes next, whatever it
+/// costs. By finish tags a request that is small for its flow's weight goes before one that is large for it.
 ///
 /// # Where YFQ's definition is from
 ///
 /// J. Bruno, J. Brustoloni, E. Gabber, B. Özden, A. Silberschatz, *Disk Scheduling with Quality of Service
-/// Guarantees* (ICMCS 1999) is the paper about YFQ. What is here follows the summary that the same authors
-/// give in *Retrofitting Quality of Service into a Time-Sharing Operating System* (USENIX 1999), about the
-/// disk scheduler of Eclipse/BSD: a start tag and a finish tag for each queue; the least finish tag goes; the
+/// Guarantees* (ICMCS 1999) is the paper about YFQ. This code follows the summary that the same authors give
+/// in *Retrofitting Quality of Service into a Time-Sharing Operating System* (USENIX 1999), about the disk
+/// scheduler of Eclipse/BSD. Each queue has a start tag and a finish tag; the least finish tag goes. The
 /// virtual work v is the least start tag of the queues that are busy, and the greatest finish tag once none
-/// is; a request stays at the head of its queue, and the queue busy, while it is being served. They define it
-/// for one request at a time. With D at a time, what is being served is here the request dispatched last, as
+/// is. A request stays at the head of its queue, and the queue busy, while it is being served. They define it
+/// for one request at a time. With D at a time, the request being served is here the one dispatched last, as
 /// in SFQ(D). So v follows dispatches, and need not know which request of a flow is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discipline {
@@ -30,26 +29,26 @@ pub enum Discipline {
     FinishTags,
 }
 
-/// When requests may take the place of those that are done.
+/// Time at which requests may take the place of those that are done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refill {
-    /// As each is done: as many as the window permits are outstanding while requests wait.
+    /// One by one, as each is done: as many as the window permits are outstanding while requests wait.
     #[default]
     OneByOne,
-    /// When all are done. The window is then the greatest size of a batch, within which the storage may
-    /// choose its own order, and from outside of which nothing overtakes. A batch takes what waits when it
-    /// begins. It is closed when it is full, or when nothing more waits under the window; what comes later
-    /// waits for the next one. The places of requests that are done stay empty until then: the price is paid
-    /// in throughput.
+    /// In batches, when all are done. The window is then the greatest size of a batch. The storage may choose
+    /// its own order within a batch, and no request from outside overtakes it. A batch takes the requests
+    /// that wait when it begins. It is closed when it is full, or when nothing more waits under the window;
+    /// later requests wait for the next one. The places of requests that are done stay empty until then: the
+    /// price is paid in throughput.
     ///
-    /// YFQ lets the disk reorder within batches of b requests. Whether its authors begin the next one only
-    /// when all of the last are done could not be checked in their text; [`Refill::OneByOne`] is the other
+    /// YFQ lets the disk reorder within batches of b requests. Do its authors begin the next one only when
+    /// all of the last are done? Their text could not be checked for it; [`Refill::OneByOne`] is the other
     /// reading.
     InBatches,
 }
 
-/// What YFQ's virtual work function depends on. What changes the order stays out of line: inlined it would
-/// cost who goes by start tags a part of his decisions' speed.
+/// Inputs of YFQ's virtual work function. Code that changes the order stays out of line: inlined, it would
+/// slow down the decisions by start tags.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// Ready flows, by the start tag of their head.

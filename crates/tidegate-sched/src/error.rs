@@ -1,4 +1,4 @@
-//! What can go wrong, by operation.
+//! Errors, by operation.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[error("no such flow")]
 pub struct UnknownFlow;
 
-/// Why a request was not queued.
+/// Reason that a request was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// No such flow: it was removed, or belongs to another scheduler.
@@ -26,11 +26,11 @@ pub enum Refusal {
 pub struct Refused<T> {
     /// The request.
     pub request: T,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Refusal,
 }
 
-/// Why a completion was not accepted. Nothing has changed.
+/// Reason that a completion was not accepted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CompleteError {
     /// No such flow: it was removed and its last request is complete, or it belongs to another scheduler.

@@ -22,7 +22,7 @@ pub struct FlowId {
     pub(crate) generation: u32,
 }
 
-/// How much a flow may queue. A request beyond either bound is refused, except that an empty queue takes any
+/// Bounds of a flow's queue. A request beyond either bound is refused, except that an empty queue takes any
 /// request: else one larger than the bound could never go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
@@ -39,7 +39,7 @@ impl Default for Capacity {
     }
 }
 
-/// What a flow is entitled to.
+/// Configuration of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FlowConfig {
     /// φ, relative to the other flows.
@@ -49,17 +49,17 @@ pub struct FlowConfig {
     /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It
     /// has no effect while the flow is exempt: then all of it goes before.
     pub reservation: Option<Iops>,
-    /// What requests pass before they wait for their turn.
+    /// Leaky bucket that requests pass before they wait for their turn.
     pub bucket: Option<LeakyBucket>,
     /// A ceiling.
     pub limit: Option<Limit>,
-    /// How long each request is held after its arrival.
+    /// Delay of each request after its arrival.
     pub delay: Latency,
-    /// How much may queue.
+    /// Bounds of the queue.
     pub capacity: Capacity,
 }
 
-/// Where in the storage a request reads or writes.
+/// Place in the storage that a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
     /// First byte.
@@ -86,9 +86,9 @@ pub struct FlowStatus {
     pub oldest: Option<Duration>,
     /// Requests dispatched and not complete.
     pub outstanding: u32,
-    /// What it got under its reservation, if it has one.
+    /// Service under its reservation, if it has one.
     pub reserved: Option<ReservedService>,
-    /// How it stands at its leaky bucket, if it has one.
+    /// Status of its leaky bucket, if it has one.
     pub bucket: Option<BucketStatus>,
 }
 
@@ -107,7 +107,7 @@ impl LaneName {
     }
 }
 
-/// Where the request at the head of a flow stands, as far as delay, bucket and limit are concerned.
+/// Standing of the request at the head of a flow, as far as delay, bucket and limit are concerned.
 pub(crate) enum Standing {
     /// There is none.
     Empty,
@@ -148,7 +148,7 @@ pub(crate) struct Flow<T> {
     pub(crate) outstanding: [u32; 2],
 }
 
-/// What a flow has beyond its weight. Few flows have any; the others stay within two cache lines.
+/// Terms of a flow beyond its weight. Few flows have any; the others stay within two cache lines.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) reservation: Option<Reservation>,
@@ -157,7 +157,7 @@ pub(crate) struct Terms {
     pub(crate) limiter: Option<Limiter>,
     /// Until when the limit held or holds the request at the head.
     limited_until: Instant,
-    /// What is beyond the limit may go as surplus.
+    /// True if requests beyond the limit may go as surplus.
     soft: bool,
     /// Finish tag of the surplus request dispatched last.
     pub(crate) surplus_finish: u128,
@@ -348,12 +348,12 @@ impl Standing {
     }
 }
 
-/// When each request in a queue came or will come to the bucket: its delay is then over.
+/// Returns the time at which each request in a queue came or will come to the bucket: its delay is then over.
 fn entered<T>(queue: &VecDeque<Queued<T>>, delay: Latency) -> impl Fn(usize) -> Option<Instant> + Copy {
     move |index| queue.get(index).map(|queued| queued.arrived + delay)
 }
 
-/// Which bound a request would have gone beyond.
+/// Bound that a request would have gone beyond.
 pub(crate) enum Full {
     Requests,
     Bytes,

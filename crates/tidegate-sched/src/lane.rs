@@ -9,19 +9,19 @@ use crate::discipline::{Discipline, Work};
 use crate::flow::{Extent, LaneName};
 use crate::tournament::Wrapping;
 
-/// How long the scheduler stays with a flow whose requests are close to each other (PARDA §3.3: a group of
-/// I/Os "as long as they exhibit some spatial locality (within a few MB)"; the paper gives no number for
-/// the bound of the group).
+/// Bounds within which the scheduler stays with a flow whose requests are close to each other (PARDA §3.3).
+/// The paper groups I/Os "as long as they exhibit some spatial locality (within a few MB)", and gives no
+/// number for the bound of the group.
 ///
-/// What follows the request that the tags chose is paid for like any other, only later; so a batch changes
-/// the order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
+/// Requests that follow the one that the tags chose are paid for like any other, only later. So a batch
+/// changes the order within the fairness bound stated at [`Sfq`](crate::Sfq), and no long-run share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     /// The greatest distance from the end of a request to the beginning of the next.
     pub locality: Bytes,
-    /// How many requests may follow the one that the tags chose.
+    /// Greatest number of requests that may follow the one that the tags chose.
     pub requests: u32,
-    /// How much cost may follow the request that the tags chose.
+    /// Greatest cost that may follow the request that the tags chose.
     pub cost: Cost,
 }
 
@@ -32,9 +32,9 @@ impl Default for Batch {
     }
 }
 
-/// How far ahead of the others' shares a reservation may take a flow, beyond the request that goes. Requests
-/// that are due come in clumps, as the window opens; within a clump the tags must keep order, so it is
-/// several times what is usually outstanding.
+/// Greatest lead over the others' shares to which a reservation may take a flow, beyond the request that
+/// goes. Requests that are due come in clumps, as the window opens. Within a clump the tags must keep order,
+/// so it is several times the usual number outstanding.
 pub(crate) const AHEAD: Cost = Cost::from_ios(256);
 
 /// A batch in progress.
@@ -127,7 +127,7 @@ impl Lanes {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) ready: Wrapping,
-    /// What v depends on with finish tags.
+    /// Inputs of v with finish tags.
     work: Option<Box<Work>>,
     /// With start tags v itself, with finish tags a value that v has reached.
     reached: u128,

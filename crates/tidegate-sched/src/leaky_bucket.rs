@@ -31,20 +31,21 @@ pub struct LeakyBucket {
     /// for the time since the last; zero: as they come. The multiples are counted from the first time that
     /// the scheduler was told.
     pub tick: Duration,
-    /// How many released requests of the flow may wait undispatched: while so many do, none is released, and
-    /// tokens pile up, to σ at most. Zero counts as one. `None`: any number, as published.
+    /// Greatest number of released requests of the flow that may wait undispatched. While so many do, none is
+    /// released, and tokens pile up, to σ at most. Zero counts as one. `None`: any number, as published.
     ///
-    /// Who is released into a queue that has no room has begun to be late. Where others come back after a
-    /// pause, the queue that has grown meanwhile is what makes response times leap (the paper's case 3).
+    /// A request released into a queue that has no room has begun to be late. When other consumers come back
+    /// after a pause, the queue that has grown meanwhile makes response times leap (the paper's case 3).
     pub ahead: Option<u32>,
 }
 
-/// How the [buckets](LeakyBucket) of a scheduler release requests, those of all flows alike.
+/// Settings for the release of requests by the [buckets](LeakyBucket) of a scheduler, those of all flows
+/// alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     /// Tokens come at whole multiples of this; zero: at any time.
     pub tick: Duration,
-    /// How many requests of a flow may be released and wait for their turn; `None`: any number.
+    /// Greatest number of a flow's requests that may be released and wait for their turn; `None`: any number.
     pub ahead: Option<u32>,
 }
 
@@ -67,7 +68,7 @@ impl Default for Release {
     }
 }
 
-/// How a flow stands at its [`LeakyBucket`].
+/// Status of a flow at its [`LeakyBucket`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BucketStatus {
     /// Requests released that wait to be dispatched.
@@ -95,7 +96,7 @@ pub(crate) struct Outlet {
     /// No release that is yet to be found took place before this time.
     since: Instant,
     short: Duration,
-    /// When the requests that wait behind the bucket were released, the first one first.
+    /// Release times of the requests that wait behind the bucket, the first one first.
     released: VecDeque<Instant>,
 }
 
@@ -132,8 +133,9 @@ impl Outlet {
         self.ahead = bucket.ahead.map_or(usize::MAX, |ahead| ahead.max(1) as usize);
     }
 
-    /// When the first request in the queue was or will be released, if nothing changes; [`Instant::MAX`]:
-    /// never. `entered` says when each request in the queue came or will come to the bucket.
+    /// Returns the time at which the first request in the queue was or will be released, if nothing changes;
+    /// [`Instant::MAX`]: never. `entered` says when each request in the queue came or will come to the
+    /// bucket.
     pub(crate) fn first_release(
         &mut self,
         now: Instant,
@@ -191,8 +193,8 @@ impl Outlet {
         None
     }
 
-    /// When the first request in front of the bucket, which enters at this time, is released if there is
-    /// room.
+    /// Returns the release time of the first request in front of the bucket, which enters at this time, if
+    /// there is room.
     fn next(&self, entered: Instant) -> Next {
         let from = entered.max(self.since);
         let counted = self.last_tick(from);

@@ -1,4 +1,4 @@
-//! Request schedulers and shapers: who goes next, and when.
+//! Request schedulers and shapers: they decide which request goes next, and when.
 //!
 //! [`Sfq`] shares a storage resource among flows by weight, under a [window](Sfq::set_window) on what is
 //! outstanding, with a [reservation](Sfq::set_reservation), a [leaky bucket](LeakyBucket), a [limit](Limit)

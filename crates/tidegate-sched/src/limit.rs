@@ -20,11 +20,11 @@ pub struct Limit {
     /// σ as a time: after being idle, this long's worth of the rate may go at once, but at least one I/O. A
     /// single request that is larger goes too, and is paid for afterwards.
     pub burst: Duration,
-    /// What becomes of requests beyond the ceiling.
+    /// Treatment of requests beyond the ceiling.
     pub beyond: Beyond,
 }
 
-/// What becomes of requests beyond a [`Limit`] (dmclock: `AtLimit`).
+/// Treatment of requests beyond a [`Limit`] (dmclock: `AtLimit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Beyond {
     /// They wait until the limit allows them, even while the storage is idle: a hard limit.
@@ -59,7 +59,7 @@ impl Limiter {
         set_bucket(&mut self.bytes, bytes, now);
     }
 
-    /// When a request of this size may go; `None`: never under this limit.
+    /// Returns the time at which a request of this size may go; `None`: never under this limit.
     pub(crate) fn ready_at(&mut self, bytes: u32, now: Instant) -> Option<Instant> {
         let requests = self.requests.as_mut().map_or(Some(now), |bucket| bucket.ready_at(1, now))?;
         let bytes = self.bytes.as_mut().map_or(Some(now), |bucket| bucket.ready_at(bytes.into(), now))?;

@@ -14,10 +14,9 @@ const TAG_BITS: u32 = 16;
 /// The longest time between two reserved I/Os, far beyond any use and far from overflow: 39 hours.
 const LONGEST_INTERVAL: f64 = 9.2e18;
 
-/// How far a reservation may fall behind before what it missed is forgiven. It must bridge what happens
-/// between a request and its turn (a full window, a pause of the gate, of which the longest is a second as
-/// well); more would let reservations that could not be kept for long shut everyone else out for as long
-/// afterwards.
+/// Greatest lag of a reservation before the missed service is forgiven. It must bridge the time between a
+/// request and its turn: a full window, or a pause of the gate, of which the longest is a second as well.
+/// More would let reservations that could not be kept for long shut all others out for as long afterwards.
 const LATEST_NANOS: u64 = 1_000_000_000;
 
 /// One part in so many of what goes by reservations is owed to the shares. Strict priority would let
@@ -122,20 +121,20 @@ fn interval(rate: Iops) -> Option<u64> {
     })
 }
 
-/// What a flow with a reservation got while it had eligible requests, since its reservation was first set.
-/// Two readings tell the rate between them.
+/// Service of a flow with a reservation while it had eligible requests, since its reservation was first set.
+/// The difference between two readings gives the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReservedService {
     /// For how long it had eligible requests waiting.
     pub backlogged: Duration,
-    /// How much of that time counts as missed. It is judged a second at a time, by whether the flow got 99 %
-    /// of its reservation, give or take one request.
+    /// Part of that time that counts as missed. It is judged a second at a time: a second is missed if the
+    /// flow got less than 99 % of its reservation, give or take one request.
     pub missed: Duration,
     served: u64,
 }
 
 impl ReservedService {
-    /// What was dispatched, by reservation or by shares, in I/Os of average size ([`Cost`]).
+    /// Returns the service dispatched, by reservation or by shares, in I/Os of average size ([`Cost`]).
     #[must_use]
     pub fn served_ios(self) -> f64 {
         self.served as f64 / Cost::ONE.raw() as f64
@@ -146,14 +145,13 @@ impl ReservedService {
 /// compared with.
 ///
 /// That time is the scheduler's, less `slip`. It slips where the earliest tag would be later than
-/// [`LATEST_NANOS`]: reservations beyond the storage's capacity then fall behind together, each by the same factor
-/// (mClock's tags advance by c/r each, and the earliest goes first), and none saves up more than that.
+/// [`LATEST_NANOS`]: reservations beyond the storage's capacity then fall behind together, each by the same
+/// factor (mClock's tags advance by c/r each, and the earliest goes first), and none saves up more than that.
 #[derive(Debug)]
 pub(crate) struct Reservations {
     heads: Tournament,
     slip: u64,
-    /// What the shares have been owed since they were last served, in cost · 2⁻⁷; negative after a large
-    /// request.
+    /// Debt to the shares since they were last served, in cost · 2⁻⁷; negative after a large request.
     owed: i64,
 }
 

@@ -21,20 +21,21 @@ use crate::spacing::Spacing;
 use crate::tournament::Tournament;
 use crate::window::{Admission, Gate};
 
-/// What holds for a scheduler as a whole.
+/// Settings of a scheduler as a whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SfqConfig {
-    /// Which tag goes first.
+    /// Tag that decides the order.
     pub discipline: Discipline,
     /// D, how many requests may be outstanding; `None`: any number. Fractions are kept over time.
     pub window: Option<Window>,
-    /// When the window is filled up again.
+    /// Time at which the window is filled up again.
     pub refill: Refill,
-    /// How size becomes cost.
+    /// Rule that turns size into cost.
     pub cost: CostModel,
-    /// Whether, and how long, to stay with a flow whose requests are close to each other.
+    /// Bounds for staying with a flow whose requests are close to each other. `None`: the scheduler does not
+    /// stay.
     pub batch: Option<Batch>,
-    /// How much cost a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a
+    /// Greatest cost that a flow may save up while it is idle, to go first when it comes back (PARDA §3.4: "a
     /// bounded number of credits while idle"). [`Cost::ZERO`] is SFQ as published.
     pub idle_credit: Cost,
 }
@@ -73,7 +74,7 @@ impl SfqConfig {
 pub enum Pull<T> {
     /// Dispatch this request now, and tell [`Sfq::complete`] when it is done.
     Request {
-        /// Whose it is.
+        /// Flow that it belongs to.
         flow: FlowId,
         /// The request.
         request: T,
@@ -502,7 +503,7 @@ impl<T> Sfq<T> {
         self.exempt_outstanding
     }
 
-    /// How a flow stands; `None` for an unknown one.
+    /// Returns the status of a flow; `None` for an unknown one.
     #[must_use]
     pub fn status(&self, id: FlowId, now: Instant) -> Option<FlowStatus> {
         let flow = self.flow(id)?;

@@ -1,8 +1,8 @@
-//! Spacing: dispatches under the window are kept apart, so that what was held does not go in clumps.
+//! Spacing: dispatches under the window are kept apart, so that delayed requests do not go in clumps.
 //!
-//! Clients that are all held for the same time return together when they started together, and a clump costs
-//! everybody latency without a gain in throughput. Network stacks space packets for the same reason (A.
-//! Aggarwal, S. Savage, T. Anderson, *Understanding the Performance of TCP Pacing*, INFOCOM 2000).
+//! Clients with the same delay return together if they started together. Such a clump costs all clients
+//! latency without a gain in throughput. Network stacks space packets for the same reason (A. Aggarwal, S.
+//! Savage, T. Anderson, *Understanding the Performance of TCP Pacing*, INFOCOM 2000).
 
 use tidegate_units::{Instant, Latency};
 
@@ -22,7 +22,7 @@ impl Spacing {
         self.least = least.min(LONGEST);
     }
 
-    /// When the next request may go.
+    /// Returns the time at which the next request may go.
     pub(crate) fn open_at(&self, now: Instant) -> Instant {
         self.last.map_or(now, |last| (last + self.least).max(now))
     }

@@ -1,16 +1,16 @@
-//! A tournament of keys: who has the least one, and another key for anybody.
+//! A tournament of keys: it finds the member with the least key, and takes another key for any member.
 //!
 //! Every slot has a place at the bottom. The least of four neighbours goes up to the next level, until one is
 //! left. A new key changes nothing but the winners on its way up, and that way follows from the slot alone. A
-//! heap has to compare before it knows where to go on, has to move others out of the way, and to note where
-//! each of them went; here nothing moves, and the processor fetches all that it needs at once. That counts
+//! heap has to compare before it knows where to go on. It has to move others out of the way, and to note
+//! their new places. Here nothing moves, and the processor fetches all that it needs at once. That counts
 //! where there are thousands of members and each level is in another line of the cache.
 //!
 //! Members with equal keys leave in the order in which they were inserted or last updated.
 
 use std::hint::select_unpredictable;
 
-/// How many go up together as one: what lies within a line of the cache.
+/// Number of keys that are compared as one group: they lie within a line of the cache.
 const ARITY: usize = 4;
 
 /// A key, when it was set, and whose it is, from the high digits to the low ones: a single comparison.
@@ -55,7 +55,7 @@ pub(crate) struct Tournament {
     /// The first group of the lowest level, whose places are the slots'. That level ends where no slot was
     /// used.
     bottom: u32,
-    /// When the next key is set. Never the greatest number.
+    /// Sequence number of the next key that is set. Never the greatest number.
     sequence: u32,
 }
 
@@ -101,7 +101,7 @@ impl Tournament {
         }
     }
 
-    /// Where a slot's place is.
+    /// Returns the place of a slot.
     fn place(&self, slot: u32) -> (usize, usize) {
         (self.bottom as usize + slot as usize / ARITY, slot as usize % ARITY)
     }
@@ -176,8 +176,8 @@ impl Tournament {
     }
 }
 
-/// How far below the least key the origin is put. It is put anew when a key is three times as far beyond it,
-/// or behind it.
+/// Distance of the origin below the least key. The origin is put anew when a key is three times as far beyond
+/// it, or behind it.
 const MARGIN: u64 = 1 << 62;
 
 /// A tournament whose keys are the low 64 bits of larger numbers, all within 2⁶² of each other.

@@ -25,13 +25,13 @@ const GREATEST: f64 = 1_048_576.0;
 /// would be a grudge.
 const LONGEST_PAUSE_NANOS: i64 = 1_000_000_000;
 
-/// How late the owner may come back without losing a part of the window.
+/// Greatest lateness at which the owner may come back without losing a part of the window.
 const LATENESS_NANOS: i64 = 100_000_000;
 
 /// Longer than any balance takes to reach its bounds (18 minutes), short enough that nothing overflows.
 const LONGEST_STEP_NANOS: u64 = 1 << 40;
 
-/// What the gate says to one more request.
+/// Answer of the gate to one more request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Open,
@@ -50,13 +50,13 @@ pub(crate) struct Gate {
     /// ∫(w − n)dt in requests · 2⁻²⁰ · ns.
     balance: i64,
     balanced_at: Instant,
-    /// Whether a request waits at the gate. Without demand no balance is earned.
+    /// True if a request waits at the gate. Without demand no balance is earned.
     waiting: bool,
     /// The batch under way; `None`: requests go one by one.
     batch: Option<Sent>,
 }
 
-/// What has gone of a batch since nothing was outstanding, and whether more may.
+/// Part of a batch that has gone since nothing was outstanding; `closed`: no more may go.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     requests: u32,
@@ -137,7 +137,8 @@ impl Gate {
         }
     }
 
-    /// Whether no more of the batch may go. One of a fractional window may be one larger than ⌊w⌋.
+    /// Returns true if no more of the batch may go. A batch of a fractional window may be one larger than
+    /// ⌊w⌋.
     fn is_sent(&self, batch: Sent) -> bool {
         let full = |(whole, fraction): (u32, i64)| batch.requests >= whole + u32::from(fraction != 0);
         batch.closed || self.window.is_some_and(full)

@@ -1,4 +1,4 @@
-//! Requests that nobody waits for any more.
+//! Cancelled requests: no client waits for them any more.
 
 use tidegate_units::Instant;
 

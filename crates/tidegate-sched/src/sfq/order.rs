@@ -1,4 +1,4 @@
-//! What goes next: where each flow stands, and what a dispatch changes.
+//! Dispatch order: the standing of each flow, and the changes that a dispatch makes.
 
 use tidegate_units::Instant;
 
@@ -121,7 +121,7 @@ impl<T> Sfq<T> {
         Pull::Request { flow: id, request, released: self.clock.callers(released) }
     }
 
-    /// What a dispatch under the window means for reservations.
+    /// Accounts a dispatch under the window to the reservations.
     fn account(&mut self, slot: u32, cost: Cost, reserved: bool, now: Instant) {
         let flow = &mut self.flows[slot as usize];
         if !reserved {
