@@ -26,12 +26,12 @@ use crate::read_ahead::{ReadAhead, ReadAheadConfig, Verdict};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ArrayConfig {
-    /// How many disks; 1 to 256. Their platters stand at angles of their own.
+    /// Number of disks; 1 to 256. Their platters stand at angles of their own.
     pub disks: u32,
-    /// What it keeps beside the data; nothing, if it is not said.
+    /// Redundancy that the array keeps beside the data; none by default.
     #[serde(default, skip_serializing_if = "RaidLevel::is_default")]
     pub level: RaidLevel,
-    /// How many contiguous bytes lie on one disk before the next takes over: a multiple of 4 KiB.
+    /// Number of contiguous bytes on one disk before the next takes over: a multiple of 4 KiB.
     #[serde(with = "tidegate_units::text")]
     pub stripe_unit: Bytes,
     /// Each of the disks.
@@ -39,7 +39,7 @@ pub struct ArrayConfig {
     /// The write-back cache; none: write-through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
-    /// Reading ahead; none: the disks read what is asked for.
+    /// Reading ahead; none: the disks read only the data that is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ahead: Option<ReadAheadConfig>,
 }
@@ -50,26 +50,27 @@ pub(crate) struct Array {
     disks: Vec<Spindle>,
     cache: Option<Cache>,
     read_ahead: Option<ReadAhead>,
-    /// What the disks are working on, by the tag under which they have it.
+    /// Work in progress at the disks. Each operation of a disk has a tag, and its job is found under it.
     jobs: BTreeMap<u64, Job>,
     next_tag: u64,
     /// Writes that found the cache full, in order of arrival.
     waiting: VecDeque<WaitingWrite>,
     /// Flushes with the epoch each covers, in order of arrival.
     flushes: VecDeque<(u64, u64)>,
-    /// Answers of the cache on their way: when, and whose. Each takes equally long, so they stay in order.
+    /// Answers of the cache on their way: the time of each, and the request's id. Each takes equally long, so
+    /// they stay in order.
     answers: VecDeque<(Instant, u64)>,
-    /// Likewise of what was read ahead.
+    /// Likewise, answers from data that was read ahead.
     hits: VecDeque<(Instant, u64)>,
 }
 
-/// What the disks are to do for somebody.
+/// Operations of the disks for one request, for read-ahead, or for a destage.
 #[derive(Debug, Clone)]
 struct Job {
     owner: Owner,
-    /// How many disks have yet to answer before it goes on.
+    /// Number of disks that have yet to answer before the job goes on.
     left: usize,
-    /// What it writes then.
+    /// Parts to write then.
     then: Vec<Part>,
 }
 
@@ -77,7 +78,7 @@ struct Job {
 enum Owner {
     /// The request with this id.
     Request(u64),
-    /// What was read ahead from this place on.
+    /// Data read ahead from this offset on.
     ReadAhead(u64),
     Destage(Run),
 }

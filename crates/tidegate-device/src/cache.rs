@@ -1,11 +1,11 @@
-//! What a write-back cache holds, and what it should write to disk next. It knows no time.
+//! The contents of a write-back cache, and the choice of the next data to write to disk. It knows no time.
 //!
-//! Two questions decide how such a cache behaves under load: how hard to destage, and what. How hard follows
-//! the *linear threshold* policy of A. Varma and Q. Jacobson, "Destage algorithms for disk arrays with
-//! nonvolatile caches", IEEE Transactions on Computers 47(2), 1998: nothing up to a low mark of occupancy,
-//! then linearly more up to a high mark, so that reads keep the disks to themselves while there is room, and
-//! writes rarely find the cache full. What is chosen by position: upwards through the disk, contiguous blocks
-//! together, then from the lowest again.
+//! Two questions decide how such a cache behaves under load: how hard to destage, and which data. The first
+//! is answered by the *linear threshold* policy of A. Varma and Q. Jacobson, "Destage algorithms for disk
+//! arrays with nonvolatile caches", IEEE Transactions on Computers 47(2), 1998. Nothing is destaged up to a
+//! low mark of occupancy, then linearly more up to a high mark. So reads keep the disks to themselves while
+//! there is room, and writes rarely find the cache full. The data is chosen by position: upwards through the
+//! disk, contiguous blocks together, then from the lowest again.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,20 +25,20 @@ use crate::config::{ConfigError, require};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheConfig {
-    /// How much dirty data it holds, in whole blocks of 4 KiB.
+    /// Capacity for dirty data, in whole blocks of 4 KiB.
     #[serde(with = "tidegate_units::text")]
     pub size: Bytes,
-    /// How long a request takes that only the cache has to do with.
+    /// Service time of a request that involves only the cache.
     #[serde(with = "tidegate_units::text")]
     pub overhead: Latency,
     /// The part of it up to which nothing is destaged without a flush; at least 0, below `high`.
     pub low: f64,
     /// The part of it from which on `destage_depth` writes are outstanding at each disk; at most 1.
     pub high: f64,
-    /// How many destage writes may be outstanding at each disk (in RAID 5: on average). 1 to 1024.
+    /// Number of destage writes that may be outstanding at each disk (in RAID 5: on average). 1 to 1024.
     pub destage_depth: u32,
-    /// How much contiguous data one destage write takes at most.
-    /// In RAID 5 a destage takes what is dirty of one row instead.
+    /// Most contiguous data that one destage write takes. In RAID 5 a destage takes the dirty blocks of one
+    /// row instead.
     #[serde(with = "tidegate_units::text")]
     pub destage_run: Bytes,
     /// Its memory survives a loss of power (a battery keeps it, a second controller has a copy): a write is
@@ -47,19 +47,19 @@ pub struct CacheConfig {
     pub nonvolatile: bool,
 }
 
-/// What the cache counts in. A write of less takes a whole block.
+/// Unit in which the cache counts. A smaller write takes a whole block.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// What is destaged together.
+/// Sets of blocks that are destaged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grouping {
     /// Contiguous blocks of one disk: a side for each disk.
     Contiguous { disks: usize },
-    /// What is dirty of a row across the disks: one side for all. A row is destaged again only when it is
-    /// done, since its parity cannot be updated twice at once.
+    /// Dirty blocks of a row across the disks: one side for all. A row is destaged again only when its
+    /// destage is done, since its parity cannot be updated twice at once.
     Rows {
         disks: u32,
-        /// How many blocks of data lie in a row, and how many of them on one disk.
+        /// Number of blocks of data in a row; `unit` of them lie on one disk.
         row: u64,
         unit: u64,
     },
@@ -71,9 +71,9 @@ pub(crate) struct Run {
     side: usize,
     /// Ascending.
     pub(crate) blocks: Vec<u64>,
-    /// Of each block, the epoch in which it became dirty.
+    /// The epoch in which each block became dirty.
     epochs: Vec<u64>,
-    /// How many disks it keeps busy.
+    /// Number of disks that the run keeps busy.
     disks: u32,
 }
 
@@ -90,9 +90,9 @@ pub(crate) struct Cache {
     sides: Vec<Side>,
     /// Blocks held: dirty, or being destaged and not yet on disk.
     held: u64,
-    /// Counts flushes, and so separates what a flush covers from what came after it.
+    /// Counts flushes, and so separates the writes that a flush covers from later ones.
     epoch: u64,
-    /// Of the blocks held.
+    /// Epochs of the blocks held.
     epochs: Epochs,
 }
 
@@ -102,11 +102,11 @@ struct Side {
     /// Block to the epoch in which it became dirty. Overwritten, it keeps its epoch: a flush that covers the
     /// older data is satisfied by the newer.
     dirty: BTreeMap<u64, u64>,
-    /// Of the dirty blocks, so that a flush need not search a side that has nothing for it.
+    /// Epochs of the dirty blocks, so that a flush need not search a side that has nothing for it.
     epochs: Epochs,
     /// A block in here may be dirty again, but is not destaged a second time before the first has ended.
     destaging: BTreeSet<u64>,
-    /// How many destages keep a disk busy, over its disks.
+    /// Number of destages that keep a disk busy, summed over the side's disks.
     outstanding: u32,
     cursor: u64,
 }
@@ -166,7 +166,7 @@ impl Cache {
         true
     }
 
-    /// Whether the cache holds all of these blocks.
+    /// Returns true if the cache holds all of these blocks.
     pub(crate) fn holds(&self, side: usize, mut blocks: Range<u64>) -> bool {
         let own = &self.sides[side];
         blocks.all(|block| own.dirty.contains_key(&block) || own.destaging.contains(&block))
@@ -212,7 +212,7 @@ impl Cache {
         }
     }
 
-    /// How many destages should keep a disk busy, over the disks of a side, by occupancy alone.
+    /// Number of destages that should keep a disk busy, over the disks of a side, by occupancy alone.
     fn linear_depth(&self) -> u32 {
         let occupancy = self.held as f64 / self.limit as f64;
         let part = ((occupancy - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
@@ -286,7 +286,7 @@ impl Side {
     }
 }
 
-/// How many blocks became dirty in each epoch.
+/// Number of blocks that became dirty in each epoch.
 #[derive(Debug, Clone, Default)]
 struct Epochs(BTreeMap<u64, u64>);
 

@@ -1,4 +1,4 @@
-//! Which model, with which parameters.
+//! The choice of a model, and its parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub enum DeviceConfig {
 pub struct ConfigError {
     /// Its name, as in the configuration.
     pub parameter: &'static str,
-    /// What it must be.
+    /// The condition that its value must meet.
     pub must_be: &'static str,
 }
 

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::exponential::{Exponential, ExponentialChange};
 use crate::io::{Completion, Io, IoKind, SubmitError};
 
-/// How many requests a device holds at once; a further one is refused with [`SubmitError::Full`].
+/// Number of requests that a device holds at once; a further one is refused with [`SubmitError::Full`].
 pub const MAX_IN_FLIGHT: usize = 1 << 20;
 
 /// A model of a storage device. See the [crate's documentation](crate) for the order of calls.
@@ -18,7 +18,7 @@ pub const MAX_IN_FLIGHT: usize = 1 << 20;
 pub struct Device {
     model: Model,
     capacity: Bytes,
-    /// The latest time anyone has told. The model has no unprocessed event at or before it.
+    /// The latest time that a caller has told. The model has no unprocessed event at or before it.
     clock: Instant,
     /// Completed in the model, not yet collected; in the order of their times.
     done: VecDeque<Completion>,
@@ -62,19 +62,20 @@ impl Device {
         Ok(Self { model, capacity, clock: Instant::ZERO, done: VecDeque::new(), in_flight: 0 })
     }
 
-    /// How many bytes it holds; requests must lie below.
+    /// Returns the device's size in bytes; requests must lie below.
     #[must_use]
     pub const fn capacity(&self) -> Bytes {
         self.capacity
     }
 
-    /// How many requests were taken and not yet handed back by [`Device::advance`].
+    /// Returns the number of requests that were taken and not yet handed back by [`Device::advance`].
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// How much the write-back cache holds that is not yet on its disks; zero for a device without one.
+    /// Returns the amount of data in the write-back cache that is not yet on its disks. It is zero for a
+    /// device without a cache.
     #[must_use]
     pub fn dirty(&self) -> Bytes {
         match &self.model {
@@ -116,9 +117,9 @@ impl Device {
         Ok(())
     }
 
-    /// When something happens next, if nothing is submitted: the time to [`Device::advance`] to. `None` when
-    /// nothing will. It need not be a completion (a disk may be done with a part). It lies before the
-    /// latest time told only when completions wait to be collected.
+    /// Returns the time of the next event if nothing is submitted: the time to [`Device::advance`] to. `None`
+    /// if there is none. The event need not be a completion (a disk may be done with a part). It lies before
+    /// the latest time told only when completions wait to be collected.
     #[must_use]
     pub fn next_event(&self) -> Option<Instant> {
         self.done.front().map(|completion| completion.at).or_else(|| self.model.next_event())
@@ -147,8 +148,8 @@ impl Device {
         }
     }
 
-    /// What is to become of an exponential server, counted from its first request on. It replaces what was
-    /// planned before.
+    /// Plans the changes of an exponential server, counted from its first request on. They replace those that
+    /// were planned before.
     ///
     /// # Errors
     /// When the device is not an exponential server, or a change has a value with which the model means

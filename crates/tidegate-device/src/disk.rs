@@ -23,24 +23,24 @@ use crate::seek::SeekConfig;
 pub struct DiskConfig {
     /// Revolutions per minute.
     pub rpm: u32,
-    /// How many cylinders; at least 16.
+    /// Number of cylinders; at least 16.
     pub cylinders: u32,
-    /// How many surfaces, and so tracks per cylinder.
+    /// Number of surfaces, and so of tracks per cylinder.
     pub heads: u32,
-    /// How many sectors pass in one revolution. With `rpm` it determines the media rate.
+    /// Number of sectors that pass in one revolution. With `rpm` it determines the media rate.
     pub sectors_per_track: u32,
-    /// How long the arm moves.
+    /// Time that the arm takes to move.
     pub seek: SeekConfig,
     /// From one surface to the next of the same cylinder, settling included.
     #[serde(with = "tidegate_units::text")]
     pub head_switch: Latency,
-    /// What a write settles longer than a read, after any movement.
+    /// Additional settling time of a write, compared with a read, after any movement.
     #[serde(with = "tidegate_units::text")]
     pub write_settle: Latency,
-    /// What the controller takes for a request before the arm can move for it.
+    /// Time that the controller takes for a request before the arm can move for it.
     #[serde(with = "tidegate_units::text")]
     pub overhead: Latency,
-    /// In which order requests are served.
+    /// Order in which requests are served.
     pub queue: QueueConfig,
 }
 
@@ -48,25 +48,25 @@ pub struct DiskConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum QueueConfig {
-    /// As they came.
+    /// Order of arrival.
     Fifo,
     /// C-LOOK: upwards through the disk, then back to the lowest, among the `depth` oldest. A request that
     /// waits for longer than `max_age` is served next (the oldest first), so that none starves behind a
     /// stream that always has another request just ahead of the arm.
     #[serde(rename_all = "kebab-case")]
     Elevator {
-        /// How many requests the reordering sees; native command queueing has 32. 1 to 1024.
+        /// Number of requests that the reordering sees; native command queueing has 32. 1 to 1024.
         depth: u32,
         /// The wait after which order of arrival prevails.
         #[serde(with = "tidegate_units::text")]
         max_age: Latency,
     },
-    /// Shortest seek time first: the nearest in address among the `depth` oldest, whichever side of the arm.
-    /// What lies in the middle is near more often than what lies at the ends, and waits for less. A request
-    /// that waits for longer than `max_age` is served next.
+    /// Shortest seek time first: the nearest in address among the `depth` oldest, on either side of the arm.
+    /// Requests for the middle are near more often than those for the ends, and wait for less. A request that
+    /// waits for longer than `max_age` is served next.
     #[serde(rename_all = "kebab-case")]
     ShortestSeek {
-        /// How many requests the reordering sees. 1 to 1024.
+        /// Number of requests that the reordering sees. 1 to 1024.
         depth: u32,
         /// The wait after which order of arrival prevails.
         #[serde(with = "tidegate_units::text")]
@@ -141,7 +141,7 @@ impl Spindle {
         }
     }
 
-    /// Carries out the event due at `at`; answers the tag that is done, if one is.
+    /// Carries out the event due at `at`. Returns the tag of the request that is done, if one is.
     pub(crate) fn step(&mut self, at: Instant) -> Option<u64> {
         let done = self.serving.take().map(|(_, tag)| tag);
         if let Some(next) = self.choose(at).and_then(|index| self.queue.remove(index)) {

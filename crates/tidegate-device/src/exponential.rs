@@ -1,4 +1,4 @@
-//! Exponential service: what queueing theory can answer in closed form, and laws can be tested against.
+//! Exponential service. Queueing theory answers it in closed form, so laws can be tested against it.
 
 use std::collections::VecDeque;
 
@@ -16,28 +16,28 @@ use crate::io::{Completion, Io, IoKind};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExponentialConfig {
-    /// What all servers together complete per second while each is busy: the capacity C.
+    /// Requests per second that all servers complete together while each is busy: the capacity C.
     #[serde(with = "tidegate_units::text")]
     pub rate: Iops,
-    /// How many serve at once; each has its part of the rate. 1 to 1024.
+    /// Number of servers; each has its part of the rate. 1 to 1024.
     pub servers: u32,
-    /// How many bytes it pretends to hold.
+    /// Number of bytes that it pretends to hold.
     #[serde(with = "tidegate_units::text")]
     pub capacity: Bytes,
 }
 
 const MAX_SERVERS: u32 = 1024;
 
-/// What becomes of an exponential server while it is in use: data that move from disks to a cache make it
-/// faster, a second shelf doubles its servers and its rate.
+/// A change of an exponential server while it is in use. For example, data that moves from disks to a cache
+/// makes it faster, and a second shelf doubles its servers and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExponentialChange {
-    /// How long after the first request of all.
+    /// Time after the first request of all.
     pub after: Latency,
-    /// What all servers together complete per second from then on; what is in service goes on at the new
-    /// rate.
+    /// Requests per second that all servers complete together from then on. Requests in service continue at
+    /// the new rate.
     pub rate: Iops,
-    /// How many servers there are from then on, 1 to 1024. Those that are too many end what they serve.
+    /// Number of servers from then on, 1 to 1024. Surplus servers complete the requests that they serve.
     pub servers: u32,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Exponential {
     /// In the order in which service began, so that of two that end together the earlier begun comes first.
     busy: Vec<Service>,
     rng: Pcg64,
-    /// What is still to come, in the order of time.
+    /// Changes still to come, in the order of time.
     changes: VecDeque<ExponentialChange>,
-    /// When the first request came.
+    /// Time of the first request.
     begun: Option<Instant>,
 }
 
@@ -90,7 +90,7 @@ impl Exponential {
         })
     }
 
-    /// Replaces what is still to come; of two changes at one time the later one given wins.
+    /// Replaces the changes still to come; of two changes at one time the later one given wins.
     pub(crate) fn plan(&mut self, mut changes: Vec<ExponentialChange>) -> Result<(), ConfigError> {
         require(changes.len() <= MAX_CHANGES, "changes", "1024 at most")?;
         let within = changes.iter().all(|change| (1..=MAX_SERVERS).contains(&change.servers));

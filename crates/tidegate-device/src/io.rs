@@ -1,8 +1,8 @@
-//! What is asked of a device, and what it answers.
+//! Requests to a device, and its answers.
 
 use tidegate_units::{Bytes, Instant};
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoKind {
     /// Reads a range.
@@ -20,11 +20,11 @@ pub enum IoKind {
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// What it does.
+    /// The operation.
     pub kind: IoKind,
     /// The first byte, from the start of the device.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u32,
 }
 
@@ -53,7 +53,7 @@ impl Io {
 pub struct Completion {
     /// The id under which it was submitted.
     pub id: u64,
-    /// When the model finished it: at or before the time to which the device was advanced.
+    /// Time at which the model finished it: at or before the time to which the device was advanced.
     pub at: Instant,
 }
 
@@ -65,7 +65,7 @@ pub enum SubmitError {
     OutOfRange {
         /// The first byte asked for.
         offset: u64,
-        /// How many bytes were asked for.
+        /// The number of bytes asked for.
         bytes: u32,
         /// The size of the device.
         capacity: Bytes,
@@ -73,7 +73,7 @@ pub enum SubmitError {
     /// A read or write of no bytes.
     #[error("a read or write of zero bytes")]
     Empty,
-    /// As many requests are in flight as a device holds: [`MAX_IN_FLIGHT`](crate::MAX_IN_FLIGHT).
+    /// The device has its greatest number of requests in flight: [`MAX_IN_FLIGHT`](crate::MAX_IN_FLIGHT).
     #[error("{limit} requests are in flight, and the device holds no more")]
     Full {
         /// The greatest number of requests in flight.

@@ -1,4 +1,4 @@
-//! Where the bytes of an array lie on its disks, and what writing them costs.
+//! The place of an array's bytes on its disks, and the cost of writing them.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::BLOCK;
 use crate::io::Io;
 
-/// What the array keeps beside the data.
+/// Redundancy that the array keeps beside the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RaidLevel {
@@ -46,7 +46,7 @@ const fn blocks(offset: u64, bytes: u64) -> Range<u64> {
     offset / BLOCK..(offset + bytes).div_ceil(BLOCK)
 }
 
-/// What a write does at the disks: all the reads, and once they are done, all the writes.
+/// Operations of a write at the disks: all the reads, and once they are done, all the writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) reads: Vec<Part>,
@@ -60,7 +60,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// How many bytes of data the disks hold together.
+    /// Number of bytes of data that the disks hold together.
     pub(crate) const fn capacity(&self) -> u64 {
         match self {
             Self::Raid0(layout) => layout.units_per_disk * layout.unit * layout.disks,
@@ -78,7 +78,7 @@ impl Layout {
         }
     }
 
-    /// What it takes to write past the cache.
+    /// Returns the operations that write past the cache.
     pub(crate) fn write(&self, io: Io) -> Update {
         match self {
             Self::Raid0(layout) => Update { reads: Vec::new(), writes: layout.parts(io).collect() },
@@ -96,8 +96,8 @@ impl Layout {
         }
     }
 
-    /// What it takes to write these blocks of one side of the cache, ascending: in RAID 0 contiguous, in RAID
-    /// 5 of one row.
+    /// Returns the operations that write these blocks of one side of the cache. The blocks ascend: contiguous
+    /// in RAID 0, from one row in RAID 5.
     pub(crate) fn destage(&self, side: usize, blocks: &[u64]) -> Update {
         let Some(&first) = blocks.first() else { return Update::default() };
         match self {
@@ -140,11 +140,11 @@ impl Raid0 {
 pub(crate) struct Raid5 {
     pub(crate) disks: u64,
     pub(crate) unit: u64,
-    /// As many as units fit on a disk.
+    /// Number of rows: as many as units fit on a disk.
     pub(crate) rows: u64,
 }
 
-/// What a row gets that is new, in one of its units of data.
+/// New data of a row, in one of its units of data.
 #[derive(Debug, Clone, Copy)]
 struct Fresh {
     column: u64,
@@ -156,7 +156,7 @@ struct Fresh {
 }
 
 impl Raid5 {
-    /// How many bytes of data lie in a row.
+    /// Number of bytes of data in a row.
     pub(crate) const fn row(&self) -> u64 {
         (self.disks - 1) * self.unit
     }

@@ -1,4 +1,4 @@
-//! Reading ahead of those who read sequentially. It knows no time.
+//! Reading ahead for sequential streams. It knows no time.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,31 +10,31 @@ use tidegate_units::{Bytes, Latency};
 use crate::config::{ConfigError, require};
 use crate::io::Io;
 
-/// When and how far an array reads ahead.
+/// Conditions and extent of an array's reading ahead.
 ///
-/// It follows up to 64 streams. A read that begins where another ended continues its stream; any other begins
-/// a new one, in the place of that which has been quiet for longest. It reads as far ahead as the stream has
-/// come, up to `distance`, and forgets what the stream has passed. Who asks for nearly that much at once is
-/// better served without.
+/// It follows up to 64 streams. A read that begins at the end of another continues its stream. Any other
+/// begins a new one, in the place of the stream that has been quiet for longest. The array reads as far ahead
+/// as the stream has come, up to `distance`, and forgets the data that the stream has passed. A stream whose
+/// requests are nearly that large is better served without.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReadAheadConfig {
-    /// How many requests in a row make a stream worth it. At least 2: one request alone goes nowhere.
+    /// Number of requests in a row that make a stream worth it. At least 2: one request alone goes nowhere.
     pub after: u32,
-    /// How far beyond the last request it reads at most; not more than 64 MiB.
+    /// Greatest distance beyond the last request to which it reads; not more than 64 MiB.
     #[serde(with = "tidegate_units::text")]
     pub distance: Bytes,
-    /// How much it reads at a time; at least 4 KiB, at most `distance`.
+    /// Size of one read; at least 4 KiB, at most `distance`.
     #[serde(with = "tidegate_units::text")]
     pub segment: Bytes,
-    /// How long a request takes that finds everything read.
+    /// Service time of a request whose data has all been read ahead.
     #[serde(with = "tidegate_units::text")]
     pub overhead: Latency,
 }
 
 const MAX_STREAMS: usize = 64;
 
-/// What becomes of a read.
+/// The outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The disks must read it.
@@ -53,22 +53,22 @@ pub(crate) struct ReadAhead {
     segment: u64,
     capacity: u64,
     streams: Vec<Stream>,
-    /// Counts reads, and so says who has been quiet for longest.
+    /// Counts reads, and so shows which stream has been quiet for longest.
     reads: u64,
-    /// Reads that wait, by their number: whose, and for how many segments still.
+    /// Reads that wait, by their number: the id of each, and the number of segments still missing.
     waiting: BTreeMap<u64, (u64, usize)>,
 }
 
 #[derive(Debug, Clone)]
 struct Stream {
-    /// Where its next request begins.
+    /// Offset at which its next request begins.
     next: u64,
-    /// How many requests it has had, and for how much.
+    /// Number of requests it has had; `come` is their total size.
     requests: u32,
     come: u64,
     /// The number of its last read.
     last: u64,
-    /// The number of the first of `segments`. A segment's number times its size is where it begins.
+    /// The number of the first of `segments`. A segment's number times its size is its offset.
     first: u64,
     segments: VecDeque<Segment>,
 }
@@ -81,7 +81,7 @@ struct Segment {
 }
 
 impl ReadAhead {
-    /// `capacity` is how much the array holds.
+    /// `capacity` is the size of the array in bytes.
     pub(crate) fn new(config: &ReadAheadConfig, capacity: u64) -> Result<Self, ConfigError> {
         let (segment, distance) = (config.segment.get(), config.distance.get());
         require(config.after >= 2, "read-ahead.after", "at least 2")?;
@@ -100,8 +100,8 @@ impl ReadAhead {
         })
     }
 
-    /// A read comes. Appends to `fetch` what to read now, on behalf of nobody. What is coming will be
-    /// answered by [`ReadAhead::arrived`] with the id of the read that waits, if there is one.
+    /// Handles a read. Appends to `fetch` the ranges to read now on the array's own behalf. If the data is on
+    /// its way, [`ReadAhead::arrived`] will answer with the id of the waiting read, if there is one.
     pub(crate) fn read(&mut self, waits: Option<u64>, io: Io, fetch: &mut Vec<Io>) -> Verdict {
         self.reads += 1;
         let bytes = u64::from(io.bytes);

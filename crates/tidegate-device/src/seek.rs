@@ -1,4 +1,4 @@
-//! How long the arm takes to move.
+//! The time that the arm takes to move.
 //!
 //! The two-regime curve of C. Ruemmler and J. Wilkes, "An introduction to disk drive modeling", IEEE Computer
 //! 27(3), 1994: over short distances the arm accelerates all the way and the time grows with the square root
@@ -24,8 +24,8 @@ pub struct SeekConfig {
     /// From the first cylinder to the last.
     #[serde(with = "tidegate_units::text")]
     pub full_stroke: Latency,
-    /// Where the square root ends and the line begins, as a fraction of the full stroke, between 0 and 1. The
-    /// disks of Ruemmler and Wilkes have it at 0.2 (HP 97560) and 0.42 (HP C2200A).
+    /// Distance at which the square root ends and the line begins, as a fraction of the full stroke, between
+    /// 0 and 1. The disks of Ruemmler and Wilkes have it at 0.2 (HP 97560) and 0.42 (HP C2200A).
     pub knee: f64,
 }
 

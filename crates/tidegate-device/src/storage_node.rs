@@ -10,34 +10,32 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 use crate::config::{ConfigError, require};
 use crate::io::Completion;
 
-/// A storage node, as D. Nikolow et al. see one (*Storage QoS Aspects in Distributed Virtualized
-/// Environments*, CLOUD COMPUTING 2010): so much bandwidth at best, shared by whoever transfers, less the
-/// more there are, and less what others take of it.
+/// A storage node as described by D. Nikolow et al. (*Storage QoS Aspects in Distributed Virtualized
+/// Environments*, CLOUD COMPUTING 2010). All transfers share its bandwidth. The bandwidth shrinks with the
+/// number of transfers and by the part that others take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StorageNodeConfig {
-    /// What one transfer gets that has the node to itself.
+    /// Bandwidth of a transfer that has the node to itself.
     pub peak: ByteRate,
-    /// What each further transfer costs: n of them get `peak / (1 + cost·(n − 1))` together. Within [0, 1].
+    /// Cost of each further transfer: n of them get `peak / (1 + cost·(n − 1))` together. Within [0, 1].
     pub concurrency_cost: f64,
-    /// What one transfer moves at most, whoever else is there: its client, or the link between them. `None`:
-    /// as much as it gets.
+    /// Greatest rate of one transfer, set by its client or the link between them. `None`: no limit.
     pub client: Option<ByteRate>,
-    /// How long a transfer waits before its data moves: a tape's mount and seek. It takes no bandwidth
-    /// meanwhile.
+    /// Time that a transfer waits before its data moves: a tape's mount and seek. The transfer takes no
+    /// bandwidth meanwhile.
     pub recall: Latency,
-    /// How many recalls go on at once, at least 1; further ones wait for a drive, in their order. `None`: all
-    /// of them.
+    /// Number of simultaneous recalls, at least 1; further ones wait for a drive, in their order. `None`: no
+    /// limit.
     pub drives: Option<u32>,
-    /// How far the bandwidth of one second is from that of others: the standard deviation of its factor,
-    /// which is 1 on average. Within [0, 0.5].
+    /// Standard deviation of the factor by which the bandwidth varies from second to second. The factor is 1
+    /// on average. Within [0, 0.5].
     pub jitter: f64,
 }
 
-/// What progress is counted in: parts of a byte. Whole numbers, so that what decides the order of events is
-/// exact.
+/// Unit of progress: parts of a byte. Progress is a whole number, so that the order of events is exact.
 const PARTS: f64 = 1024.0;
 
-/// How long a factor of the bandwidth is in force.
+/// Time for which one factor of the bandwidth is in force.
 const SECOND: Latency = Latency::from_nanos(1_000_000_000);
 
 /// A second's factor is no further from 1 than this, whatever was drawn.
@@ -46,30 +44,30 @@ const GREATEST_JITTER: f64 = 0.9;
 /// A model of a storage node. It holds no clock: calls say what time it is, and time does not run backwards
 /// in them.
 ///
-/// All transfers whose data moves have the same rate. So one number says how far each of them is: what a
-/// transfer would have moved that was there from the beginning.
+/// All transfers whose data moves have the same rate. So one number gives the progress of each: the data
+/// moved by a transfer that was there from the beginning.
 #[derive(Debug, Clone)]
 pub struct StorageNode {
     config: StorageNodeConfig,
     rng: Pcg64,
     now: Instant,
-    /// What a transfer has moved that was there from the beginning, in [`PARTS`].
+    /// Data moved by a transfer that was there from the beginning, in [`PARTS`].
     progress: u64,
-    /// Who moves data, by the progress at which it is done.
+    /// Transfers whose data moves: the progress at which each is done, and its id.
     moving: BTreeSet<(u64, u64)>,
-    /// Who waits for its recall, by the time when it is over: with the parts that it will move.
+    /// Transfers in their recall, by the time at which it ends, with the parts that they will move.
     recalled: BTreeMap<(Instant, u64), u64>,
-    /// Who waits for a drive.
+    /// Transfers that wait for a drive.
     queue: VecDeque<(u64, u64)>,
     /// The part of the bandwidth that others take.
     external: f64,
-    /// This second's.
+    /// The bandwidth's factor in this second.
     factor: f64,
-    /// When the next second begins.
+    /// Time at which the next second begins.
     redraw: Instant,
-    /// What all transfers have moved, in [`PARTS`].
+    /// Data moved by all transfers, in [`PARTS`].
     moved: f64,
-    /// What others have moved, in bytes.
+    /// Data moved by others, in bytes.
     by_others: f64,
 }
 
@@ -103,8 +101,8 @@ impl StorageNode {
         Ok(node)
     }
 
-    /// Begins a transfer under an id of the caller's choice that no other of its transfers has. What has
-    /// nothing to move is done at once, after its recall.
+    /// Begins a transfer under an id of the caller's choice that no other of its transfers has. A transfer of
+    /// no data is done at once, after its recall.
     ///
     /// [`advance`](Self::advance) to the present first.
     pub fn start(&mut self, id: u64, size: Bytes) {
@@ -128,32 +126,33 @@ impl StorageNode {
         self.external = part.clamp(0.0, 1.0);
     }
 
-    /// How many transfers move data.
+    /// Returns the number of transfers that move data.
     #[must_use]
     pub fn moving(&self) -> usize {
         self.moving.len()
     }
 
-    /// What all transfers have moved until now.
+    /// Returns the data moved by all transfers until now.
     #[must_use]
     pub fn moved(&self) -> Bytes {
         Bytes::new((self.moved / PARTS) as u64)
     }
 
-    /// What others have moved until now: their part of what the node could do at each time.
+    /// Returns the data moved by others until now: the sum of their parts of the node's bandwidth over time.
     #[must_use]
     pub const fn moved_by_others(&self) -> Bytes {
         Bytes::new(self.by_others as u64)
     }
 
-    /// Whether a transfer waits for its recall, or for a drive.
+    /// Returns true if a transfer waits for its recall, or for a drive.
     #[must_use]
     pub fn is_recalling(&self, id: u64) -> bool {
         self.recalled.keys().any(|&(_, other)| other == id)
             || self.queue.iter().any(|&(other, _)| other == id)
     }
 
-    /// When to come back. `None` as long as nothing is to be expected.
+    /// Returns the time at which to call [`advance`](Self::advance) next. `None` as long as no event is to be
+    /// expected.
     #[must_use]
     pub fn next_event(&self) -> Option<Instant> {
         let recalled = self.recalled.keys().next().map(|&(at, _)| at);
@@ -209,15 +208,15 @@ impl StorageNode {
         self.config.client.map_or(share, |client| share.min(client.per_second() * PARTS))
     }
 
-    /// What the node does now for all of its transfers and for others, in bytes per second. Whoever others
-    /// are, they cost as one transfer where there is none.
+    /// The node's bandwidth now, for all of its transfers and for others, in bytes per second. Where there
+    /// are no transfers, it is the bandwidth of one.
     fn bandwidth(&self) -> f64 {
         let further = self.moving.len().saturating_sub(1) as f64;
         let together = self.config.peak.per_second() / (1.0 + self.config.concurrency_cost * further);
         together * self.factor
     }
 
-    /// How far the first is from its end; any distance when nobody moves.
+    /// Returns the parts that the first transfer to end has yet to move; 0 if no transfer moves data.
     fn to_first(&self) -> u64 {
         self.moving.first().map_or(0, |&(target, _)| target - self.progress)
     }
@@ -275,7 +274,7 @@ mod tests {
         Instant::ZERO + Latency::from_secs_f64(seconds)
     }
 
-    /// Until nothing is left to do: who was done when, in seconds.
+    /// Runs the node until nothing is left to do. Returns each transfer's id and its end in seconds.
     fn finish(node: &mut StorageNode) -> Vec<(u64, f64)> {
         let mut done = Vec::new();
         while node.moving() > 0 || !node.recalled.is_empty() {
