@@ -1,10 +1,10 @@
-//! Why a scenario cannot be simulated.
+//! Reasons why a scenario cannot be simulated.
 
 use thiserror::Error;
 use tidegate_control::LoopConfigError;
 use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName};
 
-/// Why a scenario cannot be simulated.
+/// The reason why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ScenarioError {
     /// It was given up before its end.
@@ -19,29 +19,29 @@ pub enum ScenarioError {
     /// Two things of a kind have one name.
     #[error("two {kind} are called `{name}`")]
     Duplicate {
-        /// What they are.
+        /// The kind of thing.
         kind: &'static str,
-        /// What they are called.
+        /// Their name.
         name: String,
     },
-    /// Something refers to what does not exist.
+    /// A name in the scenario refers to something that does not exist.
     #[error("{who} refers to the {kind} `{name}`, which does not exist")]
     Unknown {
-        /// Who refers.
+        /// The item that refers.
         who: String,
-        /// To what kind of thing.
+        /// The kind of thing that it refers to.
         kind: &'static str,
-        /// By which name.
+        /// The name that does not exist.
         name: String,
     },
     /// More of a kind than can be simulated.
     #[error("at most {most} {kind}, these are {given}")]
     TooMany {
-        /// What there is too many of.
+        /// The kind of thing, in the plural.
         kind: &'static str,
-        /// How many there may be.
+        /// The greatest possible number.
         most: usize,
-        /// How many there are.
+        /// The number given.
         given: usize,
     },
     /// An array's model means nothing with these parameters.
@@ -49,7 +49,7 @@ pub enum ScenarioError {
     Device {
         /// The array.
         array: ResourceName,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A host's law means nothing with these parameters.
@@ -57,7 +57,7 @@ pub enum ScenarioError {
     Law {
         /// The host.
         host: HostName,
-        /// Why.
+        /// The reason.
         reason: LoopConfigError,
     },
     /// A host could never issue anything.
@@ -68,23 +68,23 @@ pub enum ScenarioError {
     DoesNotFit {
         /// The disk.
         what: String,
-        /// The virtual machine whose it is, unless it is shared.
+        /// The virtual machine that has the disk, unless it is shared.
         vm: Option<ConsumerName>,
         /// The array.
         array: ResourceName,
-        /// Where the disk would end.
+        /// The offset at which the disk would end.
         end: Bytes,
         /// The array's size.
         capacity: Bytes,
     },
-    /// A workload could not do what it says.
+    /// A workload cannot do what its configuration says.
     #[error("workload `{workload}` of `{vm}`: {reason}")]
     Workload {
-        /// Whose.
+        /// The virtual machine of the workload.
         vm: ConsumerName,
-        /// Which.
+        /// The workload's name.
         workload: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Response times of an array that never answers were asked for.
@@ -98,7 +98,7 @@ pub enum ScenarioError {
     Overrun {
         /// The array.
         array: ResourceName,
-        /// How many it holds.
+        /// The greatest number of requests that it holds.
         most: usize,
     },
 }

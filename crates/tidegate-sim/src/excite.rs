@@ -1,8 +1,8 @@
 //! Exciting a storage model with white noise, to find out how it answers (Triage §3.1).
 //!
-//! Clients send one request after the other, as fast as their throttlers let them. What all together may send
-//! is a new random rate in every interval, and the mean response time of the interval is the answer: the
-//! samples that [`tidegate_control::Arx::fit`] lays a model through.
+//! Clients send one request after the other, as fast as their throttlers let them. The rate of all clients
+//! together is a new random one in every interval, and the mean response time of the interval is the answer.
+//! These are the samples to which [`tidegate_control::Arx::fit`] fits a model.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,20 +28,21 @@ use tidegate_units::{Bytes, Instant, Iops, Latency, ResourceName};
 use crate::error::ScenarioError;
 use crate::random::Random;
 
-/// A storage model, who excites it, and how much.
+/// A storage model, the clients that excite it, and the noise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Excitation {
     /// The model.
     pub device: DeviceConfig,
-    /// How many clients there are, each with one read outstanding at most; 1 to 1024.
+    /// Number of clients, each with one read outstanding at most; 1 to 1024.
     pub clients: u32,
-    /// How large the reads are. They go anywhere on the storage.
+    /// Size of the reads. They go anywhere on the storage.
     pub size: Bytes,
-    /// Around which operating point, in requests per second of all clients together.
+    /// Operating point around which the noise is, in requests per second of all clients together.
     pub around: Iops,
-    /// How far the noise goes to either side: this part of it, 0 to 1. It is uniform.
+    /// Greatest deviation of the noise to either side, as a fraction of `around`, 0 to 1. The noise is
+    /// uniform.
     pub spread: f64,
-    /// For how many intervals.
+    /// Number of intervals.
     pub intervals: u32,
 }
 
@@ -63,7 +64,7 @@ impl Excitation {
         [-self.spread, self.spread].map(|side| Iops::new(self.around.per_second() * (1.0 + side)))
     }
 
-    /// What came of it with intervals of this length.
+    /// Runs the experiment with intervals of this length, and returns a sample of each.
     ///
     /// # Errors
     /// When the model means nothing, or there are no clients, no requests or no time.
@@ -91,15 +92,15 @@ struct Client {
     random: Random,
 }
 
-/// The experiment under way. Each client's throttler is a leaky bucket that holds one token: the same one
-/// that holds tenants of the gateway.
+/// The experiment under way. Each client's throttler is a leaky bucket with room for one token. The gateway
+/// throttles tenants with the same bucket.
 struct Run<'a> {
     excitation: &'a Excitation,
     device: Device,
     throttlers: Sfq<u64>,
     clients: Vec<Client>,
-    /// Who has not begun yet, and when it does, the last one first. Clients that began together would meet
-    /// again at every token.
+    /// Clients that have not begun yet, each with the time of its beginning, the last one first. Clients that
+    /// began together would meet again at every token.
     starts: Vec<(Instant, u64)>,
     now: Instant,
     /// Since when each client's request is under way.

@@ -1,4 +1,4 @@
-//! A fuzz target: it takes a scenario as somebody might write it, and checks what must hold whatever it says.
+//! A fuzz target: it takes a scenario as a user might write it, and checks the invariants of all scenarios.
 
 use tidegate_config::parse;
 use toml::de::{DeTable, DeValue};
@@ -14,10 +14,10 @@ const NAME: &str = "scenario.toml";
 /// More copies of a template are read in the same way, and take the memory that they are.
 const MOST_COPIES: u64 = 50;
 
-/// What stands between a scenario and the trace that it names.
+/// Separator between a scenario and the trace that it names.
 const TRACE: &str = "\n=== trace\n";
 
-/// Whether a template asks for more copies than are of use here.
+/// Returns true if a template asks for more copies than are of use here.
 fn has_many_copies(text: &str) -> bool {
     let mut report = tidegate_config::Report::new(NAME, text);
     let Some(document) = parse(text, &mut report) else { return false };

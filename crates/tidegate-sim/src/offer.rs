@@ -1,9 +1,9 @@
-//! Measuring a storage model: load is offered at a rate, and response times are what comes of it.
+//! Measurement of a storage model: load is offered at a rate, and response times are measured.
 //!
-//! What Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2): requests of several consumers
-//! together, mixed in the proportion of their rates, through the scheduler that stands before the storage.
-//! The rules are those of [`tidegate_admission`]; here are simulations of the one engine, a consumer being a
-//! virtual machine, and the pool a host.
+//! This is the measurement that Lee's procedure needs (H. D. Lee et al., MSST 2004, §2 and §4.2). It offers
+//! requests of several consumers together, mixed in the proportion of their rates, through the scheduler
+//! before the storage. The rules are those of [`tidegate_admission`]. The simulations here use the one
+//! engine: a consumer is a virtual machine, and the pool is a host.
 //!
 //! ```
 //! use tidegate_device::Preset;
@@ -35,29 +35,29 @@ use crate::scenario::{
     Workload,
 };
 
-/// A storage model, the load that is offered to it, and how it is measured.
+/// A storage model, the load that is offered to it, and the parameters of the measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
     /// The model.
     pub device: DeviceConfig,
-    /// What stands before it: depth, scheduler and, where there is one, law. Its name and its array are of no
+    /// The host before it: depth, scheduler and, where there is one, law. Its name and its array are of no
     /// importance.
     pub host: Host,
-    /// Who sends requests; at least one.
+    /// Loads of the consumers that send requests; at least one.
     pub loads: Vec<Load>,
-    /// How requests arrive.
+    /// Pattern in which requests arrive.
     pub arriving: Arriving,
-    /// The part of response times that a [quantile](Responses::quantile) is not exceeded by.
+    /// The fraction of response times that do not exceed a [quantile](Responses::quantile).
     pub quantile: f64,
     /// The seed of the first simulation; each of the others has the next.
     pub seed: u64,
-    /// How many simulations there are of everything; their response times are taken together. None counts as
-    /// one.
+    /// Number of simulations of each rate; their response times are taken together. Zero counts as one.
     pub seeds: u32,
-    /// How many requests are measured in each of them, 100 at least. Before that a tenth as many are not, and
-    /// so many that a cache of the storage has been written twice; but no more than 100 000.
+    /// Number of requests measured in each simulation, 100 at least. The requests before them are not
+    /// measured. Those are a tenth as many, or enough to write a cache of the storage twice, but no more than
+    /// 100 000 for the cache.
     pub requests: u32,
-    /// What ends it early, with [`ScenarioError::Stopped`].
+    /// Handle that ends it early, with [`ScenarioError::Stopped`].
     pub stop: Stop,
 }
 
@@ -72,7 +72,7 @@ impl Stop {
     }
 }
 
-/// An offer is the same offer, whatever may end it.
+/// All handles are equal: an offer is the same offer, whatever may end it.
 impl PartialEq for Stop {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -98,9 +98,9 @@ pub struct Load {
     pub shares: Shares,
     /// Requests per second.
     pub rate: Iops,
-    /// How large they are.
+    /// Sizes of the requests.
     pub sizes: Sizes,
-    /// The part of them that reads, 0 to 1.
+    /// The fraction of the requests that read, 0 to 1.
     pub reads: f64,
 }
 
@@ -113,35 +113,35 @@ impl Load {
     }
 }
 
-/// How requests arrive.
+/// Pattern in which requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arriving {
-    /// Of each consumer evenly, as a leaky bucket of its rate lets them through while more are waiting, and
-    /// all buckets in step: what is due at the same time comes in any order. So it is where all buckets are
-    /// replenished by the same ticks (Lee §4.1: every millisecond), and nothing is worse: consumers whose
-    /// rates are multiples of each other meet always or never, and who makes a promise does not know which.
+    /// Each consumer's requests arrive evenly, as a leaky bucket of its rate releases them while more are
+    /// waiting. All buckets are in step, and requests due at the same time come in any order. This is so
+    /// where the same ticks replenish all buckets (Lee §4.1: every millisecond). Nothing is worse: consumers
+    /// whose rates are multiples of each other meet always or never. A promise must hold in both cases.
     #[default]
     InStep,
-    /// The same, and who begins when is random.
+    /// The same, but each consumer begins at a random time.
     Even,
-    /// In one stream at the rate of all, evenly, each being a consumer's with the probability of its part:
-    /// Lee's text (§2), read literally. Two of them never come at once.
+    /// One stream at the rate of all, with even spacing. Each request is a consumer's with the probability of
+    /// its part: Lee's text (§2), read literally. Two requests never arrive at once.
     Drawn,
-    /// Of each consumer in a Poisson process.
+    /// Each consumer's requests arrive in a Poisson process.
     Poisson,
 }
 
-/// What came of one rate.
+/// The response of the storage to one rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     /// Requests offered per second, of all consumers.
     pub offered: Iops,
     /// Requests completed per second.
     pub completed: Iops,
-    /// Whether the storage kept up: what was not done, data in its cache included, grew by no more than a
-    /// fiftieth of what was.
+    /// True if the storage kept up. The work not done, data in its cache included, grew by no more than a
+    /// fiftieth of the work done.
     pub sustained: bool,
-    /// Everybody's response times. `None` where no request completed.
+    /// Response times of all consumers. `None` where no request completed.
     pub all: Option<Responses>,
     /// Each consumer's, in the order of the loads. `None` where none of its requests completed.
     pub loads: Vec<Option<Responses>>,
@@ -150,7 +150,7 @@ pub struct Response {
 /// Response times from a request's arrival in its queue to its completion, of one request at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Responses {
-    /// Of how many requests.
+    /// Number of requests.
     pub requests: u64,
     /// Their mean.
     pub mean: Latency,
@@ -159,7 +159,7 @@ pub struct Responses {
 }
 
 impl Response {
-    /// As a point of a profile. `None` where no request completed.
+    /// Returns the response as a point of a profile. `None` where no request completed.
     #[must_use]
     pub fn point(&self) -> Option<Point> {
         let Responses { mean, quantile, .. } = self.all?;
@@ -168,13 +168,13 @@ impl Response {
     }
 }
 
-/// Why nothing can be said of all consumers' response times.
+/// The reason why response times of all consumers cannot be given.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Unmeasured {
     /// It cannot be simulated.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A percentile of a handful of requests is none.
+    /// A consumer has too few requests for a percentile.
     #[error(transparent)]
     TooFew(#[from] TooFew),
 }
@@ -183,23 +183,23 @@ pub enum Unmeasured {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{requests} requests of `{name}` were measured, too few for a percentile of their response times")]
 pub struct TooFew {
-    /// Whose they are.
+    /// The consumer that sent them.
     pub name: ConsumerName,
-    /// How many there were, over all seeds.
+    /// Number of its requests, over all seeds.
     pub requests: u64,
-    /// [How many](Offer::requests) of all consumers are to be measured for each seed, to have enough of this
-    /// one.
+    /// The number of [requests](Offer::requests) of all consumers to measure for each seed, to have enough of
+    /// this consumer.
     pub needed: u64,
 }
 
-/// Of what was done, the part by which what is not done may have grown: 1 in so many. Queues at a load of
-/// 0.97 end with some dozen requests more or less than they began with, and thousands are measured.
+/// Tolerated growth of the work not done: 1 in so many of the work done. Queues at a load of 0.97 end with
+/// some dozen requests more or less than they began with, and thousands are measured.
 const GROWTH: i64 = 50;
 
 /// Time enough for any order, and short beside every response time.
 const TIE: Latency = Latency::from_micros(1);
 
-/// Of the requests that are measured, so many are not before that.
+/// Requests before the measured ones, as a fraction of those.
 const UNMEASURED: f64 = 0.1;
 
 /// No cache is waited for longer: a mixture that hardly writes would never fill it.
@@ -208,7 +208,7 @@ const MOST_TO_FILL: f64 = 100_000.0;
 /// More waiting requests of a consumer than this are not kept.
 const GREATEST_BACKLOG: u32 = 1 << 20;
 
-/// The fewest requests that a percentile is taken of: of all consumers in a simulation, and of each over all
+/// The fewest requests of which a percentile is taken: of all consumers in a simulation, and of each over all
 /// seeds.
 const FEWEST_REQUESTS: u32 = 100;
 
@@ -219,10 +219,10 @@ const LONGER: u32 = 4;
 /// After so many times, 3 days, the storage is said to complete nothing.
 const TIMES_LONGER: u32 = 14;
 
-/// A storage that completes less than this part of what is offered completes what it can.
+/// A storage that completes less than this fraction of the offered load is at its capacity.
 const OVERLOADED: f64 = 0.9;
-/// How often the rate is doubled at most until that is so: no more than a queue's depth can be served at
-/// once.
+/// The most doublings of the rate until the storage is overloaded. They are enough: no more than a queue's
+/// depth can be served at once.
 const DOUBLINGS: u32 = 16;
 
 impl Offer {
@@ -308,14 +308,15 @@ impl Offer {
         Ok(Measured::Sustained(quantiles))
     }
 
-    /// So many that of this load there are enough over all seeds, where one that is under way at an end does
-    /// not count.
+    /// Returns the number of requests for each seed that makes this load have enough over all seeds. A
+    /// request under way at the end of a simulation does not count.
     fn requests_needed(&self, load: &Load) -> u64 {
         let of_each_seed = f64::from(FEWEST_REQUESTS) / f64::from(self.seeds.max(1)) + 1.0;
         (of_each_seed * self.rate().per_second() / load.rate.per_second()).ceil() as u64
     }
 
-    /// The mean response time of each load's requests when one is sent at a time, and nobody else sends any.
+    /// Returns the mean response time of each load's requests when one is sent at a time, and no other load
+    /// sends any.
     ///
     /// # Errors
     /// As [`at`](Self::at), and when none completes.
@@ -343,8 +344,8 @@ impl Offer {
         mean.ok_or_else(|| ScenarioError::Stalled { array: self.host.array.clone() })
     }
 
-    /// The most that the storage completes per second of all loads, mixed as they are: what it completes when
-    /// more are always waiting, in one queue, where no share changes the mixture.
+    /// Returns the greatest rate that the storage completes, of all loads in their mixture. More requests are
+    /// always waiting, in one queue, where no share changes the mixture.
     ///
     /// # Errors
     /// As [`alone`](Self::alone).
@@ -386,7 +387,7 @@ impl Offer {
         Ok(completed)
     }
 
-    /// What comes of so many rates, evenly from the first of them to `greatest`.
+    /// Returns the points of `count` rates, spaced evenly up to `greatest`.
     ///
     /// # Errors
     /// As [`at`](Self::at), and when no request completes.
@@ -419,8 +420,8 @@ impl Offer {
         Times { duration: seconds(requests).saturating_add(warmup), warmup }
     }
 
-    /// How many requests it takes to write the storage's cache twice. An empty one takes writes at its own
-    /// speed, which says nothing of what can be sustained.
+    /// Returns the number of requests that write the storage's cache twice. An empty cache takes writes at
+    /// its own speed, which says nothing about the rate that can be sustained.
     fn requests_to_fill(&self) -> f64 {
         let cache = match &self.device {
             DeviceConfig::Array(array) => array.cache.as_ref().map_or(0, |cache| cache.size.get()),
@@ -436,7 +437,7 @@ impl Offer {
         parts.map(|(load, (from, to))| (to - from) * (1.0 - load.reads) * load.sizes.mean()).sum()
     }
 
-    /// Everybody's part of the whole, one after the other.
+    /// Returns the part of each load in the whole rate, as intervals one after the other.
     fn parts(&self) -> Vec<(f64, f64)> {
         let whole = self.rate().per_second();
         let mut sum = 0.0;
@@ -468,7 +469,7 @@ impl Offer {
         self.loads.iter().zip(self.parts()).map(consumer).collect()
     }
 
-    /// Of an overloaded storage no more wait than are measured.
+    /// Makes open arrivals. No more requests wait at an overloaded storage than are measured.
     fn open(&self, rate: Iops, spacing: Spacing, part: f64) -> Arrivals {
         let limit = (f64::from(self.requests()) * part).ceil() as u32;
         Arrivals::Open { rate, spacing, limit: limit.clamp(1, GREATEST_BACKLOG) }

@@ -1,4 +1,4 @@
-//! What a simulation found.
+//! The findings of a simulation.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -12,9 +12,9 @@ pub struct Outcome {
     pub scenario: String,
     /// The seed that was used.
     pub seed: u64,
-    /// How long was simulated, warm-up included.
+    /// Simulated time, warm-up included.
     pub duration_s: f64,
-    /// What of it is not in the statistics.
+    /// Warm-up: the time at the beginning that is not in the statistics.
     pub warmup_s: f64,
     /// The arrays, by name, in the order of the scenario.
     pub resources: Named<ResourceName, ResourceOutcome>,
@@ -22,11 +22,11 @@ pub struct Outcome {
     pub hosts: Named<HostName, HostOutcome>,
     /// The virtual machines.
     pub consumers: Named<ConsumerName, ConsumerOutcome>,
-    /// What the engine did, warm-up included.
+    /// The engine's work, warm-up included.
     pub work: Work,
 }
 
-/// What the engine did.
+/// The engine's work, in numbers of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Work {
     /// Everything that happened: arrivals, dispatches and completions of requests, control steps, messages,
@@ -40,10 +40,10 @@ pub struct Work {
     pub messages: u64,
 }
 
-/// What an array did.
+/// Load and response times of an array.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResourceOutcome {
-    /// From submission to the array to its answer; `None` without requests.
+    /// Time from a request's submission to the array until its answer; `None` without requests.
     pub latency_ms: Option<Latencies>,
     /// Requests per second.
     pub iops: f64,
@@ -51,7 +51,7 @@ pub struct ResourceOutcome {
     pub bytes_per_s: f64,
 }
 
-/// What a host did.
+/// Load, response times and window of a host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostOutcome {
     /// Its main array.
@@ -62,19 +62,20 @@ pub struct HostOutcome {
     pub bytes_per_s: f64,
     /// Mean response time of the arrays for this host, its own queue not included; `None` without requests.
     pub device_latency_ms: Option<f64>,
-    /// Its issue queue on its main array: what its law allows, or its depth. With a law for each virtual
-    /// machine, all of their windows together.
+    /// Its issue queue on its main array: the window that its law allows, or its depth. With a law for each
+    /// virtual machine, all of their windows together.
     pub window: WindowOutcome,
     /// β of its law at its last decision; that of all virtual machines together when each has a law. `None`
     /// without a window law, or before it decided.
     pub beta: Option<f64>,
-    /// How often the reservations of its virtual machines were missed. `None` where its law saw none at work.
+    /// Fractions of decisions in which reservations of its virtual machines were missed. `None` where its law
+    /// saw no reservations at work.
     pub reservations_missed: Option<Missed>,
 }
 
-/// In which part of a law's decisions machines that waited had got less than 95 % of what is reserved for
-/// them over the seconds before, by what was short; of those decisions that saw reservations at work. Both
-/// are 0 where all are kept.
+/// Fractions of a law's decisions at which waiting machines had got less than 95 % of their reservations over
+/// the seconds before. The two fractions tell the causes apart. Only decisions that saw reservations at work
+/// count. Both are 0 where all reservations are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Missed {
     /// Reservations take a larger window than the host's greatest: [`Shortage::Window`].
@@ -87,12 +88,12 @@ pub struct Missed {
     pub storage: f64,
 }
 
-/// What a virtual machine got.
+/// Service that a virtual machine got.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConsumerOutcome {
-    /// Where it runs.
+    /// The host on which it runs.
     pub host: HostName,
-    /// What it is entitled to.
+    /// Shares to which it is entitled.
     pub shares: Shares,
     /// Requests per second.
     pub iops: f64,
@@ -100,28 +101,28 @@ pub struct ConsumerOutcome {
     pub bytes_per_s: f64,
     /// Operations per second; an operation is one I/O or several, as its workloads say.
     pub ops_per_s: f64,
-    /// What it feels: from issuing a request to its completion, its host's queue included. `None` without
-    /// requests.
+    /// Response time as the virtual machine feels it: from issuing a request to its completion, its host's
+    /// queue included. `None` without requests.
     pub latency_ms: Option<Latencies>,
     /// Mean response time of the arrays for it.
     pub device_latency_ms: Option<f64>,
-    /// The window under which it runs: its host's, shared with the host's other virtual machines, or its own
-    /// where each has a law. `None` for a protected one, which no window holds.
+    /// The window under which it runs. It is its host's, shared with the host's other virtual machines, or
+    /// its own where each has a law. `None` for a protected virtual machine, which no window limits.
     pub window: Option<WindowOutcome>,
-    /// How many of its requests were outstanding on average, its host's queue included.
+    /// Mean number of its outstanding requests, its host's queue included.
     pub outstanding: f64,
-    /// In which part of the intervals of the time series, of those in which it completed anything, its mean
-    /// response time at the array was above its host's target; a protected one's reads only. `None` without a
-    /// law, and when it did nothing.
+    /// Fraction of the time series' intervals in which its mean response time at the array was above its
+    /// host's target. Intervals in which it completed nothing do not count. Of a protected virtual machine,
+    /// only reads count. `None` without a law, and when it did nothing.
     pub above_target_fraction: Option<f64>,
-    /// How its contract was kept. `None` without one, and where no law keeps contracts.
+    /// Account of its contract. `None` without one, and where no law keeps contracts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contract: Option<ContractOutcome>,
     /// Operations of open-loop workloads that did not take place, because too many were under way.
     pub dropped: u64,
 }
 
-/// How a contract was kept.
+/// A contract, and the response times that were achieved under it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ContractOutcome {
     /// The rate that was promised.
@@ -130,9 +131,9 @@ pub struct ContractOutcome {
     pub response_time_ms: f64,
     /// RT^E, the law's reference.
     pub expected_ms: f64,
-    /// From a request's release by the leaky bucket to its completion; `None` without requests.
+    /// Time from a request's release by the leaky bucket to its completion; `None` without requests.
     pub release_to_completion_ms: Option<Latencies>,
-    /// The part of the requests that took longer than was promised, from their release on.
+    /// The fraction of the requests that took longer than was promised, from their release on.
     pub late_fraction: Option<f64>,
 }
 
@@ -154,12 +155,12 @@ pub struct Latencies {
 pub struct WindowOutcome {
     /// Its mean over time.
     pub mean: f64,
-    /// What it was at the end.
+    /// Its size at the end.
     #[serde(rename = "final")]
     pub last: f64,
 }
 
-/// Values by name, in an order of their own. Serialised, a map.
+/// Values by name, in an order of their own. They are serialised as a map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named<N, T>(Vec<(N, T)>);
 
@@ -175,13 +176,13 @@ impl<N: AsRef<str>, T> Named<N, T> {
         self.0.iter().map(|(name, value)| (name, value))
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,10 +1,10 @@
-//! The event queue: what happens next, in an order that does not depend on anything but the calls.
+//! The event queue. It gives the next event, in an order that depends on nothing but the calls.
 //!
 //! A 4-ary heap: four children instead of two halve the levels. Keys are whole nanoseconds and then the order
 //! of insertion, so that events at the same time happen in the order in which they were planned, and no float
 //! decides.
 
-/// How many children a node has.
+/// Number of children of a node.
 const ARITY: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ impl<E: Copy> Queue<E> {
         Self { entries: Vec::new(), inserted: 0 }
     }
 
-    /// When the next event is.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.entries.first().map(|entry| (entry.key >> 64) as u64)
     }

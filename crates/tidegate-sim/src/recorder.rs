@@ -1,27 +1,27 @@
-//! What can be heard of a simulation while it runs.
+//! Interfaces to observe a simulation while it runs.
 
 use serde::Serialize;
 use tidegate_control::Decision;
 use tidegate_units::{ConsumerName, HostName, Instant};
 
-/// Listens to a simulation. What it does changes nothing in it.
+/// Listens to a simulation. A recorder changes nothing in it.
 pub trait Recorder {
     /// One row of the time series: one consumer over one interval. Rows come in the order of time, and of the
     /// scenario.
     fn row(&mut self, _row: &Row<'_>) {}
 
-    /// A decision of a host's law; of a virtual machine's, where each has one.
+    /// A decision of a host's law, or of a virtual machine's where each has one.
     fn decision(&mut self, _host: &HostName, _consumer: Option<&ConsumerName>, _decision: &Decision) {}
 
     /// Virtual time has come this far. Called once per interval of the time series.
     fn progress(&mut self, _now: Instant) {}
 
-    /// Whether the simulation is no longer wanted. Asked once in some thousand events.
+    /// Returns true if the simulation is no longer wanted. Asked once in some thousand events.
     fn is_stopped(&self) -> bool {
         false
     }
 
-    /// Whether to make rows at all.
+    /// Returns true if rows are to be made at all.
     fn wants_rows(&self) -> bool {
         true
     }
@@ -51,7 +51,7 @@ pub struct Row<'a> {
     pub sample: Sample,
 }
 
-/// The numbers of a row. What is `None` has no value: nothing completed, or there is no such law.
+/// The numbers of a row. `None` means that there is no value: nothing completed, or there is no such law.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Sample {
     /// The window that the consumer runs under at the end of the interval.
@@ -60,9 +60,9 @@ pub struct Sample {
     pub rate: Option<f64>,
     /// β of the law's last decision.
     pub beta: Option<f64>,
-    /// What the law's own host measured in its last control interval.
+    /// Latency that the law's own host measured in its last control interval.
     pub latency_local_ms: Option<f64>,
-    /// What all hosts measured together, as the law was told last.
+    /// Latency that all hosts measured together, as the law was told last.
     pub latency_cluster_ms: Option<f64>,
     /// The smoothed response time that the law compared with its set point last.
     pub estimate_ms: Option<f64>,

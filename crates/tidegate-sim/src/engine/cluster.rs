@@ -1,8 +1,8 @@
-//! What hosts tell each other, and how it reaches them.
+//! Reports of hosts to each other, and their way through the network.
 //!
-//! Where the network is ideal, all reports on an array hang on one board, and hosts that step at the same
-//! time read it together: what they conclude is the same, and concluded once. Otherwise every host has a view
-//! of its own, and a report is a message for each of the others.
+//! On an ideal network, all reports on an array hang on one board. Hosts that step at the same time
+//! read it together: their conclusion is the same, and is drawn once. Otherwise every host has a view of its
+//! own, and a report is a message for each of the others.
 
 use slab::Slab;
 use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
@@ -13,7 +13,7 @@ use crate::queue::Queue;
 use crate::random::Random;
 use crate::scenario::{Host, Network, Scenario};
 
-/// From so many live reports on, [`combine`] gives the same to all who ask.
+/// Number of live reports from which on [`combine`] gives the same to all members.
 const SAME_FOR_ALL: u32 = 3;
 
 /// The hosts that steer together.
@@ -21,7 +21,7 @@ pub(super) struct Cluster {
     network: Network,
     ideal: bool,
     seed: u64,
-    /// For each partition, which hosts of the scenario are cut off.
+    /// For each partition, and each host of the scenario: true if it is cut off.
     cut_off: Vec<Vec<bool>>,
     members: Vec<Member>,
     /// For each array.
@@ -33,11 +33,11 @@ struct Member {
     name: HostName,
     host: u32,
     array: u32,
-    /// What its reported response times are multiplied by.
+    /// Factor by which its reported response times are multiplied.
     factor: f64,
     random: Random,
     own: Option<HostReport>,
-    /// Where it is on its board.
+    /// Its index on its board.
     position: Option<usize>,
     view: View,
 }
@@ -46,7 +46,7 @@ struct Member {
 #[derive(Default)]
 struct View {
     heard: Vec<HeardReport>,
-    /// Of each: when it arrived, when it was sent, and by whom.
+    /// For each report: the times of its arrival and its sending, and the sender.
     arrived: Vec<(u64, u64, u32)>,
 }
 
@@ -54,7 +54,7 @@ struct View {
 struct Board {
     members: Vec<u32>,
     view: View,
-    /// What was concluded from it last, at which time and for which interval.
+    /// The last conclusion from it: its time, its control interval, and the signal.
     concluded: Option<(u64, std::time::Duration, ClusterSignal)>,
 }
 
@@ -84,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// A control loop that steers together with the others on its array. Its place.
+    /// Adds a control loop that steers together with the others on its array. Returns its place.
     pub(super) fn join(&mut self, index: u32, host: &Host, vm: Option<&ConsumerName>, array: u32) -> u32 {
         // Each virtual machine with a law of its own reports for itself. A name that would be too long or
         // contain what a name must not cannot arise from two valid ones but by length: then its own has to
@@ -109,17 +109,17 @@ impl Cluster {
         place
     }
 
-    /// What a member is going to tell, once it has decided.
+    /// Keeps the report that a member will publish once it has decided.
     pub(super) fn prepare(&mut self, place: u32, report: HostReport) {
         self.members[place as usize].own = Some(report);
     }
 
-    /// The report of a member that it has prepared.
+    /// Returns the report that a member has prepared.
     pub(super) fn prepared(&self, place: u32) -> Option<HostReport> {
         self.members[place as usize].own.clone()
     }
 
-    /// A member tells the others what it measured. How many messages that takes.
+    /// Tells the others a member's measurements. Returns the number of messages that this takes.
     pub(super) fn publish(
         &mut self,
         place: u32,
@@ -186,7 +186,7 @@ impl Cluster {
         }
     }
 
-    /// A host that failed has heard nothing.
+    /// Forgets all that the members of a failed host have heard and prepared.
     pub(super) fn forget(&mut self, host: u32) {
         for member in self.members.iter_mut().filter(|member| member.host == host) {
             member.view = View::default();
@@ -194,7 +194,7 @@ impl Cluster {
         }
     }
 
-    /// What all hosts say together, as a member that has just published concludes it.
+    /// Returns the signal of all hosts together, as concluded by a member that has just published.
     pub(super) fn conclude(
         &mut self,
         place: u32,

@@ -10,13 +10,13 @@ use tidegate_units::{Bytes, Latency};
 use super::{Event, NONE, Port, Simulation, instant};
 use crate::recorder::Recorder;
 
-/// What is used again at every step.
+/// Memory that every step uses again.
 #[derive(Default)]
 pub(super) struct Scratch {
     observations: Vec<(u32, Observation)>,
 }
 
-/// Whether what others steer by is what a host decided, rather than what it measured.
+/// Returns true if a host tells the others its decision, rather than its measurements.
 fn tells_decisions(control: &ControlLoop) -> bool {
     control.config().law.kind().has_operating_point()
 }
@@ -44,8 +44,8 @@ impl Simulation<'_> {
         self.queue.push(next, Event::Step { group });
     }
 
-    /// Steps one loop between its times: rates are divided anew as soon as somebody comes back, not up to an
-    /// interval later.
+    /// Steps one loop between its times. Rates are divided anew as soon as a consumer comes back, not up to
+    /// an interval later.
     pub(super) fn step_out_of_turn(&mut self, stage: u32, recorder: &mut dyn Recorder) {
         if self.hosts[self.stages[stage as usize].host as usize].up && self.is_regulated(stage) {
             let mut observation = self.observe(stage);
@@ -53,8 +53,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether its law decides yet. Before that what is observed is thrown away, so that the first decision
-    /// is about one interval.
+    /// Returns true if the stage's law decides yet. Earlier observations are thrown away, so that the first
+    /// decision is about one interval.
     fn is_regulated(&self, stage: u32) -> bool {
         let host = &self.scenario.hosts[self.stages[stage as usize].host as usize];
         host.law_from <= instant(self.now)

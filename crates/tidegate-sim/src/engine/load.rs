@@ -17,23 +17,23 @@ pub(super) struct Stream<'a> {
     pub(super) vm: u32,
     places: Box<[StepPlan]>,
     random: Random,
-    /// Whether its own times have it active.
+    /// True if its own times have it active.
     pub(super) during: bool,
     pub(super) cycle: bool,
-    /// Whether it, its virtual machine and its host are all active.
+    /// True if it, its virtual machine and its host are all active.
     active: bool,
-    /// Changes whenever what is planned for it is void.
+    /// Changes whenever the events planned for it are void.
     epoch: u32,
     /// Threads that neither work nor think.
     parked: u32,
     under_way: u32,
-    /// The one whose operations it answers for.
+    /// The stream whose operations it answers for.
     follows: Option<u32>,
-    /// Those that answer for its operations.
+    /// Streams that answer for its operations.
     followers: Vec<u32>,
     /// Operations of the other that it has not answered for.
     owed: u32,
-    /// Arrivals since it became active, and when that was.
+    /// Arrivals since it became active; `since` is that time.
     arrived: u64,
     since: u64,
 }
@@ -178,7 +178,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether those who answer for its operations are too far behind.
+    /// Returns true if a stream that answers for its operations is too far behind.
     fn is_blocked(&self, index: u32) -> bool {
         self.streams[index as usize].followers.iter().any(|&follower| {
             let follower = &self.streams[follower as usize];
@@ -186,7 +186,8 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    /// Begins what is owed, as far as threads are free; and lets the other go on when it is little enough.
+    /// Begins the operations owed, as far as threads are free. Lets the other stream go on when few enough
+    /// are owed.
     fn answer(&mut self, index: u32) {
         let stream = &mut self.streams[index as usize];
         let Arrivals::After { every, .. } = stream.workload.arrivals else { return };

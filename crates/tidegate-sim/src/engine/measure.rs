@@ -1,4 +1,4 @@
-//! Counting and averaging.
+//! Counters and means.
 
 use std::hint::black_box;
 
@@ -12,20 +12,19 @@ use crate::outcome::{Latencies, Missed, WindowOutcome};
 /// by less than one per cent.
 const DIGITS: u32 = 6;
 
-/// How many response times wait to be counted in their buckets.
+/// Number of response times that wait to be counted in their buckets.
 const RECENT: usize = 23;
 
 /// Response times in buckets that grow with them. The mean is exact.
 ///
-/// Thousands of consumers have one each, and every request of theirs touches it: it has only the buckets
-/// between its least value and its greatest. Even so buckets are where no cache has them: a request only
-/// notes which one is its own, and those of many are counted at once, so that the memory is waited for once
-/// and not for each.
+/// Thousands of consumers have one each, and every request of theirs touches it. So it has only the buckets
+/// between its least value and its greatest. Even so no cache has the buckets. A request only notes its own
+/// bucket, and many requests are counted at once. So the memory is waited for once and not for each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Distribution {
     count: u64,
     nanos: u128,
-    /// The buckets of the response times that came last, as many as the remainder of `count` says.
+    /// The buckets of the latest response times. Their number is the remainder of `count`.
     recent: [u16; RECENT],
     /// The first of the buckets; the others follow it.
     first: u16,
@@ -69,7 +68,8 @@ impl Distribution {
         }
     }
 
-    /// The least that is not exceeded by this part of all, exact to one per cent; `None` when there are none.
+    /// Returns the least value that this part of all does not exceed, exact to one per cent; `None` when
+    /// there are none.
     pub(super) fn quantile(mut self, quantile: f64) -> Option<Latency> {
         self.settle(self.count as usize % RECENT);
         (self.count > 0).then(|| Latency::from_nanos((self.quantile_ms(quantile) * 1e6).round() as u64))
@@ -85,7 +85,8 @@ impl Distribution {
         })
     }
 
-    /// The least value that is not exceeded by this part of all, in milliseconds: the middle of its bucket.
+    /// Returns the least value that this part of all does not exceed, in milliseconds: the middle of its
+    /// bucket.
     fn quantile_ms(&self, quantile: f64) -> f64 {
         let found = bucket_of(quantile, self.count, self.buckets.iter().map(|&count| u64::from(count)));
         middle(usize::from(self.first) + found) / 1e6
@@ -113,26 +114,27 @@ impl Pooled {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of response times.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; `None` when there are none.
+    /// Returns their mean; `None` when there are none.
     pub(crate) fn mean(&self) -> Option<Latency> {
         let mean = self.nanos.checked_div(u128::from(self.count))?;
         Some(Latency::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// The least that is not exceeded by this part of all, exact to one per cent; `None` when there are none.
+    /// Returns the least value that this part of all does not exceed, exact to one per cent; `None` when
+    /// there are none.
     pub(crate) fn quantile(&self, quantile: f64) -> Option<Latency> {
         let found = bucket_of(quantile, self.count, self.buckets.iter().copied());
         (self.count > 0).then(|| Latency::from_nanos(middle(found).round() as u64))
     }
 }
 
-/// In which of these buckets the least value lies that is not exceeded by this part of all `count`; the last
-/// one where that is more than there are.
+/// Returns the bucket of the least value that this part of all `count` does not exceed. It is the last bucket
+/// where that is more than there are.
 fn bucket_of(quantile: f64, count: u64, buckets: impl ExactSizeIterator<Item = u64>) -> usize {
     let wanted = ((count as f64 * quantile).ceil() as u64).max(1);
     let last = buckets.len().saturating_sub(1);
@@ -145,8 +147,8 @@ fn bucket_of(quantile: f64, count: u64, buckets: impl ExactSizeIterator<Item = u
     found.unwrap_or(last)
 }
 
-/// Which bucket a value belongs to: itself below 2⁷, then 64 buckets for each power of two. Fewer than 2¹² in
-/// all.
+/// Returns the bucket of a value: the value itself below 2⁷, then 64 buckets for each power of two. There are
+/// fewer than 2¹² in all.
 fn bucket(value: u64) -> usize {
     let power = (u64::BITS - value.leading_zeros()).saturating_sub(DIGITS + 1);
     ((power << DIGITS) as usize) + (value >> power) as usize
@@ -159,8 +161,8 @@ fn middle(bucket: usize) -> f64 {
     least as f64 + ((1u64 << power) - 1) as f64 / 2.0
 }
 
-/// What completed since it was last reset. The sums hold 584 years of waiting, each second of each request
-/// counted.
+/// Requests that completed since the last reset. The sums hold 584 years of waiting, each second of each
+/// request counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) count: u64,
@@ -168,7 +170,8 @@ pub(super) struct Tally {
     pub(super) ops: u64,
     pub(super) felt_nanos: u64,
     pub(super) device_nanos: u64,
-    /// What is judged against the target: its number and response times at the array.
+    /// Number of requests that are judged against the target; `judged_nanos` sums their response times at the
+    /// array.
     pub(super) judged: u64,
     pub(super) judged_nanos: u64,
 }
@@ -182,7 +185,7 @@ impl Tally {
         (self.count > 0).then(|| self.felt_nanos as f64 / self.count as f64 / 1e6)
     }
 
-    /// Takes out what was counted before.
+    /// Subtracts the requests that were counted before.
     pub(super) fn subtract(&mut self, other: &Self) {
         self.count -= other.count;
         self.bytes -= other.bytes;
@@ -219,7 +222,7 @@ impl Outstanding {
         self.value = self.value.saturating_add_signed(change);
     }
 
-    /// How many there are.
+    /// Returns the present number.
     pub(super) const fn now(&self) -> u64 {
         self.value
     }
@@ -244,7 +247,7 @@ pub(super) struct Since {
 }
 
 impl Since {
-    /// The mean of what now has this integral; zero where no time has passed.
+    /// Returns the mean of a quantity that now has this integral; zero where no time has passed.
     pub(super) fn mean(&mut self, integral: u128, now: u64) -> f64 {
         let (past, began) = (self.integral, self.at);
         *self = Self { integral, at: now };
@@ -293,7 +296,7 @@ impl WindowTime {
     }
 }
 
-/// How often decisions said that reservations are missed.
+/// Number of decisions that judged reservations, and of those that reported missed ones, by cause.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Promises {
     judged: u64,

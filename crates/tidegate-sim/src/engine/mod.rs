@@ -1,10 +1,10 @@
 //! The engine: hosts, arrays and workloads from event to event.
 //!
-//! Time is whole nanoseconds. What happens at the same time happens in this order: what the arrays finish, in
-//! the order of the arrays; then what was planned, in the order in which it was planned.
+//! Time is whole nanoseconds. Events at the same time happen in this order. Completions of the arrays come
+//! first, in the order of the arrays. Planned events follow, in the order in which they were planned.
 //!
-//! A host does with its requests what the gateway's stage does: `tidegate-sched` says which goes next,
-//! `tidegate-control` says how many may. None of that is written again here.
+//! A host does with its requests the same as the gateway's stage. `tidegate-sched` chooses the next request,
+//! and `tidegate-control` decides how many may be outstanding. None of that is written again here.
 
 mod cluster;
 mod control;
@@ -40,7 +40,7 @@ use tenant::Tenant;
 pub(crate) use measure::{Distribution, Pooled};
 pub(crate) use plan::{GREATEST_DEPTH, MOST_HOSTS, MOST_VMS};
 
-/// Nothing: where an index may be missing.
+/// Marks a missing index.
 const NONE: u32 = u32::MAX;
 
 /// Simulates a scenario from beginning to end. The same scenario and seed always give the same outcome, and
@@ -58,19 +58,19 @@ pub fn simulate(
     Ok(simulation.outcome())
 }
 
-/// What a virtual machine felt, for who wants other quantiles than an outcome has, or those of several
-/// simulations.
+/// Response times that a virtual machine felt, for callers that need other quantiles than an outcome has, or
+/// those of several simulations.
 pub(crate) struct Felt {
-    /// From issuing a request to its completion.
+    /// Times from issuing a request to its completion.
     pub(crate) response_times: Distribution,
-    /// By how much what is not done has grown since: requests under way, and operations that did not take
-    /// place because too many were.
+    /// Growth of the undone work since: requests under way, and operations that did not take place because
+    /// too many were.
     pub(crate) undone: i64,
 }
 
-/// Simulates a scenario from beginning to end, and answers what each virtual machine felt after the warm-up,
-/// in their order; and how many bytes more than at its end the arrays' caches then have to write, negative
-/// for fewer.
+/// Simulates a scenario from beginning to end. Returns the response times that each virtual machine felt
+/// after the warm-up, in the order of the machines. The second value is the growth of the arrays' dirty data
+/// from the end of the warm-up to the end, in bytes.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -95,29 +95,29 @@ pub(crate) fn felt(
     Ok((felt, dirty.sum()))
 }
 
-/// Whether a scenario can be simulated.
+/// Checks that a scenario can be simulated.
 ///
 /// # Errors
-/// What [`simulate`] would answer before it begins.
+/// The errors that [`simulate`] would return before it begins.
 pub(crate) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
     Simulation::new(scenario, scenario.seed).map(drop)
 }
 
-/// After so many events it is asked whether the simulation is still wanted: some milliseconds of work.
+/// Number of events between two questions whether the simulation is still wanted: some milliseconds of work.
 const BETWEEN_QUESTIONS: u64 = 4_096;
 
-/// What is planned to happen.
+/// A planned event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     /// A thread has thought, if its stream is still of this epoch.
     Thought { stream: u32, epoch: u32 },
     /// An operation arrives by itself.
     Arrival { stream: u32, epoch: u32 },
-    /// A stage has something to dispatch, if this is still when.
+    /// A stage has something to dispatch, if this is still the planned time.
     Wake { stage: u32 },
     /// Loops are stepped.
     Step { group: u32 },
-    /// Somebody who was promised something is back from a pause: a loop is stepped out of turn.
+    /// A consumer with a contract is back from a pause: a loop is stepped out of turn.
     Return { stage: u32 },
     /// A report arrives.
     Message { message: u32 },
@@ -133,24 +133,24 @@ enum Event {
     Sample,
 }
 
-/// A request in its host's queue. It has no other place until it is dispatched: with thousands of hosts
-/// whatever lies elsewhere is no longer in the cache when its turn comes.
+/// A request in its host's queue. It has no other place until it is dispatched. With thousands of hosts, data
+/// elsewhere is no longer in the processor's cache when the request's turn comes.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     io: Io,
     issued: u64,
     stream: u32,
     port: u32,
-    /// The operation that it is a part of; `NONE`: it is all of it.
+    /// The operation that it is a part of; `NONE`: it is the whole operation.
     operation: u32,
 }
 
-/// A request at its array, within one line of the cache. Of where it goes the array has taken note.
+/// A request at its array, within one line of the processor's cache. The array has taken note of its address.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Request {
     issued: u64,
-    /// Since when it was its scheduler's to dispatch.
+    /// Time since which its scheduler could dispatch it.
     released: u64,
     dispatched: u64,
     kind: IoKind,
@@ -158,9 +158,10 @@ struct Request {
     stream: u32,
     port: u32,
     operation: u32,
-    /// Its port's; here so that it need not be asked for it first.
+    /// Its port's stage; here so that the port need not be read first.
     stage: u32,
-    /// Its host's life in which it was issued: what a host asked for before it failed is nobody's any more.
+    /// The life of its host in which it was issued. Requests from before a host's failure belong to nobody
+    /// any more.
     life: u32,
     /// Neighbours in the order of dispatch, of the same port and kind.
     before: u32,
@@ -171,14 +172,14 @@ const _: () = assert!(size_of::<Option<Request>>() == 64);
 
 struct ArrayState {
     device: Device,
-    /// What it was before it became another one, as long as something is under way there.
+    /// Devices that it was before it became another one, as long as requests are under way there.
     former: Vec<Device>,
-    /// When it has something to say; `u64::MAX`: not until it is asked.
+    /// Time of the device's next event; `u64::MAX`: none until a request is submitted.
     next: u64,
     latency: Distribution,
     count: u64,
     bytes: u64,
-    /// What its cache had to write when the statistics began.
+    /// Data that its cache had to write when the statistics began.
     dirty: Bytes,
 }
 
@@ -192,7 +193,7 @@ struct HostState {
 /// A host's side of an array, or a virtual machine's where each has a law: queue, scheduler, law.
 struct Stage {
     host: u32,
-    /// How many times its host has failed.
+    /// Number of times that its host has failed.
     life: u32,
     array: u32,
     vm: u32,
@@ -200,10 +201,10 @@ struct Stage {
     scheduler: Sfq<Waiting>,
     depth: Window,
     commanded: Option<Window>,
-    /// Needed once per interval; what every request needs lies closer together without it.
+    /// Needed once per interval. In a box of its own, it keeps the data of every request closer together.
     law: Option<Box<Law>>,
     ports: Vec<u32>,
-    /// When a wake-up is planned.
+    /// Time of the planned wake-up.
     wake: u64,
     window: WindowTime,
     promises: Promises,
@@ -214,7 +215,7 @@ struct Law {
     control: ControlLoop,
     /// Its place in the cluster; `None`: it steers by itself.
     member: Option<u32>,
-    /// What it said and saw last.
+    /// The results of its last step: `beta`, and the latencies it saw.
     beta: Option<f64>,
     local: Option<Latency>,
     together: Option<Latency>,
@@ -236,7 +237,7 @@ struct Port {
     sizes: (u64, Bytes),
     /// The oldest and the newest request at the array, of reads and writes.
     at_array: [(u32, u32); 2],
-    /// Where its stage's law commands rates.
+    /// State of a tenant, where its stage's law commands rates.
     tenant: Option<Box<Tenant>>,
 }
 
@@ -247,7 +248,7 @@ struct VmState {
     streams: Range<u32>,
     felt: Distribution,
     tally: Tally,
-    /// Since the time series' last interval; and what of it came before the statistics began.
+    /// Since the time series' last interval; `before_measure` is the part of it before the statistics began.
     interval: Tally,
     before_measure: Tally,
     /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the
@@ -260,7 +261,7 @@ struct VmState {
     dropped: u64,
     /// Requests under way when the statistics began.
     under_way: u64,
-    /// What is judged: reads only.
+    /// True if only its reads are judged.
     protected: bool,
 }
 
@@ -404,7 +405,7 @@ impl<'a> Simulation<'a> {
         });
     }
 
-    /// What is kept of a virtual machine where its stage's law commands rates.
+    /// Makes the tenant's state of a virtual machine where its stage's law commands rates.
     fn tenant(&self, vm: u32, stage: u32) -> Option<Box<Tenant>> {
         let Stage { host, law, .. } = &self.stages[stage as usize];
         let law = law.as_ref()?;
@@ -453,7 +454,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// The array that has something to say first, and when. There are few.
+    /// Returns the array with the earliest event, and its time. There are few arrays.
     fn next_array(&self) -> (u32, u64) {
         let mut first = (0, u64::MAX);
         for (index, array) in (0u32..).zip(&self.arrays) {
@@ -683,7 +684,7 @@ const OURS: &str = "the scheduler knows every port's flow, and its queue has no 
 
 const READ: usize = 0;
 
-/// Which of the two kinds that the law and the statistics tell apart.
+/// Returns the index of the request's kind. The law and the statistics distinguish two kinds.
 fn kind(kind: IoKind) -> usize {
     usize::from(kind != IoKind::Read)
 }

@@ -1,4 +1,4 @@
-//! A scenario with its names resolved, its disks laid out, and everything in it checked.
+//! A scenario with its names resolved, its disks laid out, and all of it checked.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::scenario::{
     Vm, Workload,
 };
 
-/// What the engine holds in arrays with an index of 32 bits, and in memory that a machine has.
+/// Greatest numbers of things that the engine keeps in arrays. They have indices of 32 bits, and must fit
+/// into a machine's memory.
 const MOST: [(&str, usize); 3] = [("arrays", 64), ("hosts", MOST_HOSTS), ("virtual machines", MOST_VMS)];
 
 /// The most hosts of a scenario.
@@ -30,16 +31,16 @@ const MOST_THREADS: u32 = 65_536;
 /// All threads of a scenario: each has a place in memory from the beginning.
 const MOST_THREADS_TOGETHER: usize = 1 << 22;
 
-/// A finer time series has more rows than anybody draws, and none of them means anything.
+/// The most rows of a time series: nobody draws more, and the intervals would be too short to mean anything.
 const MOST_SAMPLES: u128 = 1_000_000;
 
 /// The least part of a mixed stream: of a smaller one the engine would look for the next arrival for ever.
 const LEAST_PART: f64 = 1e-6;
 
-/// The longest issue queue; longer ones are no queue any more but a place where requests are lost from sight.
+/// The longest issue queue. In a longer one, requests would only be lost from sight.
 pub(crate) const GREATEST_DEPTH: u32 = 1_024;
 
-/// What the engine runs.
+/// Everything that the engine runs.
 pub(super) struct Plan {
     pub(super) devices: Vec<Installed>,
     /// One per host and array, or per virtual machine and main array.
@@ -53,17 +54,17 @@ pub(super) struct Plan {
     pub(super) groups: Vec<GroupPlan>,
 }
 
-/// An array's device, and what is on it.
+/// An array's device, and its usable size.
 pub(super) struct Installed {
     pub(super) device: Device,
-    /// What it holds at all times, whatever it becomes.
+    /// Bytes that it holds at all times, whatever device it becomes.
     capacity: Bytes,
 }
 
 pub(super) struct StagePlan {
     pub(super) host: u32,
     pub(super) array: u32,
-    /// The virtual machine whose own it is.
+    /// The virtual machine that has the stage to itself; `None` for a host's stage.
     pub(super) vm: Option<u32>,
     pub(super) depth: Window,
     pub(super) law: Option<LoopConfig>,
@@ -78,18 +79,18 @@ pub(super) struct PortPlan {
 pub(super) struct StreamPlan {
     pub(super) vm: u32,
     pub(super) steps: Vec<StepPlan>,
-    /// For a workload that follows another: which stream.
+    /// The stream that this one follows, where its workload follows another.
     pub(super) follows: Option<u32>,
 }
 
-/// Where a step's requests go.
+/// Target of a step's requests.
 #[derive(Clone, Copy)]
 pub(super) struct StepPlan {
     pub(super) port: u32,
     /// The region on the array.
     pub(super) base: u64,
     pub(super) length: u64,
-    /// Where the next sequential request begins, from the region's beginning.
+    /// Offset of the next sequential request, from the region's beginning.
     pub(super) cursor: u64,
 }
 
@@ -459,7 +460,7 @@ fn devices(arrays: &[Array], seeds: impl Fn(&str) -> u64) -> Result<Vec<Installe
         .collect()
 }
 
-/// Where the shared disks lie, and where the others begin.
+/// Places of the shared disks, and for each array, the offset behind them.
 struct Shared {
     by_name: HashMap<String, (u32, u64, u64)>,
     ends: Vec<u64>,

@@ -44,7 +44,7 @@ impl Simulation<'_> {
         self.vms[vm].ports.iter().map(|&port| ports[port as usize].outstanding.integral(now)).sum()
     }
 
-    /// How many requests a virtual machine has under way, on all its ports.
+    /// Number of requests that a virtual machine has under way, on all its ports.
     pub(super) fn under_way(&self, vm: usize) -> u64 {
         self.vms[vm].ports.iter().map(|&port| self.ports[port as usize].outstanding.now()).sum()
     }

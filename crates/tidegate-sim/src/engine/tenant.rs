@@ -1,5 +1,4 @@
-//! A virtual machine that a law holds to a rate: its bucket, and how long its requests take from their
-//! release on.
+//! A virtual machine that a law limits to a rate: its bucket, and its requests' times from release on.
 
 use std::time::Duration;
 
@@ -12,39 +11,39 @@ use super::measure::Distribution;
 use crate::outcome::ContractOutcome;
 use crate::scenario::{GoalChange, Host, Vm};
 
-/// The part of an interval's requests that the law's percentile is not exceeded by.
+/// The fraction of an interval's requests that do not exceed the law's percentile.
 const PERCENTILE: f64 = 0.95;
 
-/// What is kept of it beside what every port keeps.
+/// State of a tenant beside the state that every port keeps.
 #[derive(Debug)]
 pub(super) struct Tenant {
     contract: Option<Contract>,
     goal: Option<Latency>,
-    /// What becomes of its goal, in the order of time.
+    /// Changes of its goal, in the order of time.
     goal_changes: Vec<GoalChange>,
-    /// In force; `None`: everything is released at once.
+    /// The bucket in force; `None`: everything is released at once.
     pub(super) bucket: Option<LeakyBucket>,
     /// Its bucket when a rate is commanded again.
     terms: LeakyBucket,
-    /// From release to dispatch, of what completed since the last observation.
+    /// Time from release to dispatch, of the requests that completed since the last observation.
     waited: Latency,
-    /// From release to completion, of the same.
+    /// Time from release to completion, of the same requests.
     answered: Distribution,
-    /// For how long the bucket had been short of tokens at the last observation.
+    /// Time for which the bucket had been short of tokens at the last observation.
     short: Duration,
-    /// From release to completion, since the statistics began.
+    /// Time from release to completion, since the statistics began.
     all: Distribution,
-    /// Of these, those that took longer than was promised.
+    /// Those of `all` that took longer than was promised.
     late: u64,
     done: u64,
     /// Requests of the time series' interval, and the sum of their times from release to completion.
     series: (u64, u64),
-    /// Since when it has had nothing outstanding; `None` while it has.
+    /// Time since which it has had nothing outstanding; `None` while it has something outstanding.
     quiet_since: Option<u64>,
 }
 
 impl Tenant {
-    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing.
+    /// Begins at the rate promised to it, or at the law's first rate (Lee, table 1), or unthrottled.
     pub(super) fn new(vm: &Vm, host: &Host, first: FirstRate, held: bool) -> Self {
         let contract = first.promised(vm.contract);
         let (rate, size, held) = match first {
@@ -76,8 +75,8 @@ impl Tenant {
         }
     }
 
-    /// A request of its is issued: whether it comes back from a pause of at least this length, and somebody
-    /// was promised something.
+    /// Notes that a request of its is issued. Returns true if the machine comes back from a pause of at least
+    /// this length, and has a contract.
     pub(super) fn issued(&mut self, now: u64, pause: Duration) -> bool {
         let quiet = self.quiet_since.take().map(|since| Duration::from_nanos(now - since));
         self.contract.is_some() && quiet.is_some_and(|quiet| quiet >= pause)
@@ -100,7 +99,7 @@ impl Tenant {
             u64::from(self.contract.is_some_and(|contract| took > contract.response_time().as_nanos()));
     }
 
-    /// Puts a rate into force, or lets go.
+    /// Puts a rate into force, or releases the virtual machine.
     pub(super) fn hold<T>(&mut self, rate: Option<Iops>, scheduler: &mut Sfq<T>, flow: FlowId, now: Instant) {
         let bucket = rate.map(|rate| LeakyBucket { rate, ..self.terms });
         if bucket != self.bucket {
@@ -110,7 +109,7 @@ impl Tenant {
         }
     }
 
-    /// Adds what the law is to know of the time since the last observation.
+    /// Adds the law's inputs from the time since the last observation.
     pub(super) fn observe(
         &mut self,
         observation: &mut ConsumerObservation,
@@ -143,7 +142,7 @@ impl Tenant {
         (self.late, self.done) = (0, 0);
     }
 
-    /// What came of it. `None` without a contract.
+    /// Returns the account of its contract. `None` without a contract.
     pub(super) fn outcome(&mut self) -> Option<ContractOutcome> {
         let contract = self.contract?;
         Some(ContractOutcome {

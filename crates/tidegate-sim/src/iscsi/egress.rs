@@ -1,24 +1,24 @@
-//! What the target sends to one initiator, and which of it is delayed.
+//! Packets of the target to one initiator, and the delay of some of them.
 
 use tidegate_units::Latency;
 
-/// Which packets to a held initiator are delayed: the classifications that the lab measures (lab/README.md),
-/// of which the agent offers all but one.
+/// Classes of delayed packets to a throttled initiator. The lab measures these classifications
+/// (lab/README.md), and the agent offers all but one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packets {
-    /// Every packet. The paper's for reads, whose "all other packets" (§3.2) and bare acknowledgements come
-    /// to this.
+    /// Every packet. The paper's choice for reads, whose "all other packets" (§3.2) and bare acknowledgements
+    /// come to this.
     All,
-    /// Acknowledgements without payload: the paper's for writes (§2.1).
+    /// Acknowledgements without payload: the paper's choice for writes (§2.1).
     Acks,
     /// At most four iSCSI headers of payload, whatever they are. In the lab only.
     Small,
-    /// Acknowledgements without payload, and what begins with an R2T or a SCSI response.
+    /// Acknowledgements without payload, and packets that begin with an R2T or a SCSI response.
     Responses,
 }
 
 impl Packets {
-    /// As the lab calls it.
+    /// Returns the name that the lab uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,8 @@ impl Packets {
         }
     }
 
-    /// Whether a packet is delayed: by its payload, and whether it begins with an R2T or a SCSI response.
+    /// Returns true if a packet is delayed. `payload` is its size; `paces_writes` is true if it begins with
+    /// an R2T or a SCSI response.
     pub(super) const fn mean(self, payload: u64, paces_writes: bool) -> bool {
         match self {
             Self::All => true,
@@ -40,22 +41,22 @@ impl Packets {
     }
 }
 
-/// The delayed packets of one connection: netem with a rate beyond any link, which counts a packet's time
-/// from the one before it, so that none overtakes another also while the delay shrinks.
+/// The delayed packets of one connection: netem with a rate beyond any link. It counts a packet's time from
+/// the one before it, so that none overtakes another also while the delay shrinks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Egress {
     delay: u64,
-    /// When the last of them leaves.
+    /// Time at which the last of them leaves.
     last: u64,
 }
 
 impl Egress {
-    /// From now on. What waits keeps its time.
+    /// Sets the delay from now on. Waiting packets keep their time.
     pub(super) const fn set(&mut self, delay: Latency) {
         self.delay = delay.as_nanos();
     }
 
-    /// When a delayed packet that is sent now leaves.
+    /// Returns the time at which a delayed packet that is sent now leaves.
     pub(super) fn leaves(&mut self, now: u64) -> u64 {
         self.last = self.last.max(now + self.delay);
         self.last

@@ -1,4 +1,4 @@
-//! What moves it all: events in virtual time.
+//! The engine: it moves all parts by events in virtual time.
 
 use slab::Slab;
 use tidegate_control::Operations;
@@ -17,11 +17,11 @@ use super::tcp::Piece;
 use crate::queue::Queue;
 use crate::random::Random;
 
-/// The most that TCP gives to an interface at once: 45 segments of 1448 bytes are what fits into 64 KiB
+/// The most that TCP gives to an interface at once: 45 segments of 1448 bytes fit into 64 KiB
 /// (`GSO_MAX_SIZE`).
 const LARGEST_PACKET: u64 = 45 * 1448;
 
-/// Nor more than this part of the window (`tcp_tso_win_divisor`).
+/// Divisor of the window: a packet takes no more than this part of it (`tcp_tso_win_divisor`).
 const PART_OF_WINDOW: u64 = 3;
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ struct Engine<'a> {
     storage: Storage,
     packets: Packets,
     regulator: Option<Regulator>,
-    /// When the wire is free.
+    /// Times at which the wire is free, in each direction.
     up_free: u64,
     down_free: u64,
     /// The longest delay in force, in nanoseconds.
@@ -149,7 +149,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Whether everything was moved that is to be moved.
+    /// Returns true if all loads have moved their amounts.
     fn is_over(&self) -> bool {
         self.works.iter().all(|work| work.findings.took_s.is_some())
     }
@@ -399,7 +399,7 @@ impl<'a> Engine<'a> {
         self.regulator = Some(regulator);
     }
 
-    /// What a machine did at the storage since the last decision.
+    /// Returns the operations of a machine at the storage since the last decision.
     fn count(&mut self, machine: usize) -> Counters {
         let session = &mut self.sessions[machine];
         let mut counters = std::mem::take(&mut session.counters);
@@ -428,12 +428,12 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// How much goes into a packet at most.
+/// Returns the largest size of a packet.
 fn packet(window: u64) -> u64 {
     LARGEST_PACKET.min((window / PART_OF_WINDOW).max(1))
 }
 
-/// When the wire has carried so much more.
+/// Returns the time at which the wire has carried so many more bytes.
 fn carried(free: &mut u64, now: u64, bytes: u64, per_second: f64) -> u64 {
     *free = now.max(*free) + (bytes as f64 / per_second * 1e9).round() as u64;
     *free

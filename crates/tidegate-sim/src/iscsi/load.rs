@@ -1,4 +1,4 @@
-//! What machines do, and what is counted of it.
+//! Loads of the machines, and the counters of their requests.
 
 use tidegate_device::Io;
 
@@ -11,7 +11,7 @@ use crate::random::Random;
 pub(super) struct Work {
     pub(super) load: Load,
     random: Random,
-    /// Where the next sequential request lies in the area.
+    /// Number of the next sequential request's block in the area.
     cursor: u64,
     issued: u64,
     moved: u64,
@@ -19,7 +19,7 @@ pub(super) struct Work {
     pub(super) findings: LoadFindings,
 }
 
-/// What a place of a load's depth does next.
+/// The next step of one place of a load's depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// This request.
@@ -43,7 +43,7 @@ impl Work {
         }
     }
 
-    /// When it begins, where that does not depend on another.
+    /// Returns the time at which it begins, where that does not depend on another load.
     pub(super) fn begins(&self) -> Option<u64> {
         match self.load.when {
             When::From(from) | When::Bursts { from, .. } => Some(nanos(from)),
@@ -72,7 +72,7 @@ impl Work {
         Next::Request(if self.load.write { Io::write(offset, bytes) } else { Io::read(offset, bytes) })
     }
 
-    /// A request was answered. Whether that was the last of its amount.
+    /// Counts an answered request. Returns true if it was the last of the load's amount.
     pub(super) fn answered(&mut self, now: u64, bytes: u64) -> bool {
         self.findings.requests += 1;
         self.moved += bytes;
@@ -90,7 +90,7 @@ pub(super) fn nanos(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How many of something there were on average.
+/// A number of requests and its integral over time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Level {
     now: u64,
@@ -108,14 +108,14 @@ impl Level {
         self.now
     }
 
-    /// The level times nanoseconds since this was asked last.
+    /// Returns the level times nanoseconds since the last call.
     pub(super) fn take(&mut self, at: u64) -> u64 {
         self.set(at, self.now);
         std::mem::take(&mut self.area)
     }
 }
 
-/// What a machine got since the last row of the time series.
+/// Service that a machine got since the last row of the time series.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Meter {
     requests: u64,

@@ -1,19 +1,19 @@
-//! Requests over iSCSI and TCP to a target whose outgoing packets are delayed: how a delay paces who reads
-//! and writes.
+//! Requests over iSCSI and TCP to a target whose outgoing packets are delayed. The delay paces initiators
+//! that read and write.
 //!
-//! A command's way: the initiator writes data units into a TCP connection; the target asks for what it has no
-//! data of yet (R2T), gives the request to the storage, and answers. TCP sends no more than a window beyond
-//! what it knows to have arrived, and learns of that by acknowledgements, which travel by themselves or with
-//! data. The target's packets to a held initiator wait, all of them or those of a class ([`Packets`]), in
-//! order. So one millisecond of delay costs a request a millisecond for every wait in it: for an R2T, for the
-//! answer, and for each window that it has to fill.
+//! A command takes this way. The initiator writes data units into a TCP connection. The target asks for the
+//! data that it does not have yet (R2T), gives the request to the storage, and answers. TCP sends no more
+//! than a window beyond the data that it knows to have arrived. It learns of arrivals by acknowledgements,
+//! which travel by themselves or with data. The target's packets to a throttled initiator wait, all of them
+//! or those of a class ([`Packets`]), in order. So one millisecond of delay costs a request a millisecond for
+//! every wait in it: for an R2T, for the answer, and for each window that it has to fill.
 //!
 //! Its values are defaults of the standards, of Linux and of open-iscsi. `bjorgeengen.lab` compares it with
-//! the lab, whose kernels and sessions are real; which of several buffers binds was learnt there, how large
-//! it is was not.
+//! the lab, whose kernels and sessions are real. The lab showed which of several buffers binds. It did not
+//! supply the sizes.
 //!
 //! Left out: loss (no packet was lost in the lab where order was kept), congestion windows, delayed
-//! acknowledgements (what reaches the target is acknowledged at once), and the processors' time.
+//! acknowledgements (the target's data is acknowledged at once), and the processors' time.
 
 mod egress;
 mod engine;

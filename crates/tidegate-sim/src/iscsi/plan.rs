@@ -1,4 +1,4 @@
-//! What is simulated: machines and what they do, the network, the storage, and who is delayed.
+//! The parts of a simulation: machines and their loads, the network, the storage, and the throttle.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 use super::egress::Packets;
 use super::protocol::Protocol;
 
-/// At most so many machines, loads on all of them, requests that one load has outstanding, steps of a
-/// timetable, and rows of the time series: what is kept of each is bounded thereby.
+/// Greatest numbers of machines, of loads on all of them, of requests that one load has outstanding, of steps
+/// of a timetable, and of rows of the time series. They bound the memory for each.
 const MACHINES: usize = 64;
 const LOADS: usize = 1024;
 const DEPTH: u32 = 1024;
@@ -23,21 +23,21 @@ const ROWS: u128 = 1 << 20;
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// How long it lasts at most. It ends sooner when all loads have moved their amounts.
+    /// Greatest simulated time. The simulation ends sooner when all loads have moved their amounts.
     pub duration: Duration,
     /// The interval of the time series.
     pub sample: Duration,
     /// The storage behind the target.
     pub store: Store,
-    /// What lies between.
+    /// The network between initiators and target.
     pub network: Network,
-    /// What both sides agreed on.
+    /// Parameters that both sides agreed on.
     pub protocol: Protocol,
     /// The initiators, each with a session of one connection.
     pub machines: Vec<ConsumerName>,
-    /// What they do.
+    /// Loads of the machines.
     pub loads: Vec<Load>,
-    /// Who is delayed.
+    /// The delays, and the machines that have them.
     pub throttle: Throttle,
 }
 
@@ -48,11 +48,11 @@ pub enum Store {
     Device(DeviceConfig),
     /// Servers in order of arrival, striped: the lab's array (`lab/experiments/iscsi.py`).
     Servers {
-        /// How many.
+        /// Number of servers.
         servers: u32,
-        /// What each takes for a request, whatever its size.
+        /// Service time of each server for a request, whatever its size.
         service: Latency,
-        /// How much of each before the next.
+        /// Number of bytes on each server before the next.
         stripe: Bytes,
     },
 }
@@ -60,96 +60,96 @@ pub enum Store {
 /// TCP and the wire. Nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Network {
-    /// What may be under way to the target.
+    /// Bytes that may be under way to the target.
     pub window_up: Bytes,
-    /// What may be under way from it.
+    /// Bytes that may be under way from the target.
     pub window_down: Bytes,
-    /// What the wire carries to the target, all connections together.
+    /// Rate of the wire to the target, all connections together.
     pub rate_up: ByteRate,
-    /// And from it.
+    /// Rate of the wire from the target.
     pub rate_down: ByteRate,
-    /// One way, beside that.
+    /// Latency of the wire, one way, in addition to the time for its rate.
     pub latency: Latency,
 }
 
-/// What a machine does, one of possibly several things at once.
+/// One load of a machine, which may have several at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Which machine, by its place.
+    /// The machine, by its place.
     pub machine: usize,
-    /// Reads or writes.
+    /// True for writes, false for reads.
     pub write: bool,
     /// The size of a request.
     pub block: Bytes,
     /// Requests outstanding.
     pub depth: u32,
-    /// From the beginning to the end of its area, and again; or anywhere in it.
+    /// True if it goes from the beginning to the end of its area, and again; false if it goes anywhere in it.
     pub sequential: bool,
-    /// Where its area begins.
+    /// Offset of its area.
     pub start: Bytes,
-    /// How large it is.
+    /// Size of its area.
     pub size: Bytes,
-    /// From an answer to the next request.
+    /// Time from an answer to the next request.
     pub think: Latency,
-    /// From one request to the next at least, at each place of `depth`.
+    /// Least time from one request to the next, at each place of `depth`.
     pub every: Latency,
-    /// When.
+    /// Times at which it is at work.
     pub when: When,
-    /// How much to move; `None`: as long as it lasts.
+    /// Amount to move; `None`: no limit until the simulation ends.
     pub amount: Option<Bytes>,
 }
 
-/// When a load is at work.
+/// Times at which a load is at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// From a time on.
     From(Duration),
-    /// When another load, by its place, has moved its amount.
+    /// After another load, given by its place, has moved its amount.
     After(usize),
-    /// From a time on so long, then as long not as is said, and so on. What is under way at the end of a
-    /// burst is completed.
+    /// Bursts from a time on, with pauses between them. A request under way at the end of a burst is
+    /// completed.
     Bursts {
-        /// The first.
+        /// Beginning of the first burst.
         from: Duration,
-        /// How long one lasts.
+        /// Duration of a burst.
         on: Duration,
-        /// How long the pause.
+        /// Duration of a pause.
         off: Duration,
     },
 }
 
-/// Who is delayed, and by whom.
+/// The rule that sets delays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Throttle {
     /// By a timetable.
     Timetable {
-        /// Which packets.
+        /// Class of the packets that are delayed.
         packets: Packets,
-        /// From when on, which machine by its place, for how long.
+        /// For each step: its time, the machine by its place, and the delay from then on.
         steps: Vec<(Duration, usize, Latency)>,
     },
     /// By the agent's loop.
     Regulated {
-        /// Which packets.
+        /// Class of the packets that are delayed.
         packets: Packets,
         /// The loop's set-up.
         law: Box<LoopConfig>,
-        /// Who may be held.
+        /// Consumers that are eligible for throttling.
         members: Members,
     },
 }
 
-/// Who may be held.
+/// Consumers that are eligible for throttling.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Members {
-    /// These: the manual sets of Bjørgeengen §3.6.
+    /// Consumers given by name: the manual sets of Bjørgeengen §3.6.
     Named(Vec<ConsumerName>),
-    /// Who writes: the automatic sets of §2.3.1.
+    /// Consumers that write: the automatic sets of §2.3.1.
     Automatic(WritersConfig),
 }
 
 impl Plan {
-    /// Checks what the engine relies on.
+    /// Checks the conditions that the engine relies on.
     ///
     /// # Errors
     /// The first thing that cannot be simulated.
@@ -191,7 +191,7 @@ impl Plan {
     }
 }
 
-/// Why a plan cannot be simulated.
+/// The reason why a plan cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum InvalidPlan {
     /// A time, a rate or a window is zero.
@@ -200,14 +200,14 @@ pub enum InvalidPlan {
     /// The time series would be too long.
     #[error("a time series of at most {ROWS} rows can be kept")]
     Rows,
-    /// There are none, or too many.
+    /// There are no machines, or too many machines or loads.
     #[error(
         "1 to {MACHINES} machines and at most {LOADS} loads can be simulated, there are {machines} and {loads}"
     )]
     Many {
-        /// How many machines.
+        /// Number of machines.
         machines: usize,
-        /// How many loads.
+        /// Number of loads.
         loads: usize,
     },
     /// A load cannot run.
@@ -215,7 +215,7 @@ pub enum InvalidPlan {
         "load {0} names a machine or a load that is not there, or asks for nothing, or for too much at once"
     )]
     Load(usize),
-    /// A step of the timetable is about nobody, or there are too many.
+    /// A step of the timetable names a machine that is not there, or there are too many steps.
     #[error("the timetable names a machine that is not there, or has more than {STEPS} steps")]
     Timetable,
     /// The storage.

@@ -1,29 +1,29 @@
-//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: which data units a command takes, and who
-//! waits for whom.
+//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: the data units of a command, and the waits
+//! of initiator and target for each other.
 
 use tidegate_units::Bytes;
 
 /// The basic header segment that begins every protocol data unit (RFC 7143 §11.2.1).
 pub(super) const HEADER: u64 = 48;
 
-/// What initiator and target agreed on at login (RFC 7143 §13). `MaxOutstandingR2T` is 1, which is the
-/// default of the standard and of both targets, and no data goes unsolicited but with its command
+/// Parameters that initiator and target agreed on at login (RFC 7143 §13). `MaxOutstandingR2T` is 1, which is
+/// the default of the standard and of both targets. No data goes unsolicited but with its command
 /// (`InitialR2T=Yes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocol {
-    /// Whether a command brings its first data along.
+    /// True if a command brings its first data along.
     pub immediate_data: bool,
-    /// How much of them at most.
+    /// The most data that a command brings along.
     pub first_burst: Bytes,
-    /// How much one R2T asks for at most.
+    /// The most data that one R2T asks for.
     pub max_burst: Bytes,
     /// The target's `MaxRecvDataSegmentLength`: the most in one data unit to it.
     pub to_target: Bytes,
-    /// The initiator's: the most in one data unit from the target.
+    /// The initiator's `MaxRecvDataSegmentLength`: the most in one data unit from the target.
     pub to_initiator: Bytes,
-    /// Commands of one session outstanding at most; further ones wait at the initiator.
+    /// Greatest number of outstanding commands of one session; further ones wait at the initiator.
     pub queue_depth: u32,
-    /// Whether the target sends the header of read data in a packet of its own.
+    /// True if the target sends the header of read data in a packet of its own.
     pub header_alone: bool,
 }
 
@@ -54,12 +54,12 @@ impl Protocol {
         header_alone: false,
     };
 
-    /// How much of a write comes with its command.
+    /// Returns the number of a write's bytes that come with its command.
     pub(super) fn immediate(&self, bytes: u64) -> u64 {
         if self.immediate_data { bytes.min(self.first_burst.get()).min(self.to_target.get()) } else { 0 }
     }
 
-    /// How much the next R2T asks for, of what is missing.
+    /// Returns the number of bytes that the next R2T asks for, of the missing ones.
     pub(super) fn burst(&self, missing: u64) -> u64 {
         missing.min(self.max_burst.get())
     }
@@ -72,9 +72,9 @@ pub(super) enum Pdu {
     Command { task: usize, data: u64 },
     /// Data that an R2T asked for.
     DataOut { task: usize, data: u64 },
-    /// The target is ready for so much.
+    /// The target is ready for so many bytes.
     R2t { task: usize, wanted: u64 },
-    /// What was read; the last brings the status (§11.7.3), so that reads have no response.
+    /// Data that was read; the last unit brings the status (§11.7.3), so that reads have no response.
     DataIn { task: usize, data: u64, last: bool },
     /// A write is done.
     Response { task: usize },
@@ -90,13 +90,13 @@ impl Pdu {
             }
     }
 
-    /// Whether writes wait for it.
+    /// Returns true if writes wait for it.
     pub(super) const fn paces_writes(self) -> bool {
         matches!(self, Self::R2t { .. } | Self::Response { .. })
     }
 }
 
-/// Splits what is to be sent into data units of at most so much.
+/// Splits data into data units of at most `most` bytes.
 pub(super) fn segments(mut data: u64, most: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let segment = data.min(most);

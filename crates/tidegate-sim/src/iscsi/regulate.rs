@@ -1,7 +1,7 @@
-//! The agent's part: what the target's counters say, to the loop that the agent runs.
+//! The agent's part: it passes the target's counters to the loop that the agent runs.
 //!
-//! What decides is `tidegate-control`. How observations are made of loads is the agent's
-//! (`agent/resource.rs`), a few lines that are repeated here because the simulator lies below the agent.
+//! The decisions are those of `tidegate-control`. The agent makes observations of loads in
+//! `agent/resource.rs`. These few lines are repeated here because the simulator lies below the agent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tidegate_units::{Bytes, ConsumerName, Instant, Latency, Shares};
 
 use super::plan::{InvalidPlan, Members};
 
-/// What one machine did at the storage since the step before.
+/// Operations of one machine at the storage since the step before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counters {
     pub(super) reads: Operations,
     pub(super) writes: Operations,
-    /// How long its requests were at the storage, all together, in nanoseconds.
+    /// Time that its requests were at the storage, all together, in nanoseconds.
     pub(super) outstanding: u64,
 }
 
-/// The loop, and who may be held.
+/// The loop, and the consumers eligible for throttling.
 pub(super) struct Regulator {
     control: ControlLoop,
     members: Set,
@@ -61,7 +61,7 @@ impl Regulator {
         self.interval
     }
 
-    /// Decides once: the delay for those of whom [`Self::holds`] is true from now on.
+    /// Decides once. Returns the delay for the consumers of which [`Self::holds`] is true from now on.
     pub(super) fn step(&mut self, now: Instant, machines: &[ConsumerName], counters: &[Counters]) -> Latency {
         let interval = self.interval;
         if let Set::Automatic(writers) = &mut self.members {

@@ -1,4 +1,4 @@
-//! What there is of each initiator: its connection, what is in it, its commands.
+//! The state of each initiator: its connection, the data in it, its commands.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ pub(super) struct Packet {
     pub(super) allows: u64,
 }
 
-/// A session: both directions of its connection, and what is in them.
+/// A session: both directions of its connection, and the data units in them.
 pub(super) struct Session {
     pub(super) up: Stream,
     pub(super) down: Stream,
-    /// Data units that were written and have not arrived, with where they begin.
+    /// Data units that were written and have not arrived, with their offsets.
     pub(super) in_up: VecDeque<(u64, Pdu)>,
     pub(super) in_down: VecDeque<(u64, Pdu)>,
     pub(super) egress: Egress,
@@ -42,12 +42,13 @@ pub(super) struct Task {
     pub(super) io: Io,
     pub(super) write: bool,
     pub(super) issued: u64,
-    /// Of a write: what the target has no data of yet, and how much of that it has asked for.
+    /// Bytes of a write that the target does not have yet; `wanted` is the part of them that it has asked
+    /// for.
     pub(super) missing: u64,
     pub(super) wanted: u64,
-    /// When the storage got it.
+    /// Time at which the storage got it.
     pub(super) submitted: Option<u64>,
-    /// How long that took.
+    /// Time that the storage took for it.
     pub(super) stored: u64,
 }
 
@@ -67,7 +68,7 @@ impl Session {
         }
     }
 
-    /// What the next packet to the target carries beside its piece.
+    /// Returns the next packet to the target: its piece and the acknowledgement that it carries.
     pub(super) const fn packet_up(&self, piece: Piece) -> Packet {
         Packet { piece, allows: self.down.allows() }
     }
@@ -97,13 +98,13 @@ impl Session {
         self.in_down.pop_front_if(|(from, pdu)| *from + pdu.bytes() <= received).map(|(_, pdu)| pdu)
     }
 
-    /// The data unit to the initiator that begins there, if one does.
+    /// Returns the data unit to the initiator that begins at this offset, if one does.
     pub(super) fn pdu_at(&self, from: u64) -> Option<Pdu> {
         let place = self.in_down.partition_point(|(begins, _)| *begins < from);
         self.in_down.get(place).filter(|(begins, _)| *begins == from).map(|(_, pdu)| *pdu)
     }
 
-    /// What the next packet to the initiator begins with.
+    /// Returns the data unit with which the next packet to the initiator begins, if one does.
     pub(super) fn begins_with(&self) -> Option<Pdu> {
         self.pdu_at(self.down.sent())
     }

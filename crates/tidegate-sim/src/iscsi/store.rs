@@ -11,9 +11,9 @@ pub(super) enum Storage {
     Servers(Servers),
 }
 
-/// Servers in order of arrival. When a request will be done is known when it comes.
+/// Servers in order of arrival. The time of a request's completion is known on its arrival.
 pub(super) struct Servers {
-    /// When each is free.
+    /// Time at which each server is free.
     free: Vec<u64>,
     service: u64,
     stripe: u64,
@@ -34,7 +34,7 @@ impl Storage {
         })
     }
 
-    /// Takes a request. Answers when it will be done, where that is known now; the others come with
+    /// Takes a request. Returns the time of its completion where that is known now; the others come with
     /// [`Self::advance`].
     pub(super) fn submit(&mut self, now: u64, task: usize, io: Io) -> Result<Option<u64>, InvalidPlan> {
         match self {
@@ -46,7 +46,7 @@ impl Storage {
         }
     }
 
-    /// When something happens in it next.
+    /// Returns the time of its next event.
     pub(super) fn next_event(&self) -> Option<u64> {
         match self {
             Self::Device { device, .. } => device.next_event().map(Instant::as_nanos),

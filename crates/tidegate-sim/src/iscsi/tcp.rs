@@ -1,5 +1,5 @@
-//! One direction of a TCP connection: sequence numbers, a window, acknowledgements. Nothing is lost here, so
-//! nothing is sent twice, and no congestion window is modelled: it grows until something is lost.
+//! One direction of a TCP connection: sequence numbers, a window, acknowledgements. No packet is lost here,
+//! so none is sent twice. No congestion window is modelled: it grows until a packet is lost.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,26 @@ use std::collections::BTreeMap;
 pub(super) struct Piece {
     /// Its first byte, from the beginning of the stream.
     pub(super) from: u64,
-    /// How many.
+    /// Number of bytes.
     pub(super) bytes: u64,
 }
 
 /// A stream of bytes, as its sender and its receiver see it.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
-    /// What the sender's program has written.
+    /// Bytes that the sender's program has written.
     written: u64,
-    /// What was sent of it.
+    /// Bytes that were sent.
     sent: u64,
-    /// Up to where may be sent, as the sender knows: the latest acknowledgement that reached it, and the
-    /// window.
+    /// Offset up to which the sender may send, as it knows: the latest acknowledgement that reached it, plus
+    /// the window.
     edge: u64,
-    /// What the receiver has without a gap. Its program takes it at once.
+    /// Bytes that the receiver has without a gap. Its program takes them at once.
     received: u64,
-    /// What it has beyond a gap, by beginning and end: packets that overtook others. Within one window.
+    /// Ranges that the receiver has beyond a gap, by beginning and end: packets that overtook others. Within
+    /// one window.
     beyond: BTreeMap<u64, u64>,
-    /// How much may be under way: what the receiver has room for.
+    /// Number of bytes that may be under way: the receiver's room.
     window: u64,
 }
 
@@ -35,19 +36,19 @@ impl Stream {
         Self { written: 0, sent: 0, edge: window, received: 0, beyond: BTreeMap::new(), window }
     }
 
-    /// The sender's program writes; answers where what it wrote ends.
+    /// Writes the bytes of the sender's program. Returns the end of the written data.
     pub(super) const fn write(&mut self, bytes: u64) -> u64 {
         self.written += bytes;
         self.written
     }
 
-    /// Where the next piece begins.
+    /// Returns the offset of the next piece.
     pub(super) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Takes what may be sent now, at most so much at a time. The end of the window is used up also where it
-    /// is no whole segment: iSCSI turns Nagle's algorithm off.
+    /// Takes the bytes that may be sent now, at most `most` at a time. The end of the window is used up also
+    /// where it is no whole segment: iSCSI turns Nagle's algorithm off.
     pub(super) fn next(&mut self, most: u64) -> Option<Piece> {
         let bytes = (self.written.min(self.edge) - self.sent).min(most);
         let piece = Piece { from: self.sent, bytes };
@@ -72,17 +73,17 @@ impl Stream {
         }
     }
 
-    /// What the receiver has without a gap.
+    /// Returns the number of bytes that the receiver has without a gap.
     pub(super) const fn received(&self) -> u64 {
         self.received
     }
 
-    /// What the receiver's next packet says: up to where may be sent.
+    /// Returns the acknowledgement of the receiver's next packet: the offset up to which the sender may send.
     pub(super) const fn allows(&self) -> u64 {
         self.received + self.window
     }
 
-    /// That reaches the sender. What overtook it may have said more.
+    /// Handles an acknowledgement that reaches the sender. A packet that overtook it may have allowed more.
     pub(super) fn allowed(&mut self, edge: u64) {
         self.edge = self.edge.max(edge);
     }
@@ -116,8 +117,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever overtakes what: every byte arrives once, in order, and no more than a window is ever
-        /// under way.
+        /// Packets may overtake each other in any way: every byte arrives once, in order, and no more than a
+        /// window is ever under way.
         #[test]
         fn all_arrives_in_order_however_packets_overtake_each_other(
             window in 1u64..400,

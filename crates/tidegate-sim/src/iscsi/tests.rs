@@ -1,4 +1,4 @@
-//! What holds of requests whatever their sizes, windows and delays.
+//! Properties of requests for any sizes, windows and delays.
 
 use std::time::Duration;
 
