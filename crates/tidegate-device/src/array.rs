@@ -250,7 +250,7 @@ impl Array {
         }
     }
 
-    /// Restores what always holds between events: no write waits while there is room, no flush waits for
+    /// Restores the invariants between events. No write waits while there is room, no flush waits for
     /// nothing, and each disk destages as much as the cache asks for.
     fn settle(&mut self, now: Instant, done: &mut VecDeque<Completion>) {
         let Some(cache) = &mut self.cache else { return };
@@ -281,8 +281,8 @@ impl Array {
 }
 
 impl WaitingWrite {
-    /// Puts into the cache what there is room for; answers whether that was all. A write larger than the
-    /// cache thus passes through it piece by piece.
+    /// Puts blocks into the cache as far as there is room. Returns true if all of them are in it. A write
+    /// larger than the cache thus passes through it piece by piece.
     fn enter(&mut self, cache: &mut Cache) -> bool {
         while let Some((side, blocks)) = self.parts.front_mut() {
             while blocks.start < blocks.end {

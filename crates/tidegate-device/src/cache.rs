@@ -18,10 +18,10 @@ use crate::config::{ConfigError, require};
 
 /// A write-back cache in front of an array.
 ///
-/// A write that found room completes. Unless the cache is `nonvolatile`, it survives a loss of power only
-/// once it is destaged: a flush waits for everything that was dirty when it came, and a write with FUA goes
-/// to the disks past the cache, whose copies, if it has any, stay dirty. Reads of what is dirty are answered
-/// from the cache; clean data is not kept.
+/// A write that found room completes. Unless the cache is `nonvolatile`, the write survives a loss of power
+/// only once it is destaged. A flush waits for all data that was dirty when it came. A write with FUA goes to
+/// the disks past the cache, whose copies, if it has any, stay dirty. Reads of dirty data are answered from
+/// the cache; clean data is not kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheConfig {

@@ -125,14 +125,14 @@ impl Device {
         self.done.front().map(|completion| completion.at).or_else(|| self.model.next_event())
     }
 
-    /// Brings the model to `now` and appends to `out` what has completed, in the order of completion.
+    /// Brings the model to `now` and appends the new completions to `out`, in their order.
     pub fn advance(&mut self, now: Instant, out: &mut Vec<Completion>) {
         self.catch_up(now);
         self.in_flight -= self.done.len();
         out.extend(self.done.drain(..));
     }
 
-    /// Sets an exponential server's rate from `now` on; what is in service continues at the new rate. At a
+    /// Sets an exponential server's rate from `now` on; requests in service continue at the new rate. At a
     /// rate of zero it stands still.
     ///
     /// # Errors

@@ -14,10 +14,10 @@ pub enum RaidLevel {
     /// Nothing.
     #[default]
     Raid0,
-    /// One unit of parity in each row of units, on a disk that changes from row to row. A read costs what it
-    /// costs in RAID 0. A write updates the parity with the data: from the old data and the old parity
-    /// (read-modify-write), or from the rest of the row (reconstruct-write), whichever reads from fewer
-    /// places; a whole row is written without reading. Needs three disks.
+    /// One unit of parity in each row of units, on a disk that changes from row to row. A read costs the same
+    /// as in RAID 0. A write updates the parity with the data. It reads either the old data and the old
+    /// parity (read-modify-write), or the rest of the row (reconstruct-write), whichever is in fewer places.
+    /// A whole row is written without reading. Needs three disks.
     Raid5,
 }
 
@@ -330,8 +330,8 @@ mod tests {
             prop_assert_eq!(bytes_of(&parts), expected);
         }
 
-        /// After a write the parity of each column of bytes is known: from what was there (all that is
-        /// overwritten was read, the parity too), or from all of the row (what was not written was read).
+        /// After a write the parity of each column of bytes is known. It follows from the old contents (all
+        /// overwritten data was read, the parity too), or from the whole row (all data not written was read).
         #[test]
         fn raid_5_reads_what_it_needs_to_update_the_parity(
             disks in 3u64..7, unit in 1u64..9, offset in 0u64..200, bytes in 1u32..120,

@@ -1,7 +1,7 @@
 //! Event-driven models of storage devices.
 //!
-//! A [`Device`] holds no clock: whoever drives it says what time it is, in virtual time (a simulator) or in
-//! real time (the gateway's emulated array). The order of calls:
+//! A [`Device`] holds no clock. Its caller says what time it is, in virtual time (a simulator) or in real
+//! time (the gateway's emulated array). The order of calls:
 //!
 //! 1. [`Device::submit`] a request at a time, under an id of the caller's choice;
 //! 2. [`Device::next_event`] says when to come back;
@@ -14,7 +14,7 @@
 //!
 //! Same configuration, same seed, same calls: same completions, byte for byte.
 //!
-//! Models move no data. They say when, never what.
+//! Models move no data. They give times, and no contents.
 //!
 //! ```
 //! use tidegate_device::{Device, Io, Preset};

@@ -142,7 +142,8 @@ impl ReadAhead {
         verdict
     }
 
-    /// A segment is there that begins at `offset`; answers which reads have waited for the last of theirs.
+    /// Notes that the segment at `offset` has arrived. Returns the reads that have waited for it as the last
+    /// of theirs.
     pub(crate) fn arrived(&mut self, offset: u64) -> Vec<u64> {
         let number = offset / self.segment;
         let mut served = Vec::new();
@@ -188,7 +189,7 @@ impl Stream {
         (to <= self.segments.len()).then(|| self.segments.range_mut(from..to))
     }
 
-    /// Lets go of what lies behind the stream.
+    /// Forgets the segments behind the stream.
     fn forget(&mut self, size: u64) {
         while self.segments.front().is_some_and(|segment| segment.arrived)
             && (self.first + 1) * size <= self.next
@@ -215,7 +216,7 @@ mod tests {
         ReadAhead::new(&config, 1 << 20).unwrap()
     }
 
-    /// Reads of 8 KiB from so many KiB on; what each is, and from where on is read ahead.
+    /// Reads 8 KiB at so many KiB. Returns the outcome, and the offsets of the segments read ahead.
     fn read(ahead: &mut ReadAhead, id: u64, kib: u64) -> (Verdict, Vec<u64>) {
         let mut fetch = Vec::new();
         let verdict = ahead.read(Some(id), Io::read(kib * KIB, 8 << 10), &mut fetch);

@@ -11,7 +11,7 @@ use tidegate_units::Latency;
 
 use crate::config::{ConfigError, require};
 
-/// A seek curve by what data sheets say. Each time includes settling for a read.
+/// A seek curve given by the numbers of data sheets. Each time includes settling for a read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SeekConfig {

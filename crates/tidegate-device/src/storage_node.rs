@@ -160,7 +160,8 @@ impl StorageNode {
         [recalled, moving, self.next_done()].into_iter().flatten().min()
     }
 
-    /// Goes on to the present, and says what was done until then. A time that lies back changes nothing.
+    /// Goes on to the present. Appends the transfers that were done until then. A time that lies back changes
+    /// nothing.
     pub fn advance(&mut self, now: Instant, done: &mut Vec<Completion>) {
         while let Some(at) = self.next_within(now) {
             self.go(at);
@@ -178,8 +179,8 @@ impl StorageNode {
         self.go(now);
     }
 
-    /// The next thing that happens until then; seconds begin also while nothing moves, so that what is drawn
-    /// for one does not depend on who was there.
+    /// Returns the next event until `now`. Seconds begin also while nothing moves, so that each second's
+    /// random factor does not depend on the transfers.
     fn next_within(&self, now: Instant) -> Option<Instant> {
         let next = self.next_event().map_or(self.redraw, |at| at.min(self.redraw));
         (next <= now).then_some(next)

@@ -103,9 +103,9 @@ struct Run<'a> {
     /// began together would meet again at every token.
     starts: Vec<(Instant, u64)>,
     now: Instant,
-    /// Since when each client's request is under way.
+    /// Time at which each client's request was sent.
     sent: HashMap<u64, Instant>,
-    /// Requests that completed in the interval, and what they took together.
+    /// Requests that completed in the interval, and their total response time.
     done: (u64, Latency),
     completed: Vec<Completion>,
 }
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
         Ok((count > 0).then(|| Latency::from_nanos(total.as_nanos() / count)))
     }
 
-    /// Sends what may go now, and answers when something happens next.
+    /// Sends the requests that may go now. Returns the time of the next event.
     fn next(&mut self) -> Result<Instant, ScenarioError> {
         while let Some((_, client)) = self.starts.pop_if(|(at, _)| *at <= self.now) {
             self.ask(client);
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         Ok(self.send()?.min(start).min(completion))
     }
 
-    /// Sends what may go, and answers when more may.
+    /// Sends the requests that may go. Returns the time at which more may.
     fn send(&mut self) -> Result<Instant, ScenarioError> {
         loop {
             match self.throttlers.pull(self.now) {
@@ -266,8 +266,8 @@ mod tests {
         assert!(samples(1).iter().all(|one| (150.0..450.0).contains(&one.operating_point.per_second())));
     }
 
-    /// Few requests never meet: what is left is the service. Far beyond what it can do, every client always
-    /// waits: 8/C.
+    /// Few requests never meet, so that the mean is the service time. Far beyond the capacity, every client
+    /// always waits: 8/C.
     #[test]
     fn response_times_are_those_of_the_queue() {
         let of = |around: f64| {
@@ -278,7 +278,7 @@ mod tests {
         assert!((of(10_000.0) - 8.0).abs() < 0.1, "{}", of(10_000.0));
     }
 
-    /// As many requests go as the throttlers allow, when the storage can do more.
+    /// Requests go as fast as the throttlers allow, when the storage can do more.
     #[test]
     fn the_operating_point_is_what_is_sent() {
         let excitation = Excitation::new(server(100_000.0), Bytes::from_kib(4), Iops::new(400.0));

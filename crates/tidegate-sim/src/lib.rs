@@ -1,22 +1,22 @@
 //! Discrete-event simulation of hosts that share storage.
 //!
 //! Virtual machines on hosts send requests to arrays; hosts regulate themselves, alone or together. Devices
-//! are the models of `tidegate-device`, queues the schedulers of `tidegate-sched`, decisions those of
-//! `tidegate-control`: the very code that the gateway runs. This crate adds what moves them: workloads, time,
-//! and a network between the hosts.
+//! are the models of `tidegate-device`, queues the schedulers of `tidegate-sched`, and decisions those of
+//! `tidegate-control`. This is the very code that the gateway runs. This crate adds workloads, time, and a
+//! network between the hosts.
 //!
-//! Beside that, [`iscsi`] simulates machines that use an iSCSI target whose packets are delayed.
+//! In addition, [`iscsi`] simulates machines that use an iSCSI target whose packets are delayed.
 //!
-//! [`Scenario::parse`] reads what is to be simulated (or put a [`Scenario`] together in code), [`simulate`]
-//! does it. Same scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the
+//! [`Scenario::parse`] reads a scenario, or a [`Scenario`] is put together in code. [`simulate`] simulates
+//! it. Same scenario, same seed: same [`Outcome`], byte for byte, and the same time series to the
 //! [`Recorder`].
 //!
-//! [`transfers`] simulates whole transfers over storage nodes, and which node carries which.
+//! [`transfers`] simulates whole transfers over storage nodes, and their placement on the nodes.
 //!
 //! [`offer`] measures a storage model by offering it load at given rates: for admission, and for profiles.
 //!
-//! [`excite`] measures how a storage model answers white noise: for a model of it that a controller can be
-//! designed for.
+//! [`excite`] measures a storage model's response to white noise. A model of it that suits the design of a
+//! controller is fitted to the response.
 //!
 //! Nothing here reads a clock, a file or ambient randomness: a trace that a scenario names is read by the
 //! caller of [`Scenario::read`].
@@ -45,9 +45,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An [`Outcome`] has what arrays, hosts and consumers did over the time after the warm-up; a [`Recorder`]
-//! hears every row of the time series and every decision of every law while the simulation runs. [`Series`]
-//! keeps the rows in memory, [`Silent`] wants none.
+//! An [`Outcome`] has the loads and response times of arrays, hosts and consumers over the time after the
+//! warm-up. A [`Recorder`] hears every row of the time series and every decision of every law while the
+//! simulation runs. [`Series`] keeps the rows in memory, [`Silent`] wants none.
 
 #![forbid(unsafe_code)]
 

@@ -39,8 +39,8 @@ impl Random {
     }
 }
 
-/// The number in [0, 1) at a place of the sequence that belongs to these names under this seed. Whoever asks
-/// for the same place gets the same number, in whatever order: for what several are to agree on.
+/// Returns the number in [0, 1) at a place of the sequence that belongs to these names under this seed. All
+/// callers get the same number for the same place, in any order, so that several workloads can agree on it.
 pub(crate) fn fraction_at(seed: u64, names: &[&str], place: u64) -> f64 {
     let sequence = fingerprint(names);
     let start = scramble(seed ^ scramble(sequence as u64 ^ (sequence >> 64) as u64));

@@ -1,8 +1,8 @@
 //! Things under way, by keys: the least free key is taken.
 //!
-//! A free list would hand out what was freed last, and what is under way would stay scattered over all the
-//! places that a burst at the beginning once took. This way it moves together into as many places as it
-//! needs, which a cache can hold.
+//! A free list would hand out the entry freed last. The entries in use would stay scattered over all the
+//! places that a burst at the beginning once took. This way they move together into as many places as needed,
+//! which a processor's cache can hold.
 
 use std::ops::{Index, IndexMut};
 
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against the obvious: a map whose free keys are tried from the first. In bursts, because a word has
-        /// 64 entries.
+        /// Comparison with the obvious: a map whose free keys are tried from the first. The steps come in
+        /// bursts, because a word has 64 entries.
         #[test]
         fn the_least_free_key_is_taken(steps in prop::collection::vec((any::<bool>(), 1usize..400, any::<u32>()), 1..12)) {
             let (mut table, mut map) = (Table::new(), BTreeMap::new());

@@ -141,7 +141,7 @@ impl Simulation<'_> {
         recorder.decision(&self.scenario.hosts[stage.host as usize].name, consumer, decision);
     }
 
-    /// Puts commands into force. What is not commanded is let go.
+    /// Puts commands into force. Consumers without a command are released.
     fn carry_out(&mut self, index: u32, commands: &Commands) {
         let now = instant(self.now);
         let stage = &mut self.stages[index as usize];

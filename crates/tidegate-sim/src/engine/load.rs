@@ -1,4 +1,4 @@
-//! Workloads: when operations begin, and what they ask for.
+//! Workloads: the beginnings of operations, and their requests.
 
 use std::hint::black_box;
 

@@ -505,7 +505,7 @@ impl<'a> Simulation<'a> {
         state.look();
     }
 
-    /// Takes what an array has finished by now.
+    /// Takes the requests that an array has finished by now.
     fn advance_array(&mut self, array: u32) {
         let mut completed = std::mem::take(&mut self.completed);
         let state = &mut self.arrays[array as usize];
@@ -548,7 +548,7 @@ impl<'a> Simulation<'a> {
         self.pump(stage);
     }
 
-    /// Dispatches what the scheduler lets through.
+    /// Dispatches the requests that the scheduler lets through.
     fn pump(&mut self, stage: u32) {
         let now = instant(self.now);
         loop {
@@ -614,8 +614,8 @@ impl<'a> Simulation<'a> {
         key
     }
 
-    /// Reads what a completion is about to need, and does nothing with it. With thousands of hosts none of
-    /// that is in a cache any more: asked for at once it is waited for together, and not one after the other.
+    /// Reads the data that a completion is about to need, and does nothing with it. With thousands of hosts
+    /// none of it is in a cache any more. All reads at once wait together, and not one after the other.
     fn recall(&self, request: &Request) {
         let port = &self.ports[request.port as usize];
         let vm = &self.vms[port.vm as usize];

@@ -22,7 +22,8 @@ pub(crate) const MOST_HOSTS: usize = 100_000;
 /// The most virtual machines of a scenario.
 pub(crate) const MOST_VMS: usize = 200_000;
 
-/// Where the hosts do not all hear the same, each has a view of its own of every other.
+/// The most control loops in a cluster on a network that is not ideal. There, each has a view of its own of
+/// every other.
 const MOST_VIEWS: usize = 512;
 
 /// More threads than this in a workload, or I/Os in a step, are a slip.
@@ -357,8 +358,8 @@ fn check_host(host: &Host, names: &Names<'_>) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// Bands name virtual machines that may be held, under one law: of the host, or of any where hosts decide
-/// together.
+/// Checks that bands name only eligible virtual machines under one law: the host's, or any host's where hosts
+/// decide together.
 fn check_bands(host: &Host, scenario: &Scenario) -> Result<(), ScenarioError> {
     let Some(bands) = host.law.as_ref().and_then(|law| law.bands.as_ref()) else { return Ok(()) };
     let here = |name: &ConsumerName| {

@@ -212,7 +212,7 @@ impl<'a> Engine<'a> {
         self.sessions[machine].write_up(Pdu::Command { task, data });
     }
 
-    /// Sends what the window allows; whether that was anything.
+    /// Sends the data that the window allows. Returns true if there was any.
     fn send_up(&mut self, machine: usize) -> bool {
         let most = packet(self.plan.network.window_up.get());
         let mut any = false;
@@ -342,7 +342,7 @@ impl<'a> Engine<'a> {
         self.send_down(machine);
     }
 
-    /// Sends what the window allows; whether that was anything.
+    /// Sends the data that the window allows. Returns true if there was any.
     fn send_down(&mut self, machine: usize) -> bool {
         let (network, protocol) = (&self.plan.network, &self.plan.protocol);
         let largest = packet(network.window_down.get());

@@ -12,8 +12,8 @@
 //! the lab, whose kernels and sessions are real. The lab showed which of several buffers binds. It did not
 //! supply the sizes.
 //!
-//! Left out: loss (no packet was lost in the lab where order was kept), congestion windows, delayed
-//! acknowledgements (the target's data is acknowledged at once), and the processors' time.
+//! Left out: loss, congestion windows, delayed acknowledgements, and the processors' time. No packet was lost
+//! in the lab where order was kept. The target acknowledges at once.
 
 mod egress;
 mod engine;

@@ -10,8 +10,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Latency};
 use super::egress::Packets;
 use super::protocol::Protocol;
 
-/// Greatest numbers of machines, of loads on all of them, of requests that one load has outstanding, of steps
-/// of a timetable, and of rows of the time series. They bound the memory for each.
+/// Greatest numbers of things, which bound the memory. They are machines, loads on all of them, outstanding
+/// requests of one load, steps of a timetable, and rows of the time series.
 const MACHINES: usize = 64;
 const LOADS: usize = 1024;
 const DEPTH: u32 = 1024;

@@ -1,5 +1,5 @@
-//! iSCSI (RFC 7143, before it 3720) as far as it paces requests: the data units of a command, and the waits
-//! of initiator and target for each other.
+//! iSCSI (RFC 7143, before it 3720) as far as it paces requests. This comprises the data units of a command,
+//! and the waits of initiator and target for each other.
 
 use tidegate_units::Bytes;
 
@@ -28,9 +28,9 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// open-iscsi and LIO by default: what the lab's initiators negotiated (`negotiated` in
-    /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. That LIO sends headers
-    /// by themselves is seen there (lab/README.md, "What is not delayed overtakes what is").
+    /// open-iscsi and LIO by default: the values that the lab's initiators negotiated (`negotiated` in
+    /// `bench/runs/2026-11-21-lab-iscsi-delay.json`), `node.session.queue_depth` 32. LIO sends headers by
+    /// themselves, as is seen there (lab/README.md, "What is not delayed overtakes what is").
     pub const LIO: Self = Self {
         immediate_data: true,
         first_burst: Bytes::from_kib(64),

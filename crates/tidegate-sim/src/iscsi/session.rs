@@ -14,7 +14,7 @@ use super::tcp::{Piece, Stream};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Packet {
     pub(super) piece: Piece,
-    /// The acknowledgement in it: up to where the other side may send.
+    /// The acknowledgement in it: the offset up to which the other side may send.
     pub(super) allows: u64,
 }
 

@@ -134,8 +134,8 @@ fn bursts_pause_and_others_begin_when_one_is_done() {
     assert!((found.ended_s - times).abs() < 1e-6, "{} is not {times}", found.ended_s);
 }
 
-/// A reader beside a burst of writers, under the agent's loop: who writes is found and held, the reader is
-/// not, and when the burst is over nobody is.
+/// A reader beside a burst of writers, under the agent's loop. The writers are found and throttled, the
+/// reader is not. When the burst is over, no machine is throttled.
 #[test]
 fn the_loop_holds_who_writes_while_reads_are_slow() {
     let seconds = Duration::from_secs;

@@ -1,9 +1,9 @@
-//! What is simulated: arrays, hosts, virtual machines with their workloads, and the network between the
-//! hosts.
+//! The parts of a simulation: arrays, hosts, virtual machines with their workloads, and the network between
+//! the hosts.
 //!
 //! A [`Scenario`] is read from a text ([`Scenario::parse`]), or put together in code: its fields are public,
-//! and [`simulate`](crate::simulate) checks what it is given. Names refer to each other; nothing depends on
-//! positions, except that virtual disks without an offset lie on their array in the order of the virtual
+//! and [`simulate`](crate::simulate) checks it. Names refer to each other, and nothing depends on positions.
+//! The one exception is that virtual disks without an offset lie on their array in the order of the virtual
 //! machines.
 
 mod read;
@@ -24,28 +24,27 @@ pub use workload::{
 /// Everything that decides a simulation, but for the seed that may be given with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What it is called in results.
+    /// Name of the scenario in results.
     pub name: String,
-    /// What it shows.
+    /// Purpose of the scenario.
     pub description: String,
-    /// How long it lasts.
+    /// Simulated time, warm-up included.
     pub duration: Duration,
-    /// What is left out of the statistics at its beginning. The time series has it.
+    /// Time at the beginning that the statistics leave out. The time series has it.
     pub warmup: Duration,
     /// The seed of everything random where none is given.
     pub seed: u64,
-    /// The interval of the time series, and what a response time is averaged over to be judged against the
-    /// target.
+    /// Interval of the time series. Response times are averaged over it to be judged against the target.
     pub series_interval: Duration,
     /// The storage.
     pub arrays: Vec<Array>,
     /// Virtual disks that several virtual machines share.
     pub disks: Vec<SharedDisk>,
-    /// Who issues requests to the storage, and regulates itself.
+    /// Hosts that issue requests to the storage, and regulate themselves.
     pub hosts: Vec<Host>,
     /// The consumers.
     pub vms: Vec<Vm>,
-    /// What the hosts tell each other passes through it.
+    /// Network that carries the hosts' reports to each other.
     pub network: Network,
 }
 
@@ -76,34 +75,34 @@ pub struct Array {
     pub name: ResourceName,
     /// Its model.
     pub device: DeviceConfig,
-    /// What becomes of it in time.
+    /// Changes of the array in time.
     pub changes: Vec<ArrayChange>,
 }
 
-/// From a time on an array is another one.
+/// Replacement of an array by another one, from a time on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayChange {
-    /// When.
+    /// Time of the change.
     pub at: Instant,
-    /// What it becomes.
+    /// The array's new speed or model.
     pub to: Becomes,
 }
 
-/// What an array becomes.
+/// A new speed or model of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Becomes {
-    /// Faster or slower: what all servers of an exponential one together complete per second from then on.
-    /// What is in service goes on at the new rate.
+    /// Requests per second that all servers of an exponential array together complete from then on. Requests
+    /// in service continue at the new rate.
     Rate(Iops),
-    /// Another storage: the data have moved, from disk to cache or to more disks. What is under way completes
-    /// where it is.
+    /// Another storage: the data has moved, from disk to cache or to more disks. Requests under way complete
+    /// where they are.
     Device(DeviceConfig),
 }
 
-/// From a time on a virtual machine is to have another response time.
+/// A new response time that a virtual machine is to have from a time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoalChange {
-    /// When.
+    /// Time of the change.
     pub at: Instant,
     /// The response time.
     pub goal: Latency,
@@ -122,49 +121,50 @@ impl Span {
     /// All of time.
     pub const ALWAYS: Self = Self { from: Instant::ZERO, to: Instant::MAX };
 
-    /// Whether a time is in it.
+    /// Returns true if a time is in it.
     #[must_use]
     pub fn contains(&self, at: Instant) -> bool {
         self.from <= at && at < self.to
     }
 }
 
-/// A host: for each array that its virtual machines use it has an issue queue, a scheduler and, for its main
+/// A host. For each array that its virtual machines use it has an issue queue, a scheduler and, for its main
 /// array, a control loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
     /// Its name.
     pub name: HostName,
-    /// Its main array: the one that it regulates, and where its virtual machines' disks are unless they say
+    /// Its main array. The host regulates this one, and its virtual machines' disks are there unless they say
     /// otherwise.
     pub array: ResourceName,
-    /// How it regulates itself; the resource is taken from `array`. `None`: an uncontrolled host.
+    /// Control law; the resource is taken from `array`. `None`: an uncontrolled host.
     pub law: Option<LoopConfig>,
-    /// Whose response times its law steers by.
+    /// Source of the response times by which its law steers.
     pub signal: SignalSource,
-    /// What one control loop is for.
+    /// Unit that has a control loop of its own.
     pub scope: Scope,
-    /// The greatest number of requests outstanding at the array: what a law works below, and all there is
-    /// without one.
+    /// Greatest number of requests outstanding at the array: the upper bound of a law's window, or the whole
+    /// window without a law.
     pub depth: u32,
-    /// Which tags decide who is next.
+    /// Tags by which the scheduler chooses the next request.
     pub discipline: Discipline,
-    /// Whether, and how long, its scheduler stays with one virtual machine.
+    /// Batches of its scheduler, which stays with one virtual machine for so long. `None`: no batches.
     pub batch: Option<Batch>,
-    /// How requests are released where the law commands rates.
+    /// Rule for the release of requests where the law commands rates.
     pub release: Release,
-    /// What a virtual machine may save up while it is idle.
+    /// Greatest credit that a virtual machine saves up while it is idle.
     pub idle_credit: Cost,
-    /// How long after the others it takes its steps. Hosts with the same interval and phase step at the same
-    /// time.
+    /// Time by which it takes its steps later than the others. Hosts with the same interval and phase step at
+    /// the same time.
     pub phase: Duration,
-    /// When its law decides for the first time. Until then the host is uncontrolled, and tells the others
-    /// nothing.
+    /// Time at which its law decides for the first time. Until then the host is uncontrolled, and tells the
+    /// others nothing.
     pub law_from: Instant,
-    /// When it is down: its virtual machines with it, its requests forgotten, its law begun anew afterwards.
+    /// Times at which it is down: its virtual machines with it, its requests forgotten, its law begun anew
+    /// afterwards.
     pub down: Vec<Span>,
-    /// A host that tells the others something else than it measured: its response times times this. Not
-    /// finite or negative counts as 1.
+    /// Factor by which the response times that it reports to others differ from its measurements. A factor
+    /// that is negative or not finite counts as 1.
     pub reported_factor: f64,
 }
 
@@ -194,17 +194,17 @@ impl Host {
     pub const DEFAULT_DEPTH: u32 = 64;
 }
 
-/// Whose response times a law steers by.
+/// Source of the response times by which a law steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignalSource {
-    /// Those of this host alone.
+    /// This host alone.
     Local,
-    /// The mean over all hosts on the array that do the same, as far as they are heard.
+    /// The mean over all hosts on the array with the same source, as far as they are heard.
     #[default]
     Cluster,
 }
 
-/// What one control loop is for.
+/// Unit that has a control loop of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// The host: one window, which its scheduler divides among its virtual machines.
@@ -219,30 +219,30 @@ pub enum Scope {
 pub struct Vm {
     /// Its name.
     pub name: ConsumerName,
-    /// Where it runs.
+    /// The host on which it runs.
     pub host: HostName,
-    /// What it is entitled to.
+    /// Shares to which it is entitled.
     pub shares: Shares,
-    /// Never held back; its reads are what its host's law keeps fast.
+    /// True if it is never throttled; its host's law keeps its reads fast.
     pub protected: bool,
-    /// What goes before all shares, in requests of up to 64 KiB per second.
+    /// Rate that goes before all shares, in requests of up to 64 KiB per second.
     pub reservation: Option<Iops>,
     /// A ceiling that no law lifts.
     pub limit: Option<Limit>,
-    /// What is promised to it, where its host's law keeps contracts.
+    /// Contract with it, where its host's law keeps contracts.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, where its host's law is the self-tuning one. `None`: the host's
+    /// Response time that it is to have, where its host's law is the self-tuning one. `None`: the host's
     /// target.
     pub goal: Option<Latency>,
-    /// Changes of that; before the first it is `goal`.
+    /// Changes of the goal; before the first it is `goal`.
     pub goal_changes: Vec<GoalChange>,
-    /// σ: how many requests may be released at once after a pause, where its host's law commands rates.
+    /// σ: number of requests that may be released at once after a pause, where its host's law commands rates.
     pub bucket: u32,
     /// Its virtual disks; the steps of its workloads refer to them by position. At least one.
     pub disks: Vec<Disk>,
-    /// What it does, each independently of the others but for [`Arrivals::After`].
+    /// Its workloads, each independent of the others but for [`Arrivals::After`].
     pub workloads: Vec<Workload>,
-    /// When it is on.
+    /// Times at which it is on.
     pub on: Vec<Span>,
 }
 
@@ -273,12 +273,12 @@ impl Vm {
 pub struct Disk {
     /// The array on which it lies; `None`: its host's main array.
     pub array: Option<ResourceName>,
-    /// Where it lies.
+    /// Its place on the array.
     pub place: Place,
 }
 
 impl Disk {
-    /// PARDA's virtual machines have disks of 16 GB (§4.1).
+    /// Size of the disks of PARDA's virtual machines: 16 GB (§4.1).
     pub const DEFAULT_SIZE: Bytes = Bytes::from_gib(16);
 }
 
@@ -288,29 +288,29 @@ impl Default for Disk {
     }
 }
 
-/// Where a virtual disk lies on its array.
+/// The place of a virtual disk on its array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Behind the one before it, from the array's beginning on.
+    /// The disk lies behind the one before it, from the array's beginning on.
     InOrder {
         /// Its size.
         size: Bytes,
     },
-    /// There.
+    /// The disk lies at a given offset.
     At {
         /// Its first byte on the array.
         offset: Bytes,
         /// Its size.
         size: Bytes,
     },
-    /// It is the shared disk of this name, whatever array that lies on.
+    /// The disk is the shared one of this name, on any array.
     Shared(String),
 }
 
 /// A virtual disk that several virtual machines use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedDisk {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The array on which it lies.
     pub array: ResourceName,
@@ -320,21 +320,21 @@ pub struct SharedDisk {
     pub size: Bytes,
 }
 
-/// What the hosts tell each other passes through it. As it is by default all hear everything at once.
+/// The network that carries the hosts' reports to each other. By default all hosts hear everything at once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Network {
-    /// How long a message takes.
+    /// Least time that a message takes.
     pub delay: Latency,
-    /// Up to how much longer, uniformly.
+    /// Greatest additional time of a message, distributed uniformly.
     pub jitter: Latency,
-    /// The part of messages that is lost, 0 to 1.
+    /// The fraction of messages that is lost, 0 to 1.
     pub loss: f64,
-    /// When and between whom nothing passes.
+    /// Times at which some hosts are cut off from the others.
     pub partitions: Vec<Partition>,
 }
 
 impl Network {
-    /// Whether all hosts always hear the same, at once.
+    /// Returns true if all hosts always hear the same, at once.
     #[must_use]
     pub fn is_ideal(&self) -> bool {
         self.delay == Latency::ZERO
@@ -344,11 +344,11 @@ impl Network {
     }
 }
 
-/// For a time these hosts and all others do not hear each other. Among themselves both sides do.
+/// A time in which these hosts and all others do not hear each other. Hosts on the same side do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
-    /// When.
+    /// The time.
     pub during: Span,
-    /// Who is cut off.
+    /// The hosts that are cut off.
     pub hosts: Vec<HostName>,
 }

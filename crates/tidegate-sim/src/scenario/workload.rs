@@ -1,4 +1,4 @@
-//! What a virtual machine does.
+//! Workloads of a virtual machine.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use super::Span;
 /// A stream of operations. An operation is one I/O or several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// What it is called; differs from the others of its virtual machine. Its random numbers depend on it.
+    /// Name in results, unique within the virtual machine. Its random numbers depend on it.
     pub name: String,
-    /// When operations begin.
+    /// Rule for the beginnings of operations.
     pub arrivals: Arrivals,
-    /// What an operation does, one step after the other. At least one, but for a trace, which has none.
+    /// Steps of an operation, one after the other. At least one, but for a trace, which has none.
     pub steps: Vec<Step>,
-    /// How many operations one of them is counted as: more than one where it stands for a burst of them.
+    /// Number of operations that one of them counts as: more than one where it stands for a burst of them.
     pub operations: u32,
-    /// When it is active.
+    /// Times at which it is active.
     pub during: Vec<Span>,
     /// Load that comes and goes: active only in the first part of each cycle.
     pub cycle: Option<Cycle>,
 }
 
 impl Workload {
-    /// Always so many random reads of this size outstanding.
+    /// Always has so many random reads of this size outstanding.
     #[must_use]
     pub fn random_reads(name: &str, outstanding: u32, bytes: u32) -> Self {
         Self {
@@ -38,46 +38,47 @@ impl Workload {
     }
 }
 
-/// When operations begin.
+/// Rules for the beginnings of operations.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
-    /// So many operations are always under way; between two of the same thread it thinks. The first ones
-    /// begin after a think time as well.
+    /// A fixed number of operations is always under way. Each thread thinks between two operations. The first
+    /// ones begin after a think time as well.
     Closed {
-        /// How many threads.
+        /// Number of threads.
         outstanding: u32,
-        /// How long each thinks after an operation.
+        /// Think time of each thread after an operation.
         think: Think,
     },
-    /// At this rate, whatever becomes of those before.
+    /// Operations begin at this rate, whatever becomes of those before.
     Open {
         /// Operations per second.
         rate: Iops,
-        /// How they are spaced.
+        /// Distribution of the gaps between them.
         spacing: Spacing,
         /// An operation that would be one more than this under way does not take place: a client's queue is
         /// bounded.
         limit: u32,
     },
-    /// One for every so many operations of another workload of the same virtual machine, which has to wait
-    /// when they do not keep up: a database's writer processes, and its log.
+    /// One operation for every so many of another workload of the same virtual machine. The other waits when
+    /// these do not keep up: a database's writer processes, and its log.
     After {
         /// The other's name.
         workload: String,
-        /// For every so many operations of the other.
+        /// Number of the other's operations for each of its own.
         every: u32,
-        /// How many may be under way at once.
+        /// Greatest number of its operations under way at once.
         threads: u32,
-        /// While so many operations of the other wait to be answered for, it may begin none.
+        /// Greatest number of the other's operations that wait to be answered for. The other begins no
+        /// operation while so many wait.
         backlog: u32,
     },
-    /// As they were recorded, from each beginning of activity on.
+    /// I/Os begin at their recorded times, from each beginning of activity on.
     Trace {
-        /// What was recorded, in the order of time.
+        /// The recorded I/Os, in the order of time.
         records: Arc<[TraceRecord]>,
-        /// How many times as fast.
+        /// Factor by which the replay is faster than the record.
         speed: f64,
-        /// Once more from the beginning when it is at its end.
+        /// True if the replay starts over from the beginning at its end.
         repeat: bool,
     },
 }
@@ -87,7 +88,7 @@ pub enum Arrivals {
 pub struct Think {
     /// Its mean.
     pub mean: Latency,
-    /// How it varies.
+    /// Distribution of think times around the mean.
     pub distribution: ThinkTime,
 }
 
@@ -108,21 +109,21 @@ pub enum ThinkTime {
     Uniform,
 }
 
-/// How arrivals at a rate are spaced.
+/// Distribution of the gaps between arrivals at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Spacing {
     /// A Poisson process.
     #[default]
     Poisson,
-    /// Evenly.
+    /// Even gaps.
     Even,
-    /// Evenly, and each later by up to this much, at random: what several workloads have to do at one time
-    /// they then do in any order.
+    /// Even gaps, with each arrival later by up to this much, at random. Operations that several workloads
+    /// begin at one time then come in any order.
     Jittered(Latency),
-    /// Evenly, and for each arrival a number from 0 to 1 is drawn: it takes place when that is at least
-    /// `from` and below `to`. All workloads of a simulation see the same numbers, so that those of one rate
-    /// with parts that fill 0 to 1 are together one stream of mixed requests. The workload's rate is that of
-    /// the whole stream.
+    /// Even gaps, and for each arrival a number from 0 to 1 is drawn. The arrival takes place when that is at
+    /// least `from` and below `to`. All workloads of a simulation see the same numbers. So workloads of one
+    /// rate with parts that fill 0 to 1 are together one stream of mixed requests. The workload's rate is
+    /// that of the whole stream.
     Drawn {
         /// The beginning of its part.
         from: f64,
@@ -134,30 +135,30 @@ pub enum Spacing {
 /// Active for a time, then not, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
-    /// How long it is active.
+    /// Time for which it is active.
     pub on: Latency,
-    /// How long it then pauses.
+    /// Time for which it then pauses.
     pub off: Latency,
-    /// When the first cycle begins.
+    /// Time at which the first cycle begins.
     pub delay: Latency,
 }
 
-/// A part of an operation: so many I/Os at once, of which all must be done before the next step.
+/// A part of an operation: so many I/Os at once. All of them must be done before the next step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// How many.
+    /// Number of I/Os.
     pub count: u32,
-    /// How large each is.
+    /// Sizes of the I/Os.
     pub sizes: Sizes,
-    /// The part of them that reads, 0 to 1.
+    /// The fraction of them that reads, 0 to 1.
     pub reads: f64,
-    /// The part of them that follows the one before, 0 to 1. The others are anywhere in the region.
+    /// The fraction of them that follows the one before, 0 to 1. The others are anywhere in the region.
     pub sequential: f64,
-    /// Which part of the disk.
+    /// Part of the disk that it uses.
     pub region: Region,
-    /// What its writes promise.
+    /// Durability of its writes.
     pub durability: Durability,
-    /// Which of the virtual machine's disks.
+    /// Index of the virtual machine's disk.
     pub disk: usize,
 }
 
@@ -182,14 +183,14 @@ impl Step {
 pub struct Sizes(Vec<(u32, f64)>);
 
 impl Sizes {
-    /// Always this size.
+    /// Makes a distribution with this one size.
     #[must_use]
     pub fn fixed(bytes: u32) -> Self {
         Self(vec![(bytes, 1.0)])
     }
 
-    /// One of these sizes in bytes, each as often as its weight says. `None` unless there is one, all sizes
-    /// are more than nothing, and all weights are finite, not negative, and not all zero.
+    /// Makes a distribution of these sizes in bytes, each as often as its weight says. `None` unless there is
+    /// one, all sizes are more than nothing, and all weights are finite, not negative, and not all zero.
     #[must_use]
     pub fn weighted(sizes: Vec<(u32, f64)>) -> Option<Self> {
         let valid = sizes.iter().all(|(bytes, weight)| *bytes > 0 && weight.is_finite() && *weight >= 0.0);
@@ -197,9 +198,9 @@ impl Sizes {
         (valid && some).then_some(Self(sizes))
     }
 
-    /// Normally distributed, in whole blocks of 512 bytes, at least one of them and at most four deviations
-    /// above the mean. `None` unless the mean is a block or more, the deviation no more than the mean, and
-    /// the greatest below 4 GiB.
+    /// Makes a normal distribution, in whole blocks of 512 bytes. Sizes are at least one block and at most
+    /// four deviations above the mean. `None` unless the mean is a block or more, the deviation no more than
+    /// the mean, and the greatest below 4 GiB.
     #[must_use]
     pub fn normal(mean: Bytes, deviation: Bytes) -> Option<Self> {
         const BLOCK: u64 = 512;
@@ -233,7 +234,7 @@ impl Sizes {
         bytes / weights
     }
 
-    /// The size at a fraction, 0 to 1, of all weights; the mean use of one random number.
+    /// Returns the size at a fraction, 0 to 1, of all weights; the fraction is meant to be a random number.
     pub(crate) fn at(&self, fraction: f64) -> u32 {
         let [(only, _)] = self.0[..] else {
             let mut left = fraction * self.0.iter().map(|(_, weight)| weight).sum::<f64>();
@@ -266,13 +267,13 @@ impl Region {
     pub const WHOLE: Self = Self { from: 0.0, to: 1.0 };
 }
 
-/// What a write promises.
+/// Durability that a write promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// To be durable with the next flush.
+    /// The write is durable with the next flush.
     #[default]
     None,
-    /// To be durable when it is answered (force unit access).
+    /// The write is durable when it is answered (force unit access).
     Fua,
     /// The step ends with a flush: `fsync`.
     Flush,
@@ -281,12 +282,12 @@ pub enum Durability {
 /// An I/O as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// When, from the beginning of the record.
+    /// Time from the beginning of the record.
     pub at: Instant,
     /// A read, or else a write.
     pub read: bool,
-    /// Its first byte on the virtual disk. What lies beyond the disk's end is taken modulo its size.
+    /// Its first byte on the virtual disk. An offset beyond the disk's end is taken modulo its size.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u32,
 }

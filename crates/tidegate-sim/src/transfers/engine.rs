@@ -1,4 +1,4 @@
-//! Nodes, the sensor, the placement and whoever asks, through virtual time.
+//! Nodes, the sensor, the placement and the clients, through virtual time.
 
 use std::collections::BTreeMap;
 
@@ -25,23 +25,24 @@ pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
     Ok(engine.findings)
 }
 
-/// A node, and what is measured and done with it.
+/// A node, its measurements, and its transfers.
 struct Node {
     model: StorageNode,
     plan: NodePlan,
     random: Random,
-    /// When others take another part of it.
+    /// Time at which others take another part of it.
     changes: Option<Instant>,
-    /// What it had moved at the last sample.
+    /// Bytes that it had moved at the last sample.
     sampled: Bytes,
-    /// What others had.
+    /// Bytes that others had moved at the last sample.
     sampled_of_others: Bytes,
-    /// Who is carried.
+    /// Transfers that the node carries.
     carries: Vec<Ticket>,
-    /// Who of them has not moved anything, since when it is there, and what it reads.
+    /// Those of `carries` whose data does not move yet. Each has the time of its start, and the object that
+    /// it reads.
     begins: Vec<(Ticket, Instant, Option<u32>)>,
-    /// What is on its disk, and what the placement takes for being there: of a disk in front of tapes. The
-    /// placement was not there when what is on the disk at first was put there.
+    /// Objects on its disk, where it is a disk in front of tapes: the real ones, and those that the placement
+    /// knows of. The placement does not know of the objects that were on the disk from the beginning.
     on_disk: Option<[DiskCache; 2]>,
 }
 
@@ -49,9 +50,9 @@ struct Node {
 #[derive(Clone, Copy)]
 struct Wanted {
     asked: Instant,
-    /// What it reads.
+    /// The object that it reads; `None`: it writes.
     object: Option<u32>,
-    /// How soon its first byte is needed.
+    /// Time within which its first byte is needed; `None`: it needs a rate.
     soon: Option<Latency>,
 }
 
@@ -59,15 +60,16 @@ struct Engine<'a> {
     plan: &'a Plan,
     placement: Placement,
     nodes: Vec<Node>,
-    /// When the next transfer is asked for; `None` while one waits that writes, and after the last.
+    /// Time at which the next transfer is asked for; `None` while a transfer that writes waits, and after the
+    /// last.
     asks: Option<Instant>,
     waiting: BTreeMap<Ticket, Wanted>,
     asked: u32,
-    /// Which objects are read.
+    /// Chooses the objects that are read.
     random: Random,
     samples: Instant,
     end: Instant,
-    /// Where in the findings a transfer is.
+    /// Index of each transfer in the findings.
     places: BTreeMap<Ticket, usize>,
     findings: Findings,
 }
@@ -111,7 +113,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// When something happens next; `None` when it is over.
+    /// Returns the time of the next event; `None` when the simulation is over.
     fn next(&self) -> Option<Instant> {
         if self.asks.is_none() && self.waiting.is_empty() && self.placement.active() == 0 {
             return None;
@@ -121,8 +123,8 @@ impl<'a> Engine<'a> {
         (next <= self.end).then_some(next)
     }
 
-    /// In this order at one time: ends, samples, changes from outside, and last who wants something, so that
-    /// it sees them all.
+    /// Handles all events of a time. Their order is: ends, samples, changes from outside, and last the next
+    /// transfer, so that it sees them all.
     fn happen(&mut self, now: Instant) -> Result<(), InvalidPlan> {
         let mut done: Vec<Completion> = Vec::new();
         for node in &mut self.nodes {
@@ -241,8 +243,8 @@ impl<'a> Engine<'a> {
         self.asks = (self.asked < self.plan.transfers).then(|| now + self.plan.every);
     }
 
-    /// An object, each as likely; where it is to come soon, each that a node without tapes holds. There is
-    /// one: so the plan was checked.
+    /// Draws an object, each as likely. With `soon`, only objects on a node without tapes are drawn. There is
+    /// at least one, since the plan was checked.
     fn draw(&mut self, objects: u32, soon: bool) -> u32 {
         loop {
             let object = (self.random.fraction() * f64::from(objects)) as u32 % objects;
@@ -252,7 +254,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Which replicas have to be recalled, as far as the placement can know.
+    /// Returns the nodes whose replicas have to be recalled, as far as the placement can know.
     fn on_tape(&self, object: u32, replicas: &[ResourceName]) -> Vec<ResourceName> {
         let has_not = |node: &&Node| {
             let described = node.plan.tapes.is_some_and(|tapes| tapes.described);
@@ -262,7 +264,7 @@ impl<'a> Engine<'a> {
         self.nodes.iter().filter(has_not).map(|node| node.plan.name.clone()).collect()
     }
 
-    /// It begins, and after a pause the next is asked for.
+    /// Begins a transfer. After a pause the next is asked for.
     fn begin(&mut self, now: Instant, grant: &Grant, wanted: Wanted) {
         self.findings.events += 1;
         let mut moved_s = None;
@@ -339,7 +341,7 @@ impl Node {
     }
 }
 
-/// What moves is on the disk in front of the tapes from now on.
+/// Puts the object that moves onto the disk in front of the tapes, if there is one.
 fn touch(on_disk: &mut Option<[DiskCache; 2]>, object: Option<u32>, size: Bytes) {
     if let (Some(caches), Some(object)) = (on_disk, object) {
         for cache in caches {

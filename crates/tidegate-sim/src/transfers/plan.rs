@@ -1,4 +1,4 @@
-//! What is simulated: nodes, what disturbs them, and the transfers.
+//! The parts of a simulation: nodes, load from outside, and the transfers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_device::StorageNodeConfig;
 use tidegate_placement::{PlacementConfigError, Policy};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
-/// At most so many nodes and transfers: what is kept of each is bounded thereby.
+/// Greatest numbers of nodes and transfers, which bound the memory.
 const NODES: usize = 1024;
 const TRANSFERS: u32 = 1 << 20;
 
@@ -16,34 +16,35 @@ const TRANSFERS: u32 = 1 << 20;
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// How long it lasts at most. It ends sooner when all transfers have.
+    /// Greatest simulated time. The simulation ends sooner when all transfers have ended.
     pub duration: Duration,
-    /// How nodes are chosen.
+    /// Policy by which nodes are chosen.
     pub policy: Policy,
     /// The nodes.
     pub nodes: Vec<NodePlan>,
-    /// What is reserved and not used is lent.
+    /// True if reserved and unused bandwidth is lent.
     pub lend: bool,
-    /// Each node has a sensor that sees what others move there.
+    /// True if each node has a sensor that sees the bytes that others move there.
     pub senses: bool,
-    /// How many transfers.
+    /// Number of transfers.
     pub transfers: u32,
-    /// How much each of them moves.
+    /// Amount of data of each transfer.
     pub size: Bytes,
     /// The average rate that each asks for.
     pub asks: ByteRate,
-    /// How long after the start of one the next is asked for; of reads, after it was asked for.
+    /// Time from the start of one transfer until the next is asked for. For reads, it counts from the time
+    /// when the one was asked for.
     pub every: Duration,
-    /// How often the sensor samples.
+    /// Interval of the sensor's samples.
     pub sample: Duration,
-    /// What is read; `None` where all of them write.
+    /// Parameters of reads; `None` where all transfers write.
     pub reads: Option<Reads>,
 }
 
-/// Transfers that read. They are asked for whether those before have begun or not.
+/// Transfers that read. Each is asked for whether those before have begun or not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reads {
-    /// How many objects there are, of one size. Which of them is read is drawn, each as likely.
+    /// Number of objects, all of one size. Each is read with the same probability.
     pub objects: u32,
     /// Every other transfer asks for its first byte within this time instead of a rate, of an object that is
     /// on a node without tapes.
@@ -55,60 +56,61 @@ pub struct Reads {
 pub struct NodePlan {
     /// Its name.
     pub name: ResourceName,
-    /// What it does. Its peak is known to the placement.
+    /// Its model. The placement knows its peak.
     pub model: StorageNodeConfig,
-    /// What others do with it.
+    /// Load from outside.
     pub external: Option<External>,
-    /// It holds one in so many of the objects that are read: 1 is all.
+    /// It holds one in so many of the objects that are read; with 1 it holds all.
     pub holds_one_in: u32,
-    /// Where it is a disk in front of tapes. Its model says how long a recall takes, and how many drives
-    /// there are.
+    /// The disk in front of tapes, if it is one. Its model has the time of a recall, and the number of
+    /// drives.
     pub tapes: Option<Tapes>,
 }
 
 /// A disk in front of tapes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tapes {
-    /// How much the disk holds: what was read last. At the beginning that are the last of its objects.
+    /// Size of the disk, which holds the objects that were read last. At the beginning it holds the last ones
+    /// of its objects.
     pub cache: Bytes,
-    /// Whether the placement is told of the tapes. Otherwise it takes the node for a disk, and learns how
-    /// long a first byte takes.
+    /// True if the placement is told of the tapes. Otherwise it takes the node for a disk, and learns the
+    /// time until a first byte.
     pub described: bool,
 }
 
-/// Load from outside, that nobody announces: others take a part of a node's bandwidth, another one every so
-/// often.
+/// Load from outside that is not announced. Others take a part of a node's bandwidth, and another part after
+/// every `every`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct External {
     /// The least part.
     pub least: f64,
     /// The greatest part. Every part between is as likely.
     pub greatest: f64,
-    /// How long a part is in force.
+    /// Time for which a part is in force.
     pub every: Duration,
 }
 
-/// Why a plan cannot be simulated.
+/// The reason why a plan cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum InvalidPlan {
     /// A time, a size or a rate is zero.
     #[error("durations, sizes and rates must be greater than zero")]
     Nothing,
-    /// Too many.
+    /// There are too many nodes or transfers.
     #[error("at most {NODES} nodes and {TRANSFERS} transfers can be simulated")]
     Many,
-    /// Load from outside that is none.
+    /// Load from outside has impossible parts.
     #[error("others take a part of `{0}` within 0 and 1, the least first")]
     External(ResourceName),
-    /// The placement does not take it.
+    /// The placement refuses the configuration.
     #[error(transparent)]
     Placement(#[from] PlacementConfigError),
-    /// Reads without anything to read.
+    /// Reads have nothing to read.
     #[error(
         "reads need at least one object on a node without tapes, and every object on some node; a node holds one in 1 or more"
     )]
     Unheld,
-    /// It would never be carried.
+    /// The placement refuses a transfer for ever.
     #[error(transparent)]
     Refused(#[from] tidegate_placement::PlaceError),
     /// A node's model.
@@ -123,7 +125,7 @@ impl NodePlan {
 }
 
 impl Plan {
-    /// Checks what the parts do not check themselves.
+    /// Checks the conditions that the parts do not check themselves.
     pub(super) fn validate(&self) -> Result<(), InvalidPlan> {
         let nothing = self.duration.is_zero()
             || self.every.is_zero()
@@ -158,12 +160,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Who holds an object.
+    /// Returns the nodes that hold an object.
     pub(super) fn holders(&self, object: u32) -> impl Iterator<Item = &NodePlan> {
         self.nodes.iter().filter(move |node| node.holds(object))
     }
 
-    /// Whether somebody has an object who never recalls it.
+    /// Returns true if a node without tapes holds an object, and so never recalls it.
     pub(super) fn is_on_a_disk(&self, object: u32) -> bool {
         self.holders(object).any(|node| node.tapes.is_none())
     }

@@ -13,7 +13,7 @@ pub(super) const ARRAY_KEYS: &[&str] = &["preset", "device", "rate", "servers", 
 pub(super) const CHANGE_KEYS: &[&str] = &["at", "preset", "device", "rate", "servers", "capacity"];
 pub(super) const DISK_KEYS: &[&str] = &["array", "offset", "size"];
 
-/// What an exponential server pretends to hold where nothing is said: more than any number of virtual disks.
+/// Size of an exponential server where none is given: more than any number of virtual disks.
 const PRETENDED: Bytes = Bytes::from_gib(1 << 30);
 
 /// Reads arrays and shared disks.
@@ -39,7 +39,7 @@ pub(super) fn read(root: &Section<'_>, scenario: &mut Scenario, context: &mut Co
     disks(root, scenario, context);
 }
 
-/// The keys by which a table says what storage it is.
+/// The keys by which a table describes its storage.
 pub const DEVICE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity"];
 
 /// Reads the model of a storage from a table that has [`DEVICE_KEYS`] among its keys. `None` when something
@@ -95,8 +95,8 @@ fn exponential(array: &Section<'_>, report: &mut Report<'_>) -> Option<DeviceCon
     Some(DeviceConfig::Exponential(ExponentialConfig { rate: rate?.value, servers, capacity }))
 }
 
-/// What becomes of an array, in the order of time. A `rate` alone makes an exponential server faster or
-/// slower, and anything else one.
+/// Reads the changes of an array, in the order of time. A `rate` alone makes an exponential server faster or
+/// slower. It turns any other model into an exponential server.
 fn changes(array: &Section<'_>, device: Option<&DeviceConfig>, report: &mut Report<'_>) -> Vec<ArrayChange> {
     let mut given = Vec::new();
     for table in array.tables("changes", CHANGE_KEYS, report) {

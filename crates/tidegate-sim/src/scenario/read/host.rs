@@ -146,8 +146,8 @@ fn host(
     array.map(|_| host)
 }
 
-/// What `beta_scale` says. The defaults are those of hosts that share an array, which is what is simulated
-/// here.
+/// Returns the defaults that `beta_scale` selects. Without it, they are those of hosts that share an array,
+/// as simulated hosts do.
 fn defaults(table: &Section<'_>, report: &mut Report<'_>) -> WindowConfig {
     let scales = [("per-share", BetaScale::PerShare), ("relative", BetaScale::Relative)];
     match table.choice("beta_scale", &scales, report).map(|given| given.value) {

@@ -1,4 +1,4 @@
-//! A scenario's text becomes typed values once, here. Every mistake is collected with its place.
+//! The conversion of a scenario's text into typed values. Every mistake is collected with its place.
 //!
 //! Keys, units and defaults are documented in `docs/scenarios.md`, which a test compares with the lists of
 //! keys here.
@@ -46,7 +46,7 @@ pub(super) const ROOT_KEYS: &[&str] = &[
 /// A template for more than this is a slip.
 const MOST_COPIES: u64 = 100_000;
 
-/// A text is not a scenario: everything that is wrong with it, in the order of the text, warnings included.
+/// A text is not a scenario. It holds all errors in the order of the text, warnings included.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", joined(.0))]
 pub struct InvalidScenario(pub Vec<Finding>);
@@ -59,7 +59,7 @@ fn joined(findings: &[Finding]) -> String {
 pub type Files<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
 
 impl Scenario {
-    /// Reads a scenario that names no files. `name` is what findings call it.
+    /// Reads a scenario that names no files. Findings call the text `name`.
     ///
     /// # Errors
     /// When anything in the text is wrong.
@@ -68,8 +68,8 @@ impl Scenario {
         Self::read(name, text, &mut none).map(|(scenario, _)| scenario)
     }
 
-    /// Reads a scenario, and the traces it names through `files`. The second part of the answer is what is
-    /// allowed and probably not meant.
+    /// Reads a scenario, and the traces it names through `files`. The second value holds warnings: text that
+    /// is allowed and probably not meant.
     ///
     /// # Errors
     /// When anything in the text is wrong.
@@ -95,14 +95,14 @@ impl Scenario {
     }
 }
 
-/// What every part of the reading needs.
+/// State that every part of the reading needs.
 struct Context<'a, 'f> {
     report: Report<'a>,
     files: Files<'f>,
     places: Places,
 }
 
-/// Where the things are that an error can be about.
+/// Places in the text of the things that an error can be about.
 #[derive(Default)]
 struct Places {
     arrays: HashMap<String, Range<usize>>,
@@ -166,17 +166,17 @@ fn scenario(root: &Section<'_>, context: &mut Context<'_, '_>) -> Option<Scenari
     Some(scenario)
 }
 
-/// How many things of a kind a scenario has so far, and may have.
+/// Number of things of a kind that a scenario has so far, and the most it may have.
 struct Room {
     kind: &'static str,
     given: usize,
     most: usize,
 }
 
-/// The names of `count` copies of a template: numbered from 1, with as many digits as the last one, so that
-/// the order of names is the order of numbers. A template without a count is itself. Where there is no room
-/// for all copies, none is made: a few lines would take the memory for millions before the scenario is
-/// refused.
+/// Returns the names of `count` copies of a template. They are numbered from 1, with as many digits as the
+/// last one, so that the order of names is the order of numbers. A template without a count is itself. Where
+/// there is no room for all copies, none is made. Otherwise a few lines would take the memory for millions
+/// before the scenario is refused.
 fn copies(section: &Section<'_>, name: &str, room: &Room, report: &mut Report<'_>) -> Vec<String> {
     let Room { kind, given, most } = room;
     match section.whole("count", 1..=MOST_COPIES, report) {
@@ -193,7 +193,7 @@ fn copies(section: &Section<'_>, name: &str, room: &Room, report: &mut Report<'_
     }
 }
 
-/// Why a text is not a stretch of time.
+/// The reason why a text is not a stretch of time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpanError {
     /// There is no `..` in it.

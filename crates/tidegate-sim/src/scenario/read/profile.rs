@@ -1,18 +1,21 @@
-//! Workloads that are made of several.
+//! Workloads that consist of several workloads.
 //!
 //! # `oltp`
 //!
 //! The composition of Filebench's OLTP personality (`oltp.f`), with which PARDA §5.4 loads its virtual
-//! machines: processes that read at random, database writers that follow them with bursts of asynchronous
-//! writes, and one that writes the log. What is waited for is modelled (Filebench's semaphores are credited
-//! before the wait, so that readers may run ahead by the high water and by what is under way), and what is
-//! computed is think time:
+//! machines. Processes read at random, database writers follow them with bursts of asynchronous writes, and
+//! one process writes the log. Waits are modelled, and computation is think time. Filebench's semaphores are
+//! credited before the wait. So readers may run ahead by the high water and by the operations under way:
 //!
-//! | workload | does | Filebench |
-//! |---|---|---|
-//! | `NAME.readers` | `threads` (200) threads: a random read of `size` (2 KiB), then think (exponential, mean 1 ms) | 200 shadow processes; the think time stands for their `hog` |
-//! | `NAME.writers` | for every 1000 reads 1000 random writes of `size` at once, durable when answered, the next such burst not before all are; readers wait while 3000 reads are not answered for | 10 writers, each 100 writes with `dsync` per 1000 reads, all woken by the same reads; high water 2000 beside the 1000 under way |
-//! | `NAME.log` | for every 3200 reads one random write of 256 KiB into the log, durable when answered; readers wait while 4200 reads are not answered for | the log writer, with `dsync`; high water 1000 beside the 3200 |
+//! * `NAME.readers` are `threads` (200) threads. Each does a random read of `size` (2 KiB), then thinks
+//!   (exponential, mean 1 ms). Filebench has 200 shadow processes; the think time stands for their `hog`.
+//! * `NAME.writers` does 1000 random writes of `size` at once for every 1000 reads, durable when answered.
+//!   The next such burst waits until all of them are. Readers wait while 3000 reads are not answered for.
+//!   Filebench has 10 writers, each with 100 writes with `dsync` per 1000 reads, all woken by the same reads.
+//!   Its high water is 2000 beside the 1000 under way.
+//! * `NAME.log` does one random write of 256 KiB into the log for every 3200 reads, durable when answered.
+//!   Readers wait while 4200 reads are not answered for. Filebench has the log writer, with `dsync`. Its high
+//!   water is 1000 beside the 3200.
 //!
 //! Reads and writes are thus equally many. Operations are counted as Filebench counts them: each read and
 //! each write. The log has the last sixteenth of the disk, or the volume that `volume` names.
@@ -23,7 +26,7 @@ use tidegate_units::Latency;
 use super::workload::{STEP_KEYS, Template};
 use crate::scenario::{Arrivals, Durability, Region, Sizes, Step, Think, ThinkTime, Workload};
 
-/// Where the log begins on a disk that it shares with the data.
+/// Beginning of the log on a disk that it shares with the data, as a fraction of the disk.
 const LOG_FROM: f64 = 15.0 / 16.0;
 
 const READERS: u32 = 200;
@@ -34,7 +37,7 @@ const LOG_SIZE: u32 = 256 * 1024;
 const LOG_EVERY: u32 = 3_200;
 const LOG_BACKLOG: u32 = 4_200;
 
-/// What can be asked for.
+/// The profiles that a workload can have.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Profile {
     Oltp,

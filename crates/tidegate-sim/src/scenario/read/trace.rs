@@ -11,7 +11,7 @@ const HEADER: &str = "time,op,offset,bytes";
 /// More than any machine should simulate at once; 24 bytes each.
 const MOST_RECORDS: usize = 50_000_000;
 
-/// A line is not what a trace has.
+/// A line has not the form of a trace's record.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub(super) struct TraceError {

@@ -34,7 +34,7 @@ pub(super) const LIMIT_KEYS: &[&str] = &["iops", "bandwidth", "burst", "soft"];
 pub(super) const GOAL_CHANGE_KEYS: &[&str] = &["at", "goal"];
 pub(super) const VOLUME_KEYS: &[&str] = &["array", "size", "offset", "disk"];
 
-/// As of an export of the gateway.
+/// Default burst of a limit, the same as for an export of the gateway.
 const DEFAULT_BURST: Duration = Duration::from_millis(100);
 
 /// Reads the virtual machines, after hosts and workloads.

@@ -44,7 +44,7 @@ pub(super) const SIZE_KEYS: &[&str] = &["size", "weight"];
 pub(super) const REGION_KEYS: &[&str] = &["from", "to"];
 pub(super) const CYCLE_KEYS: &[&str] = &["on", "off", "delay"];
 
-/// What decides when operations begin: one of them, and the keys that go with it.
+/// Keys that decide when operations begin, each with the keys that go with it. A workload has one of them.
 const KINDS: &[(&str, &[&str])] = &[
     ("outstanding", &["think", "think_time"]),
     ("rate", &["spacing", "limit"]),
@@ -53,10 +53,10 @@ const KINDS: &[(&str, &[&str])] = &[
     ("profile", &["threads", "think", "think_time"]),
 ];
 
-/// How many operations of an open loop may be under way where nothing is said: a client with patience.
+/// Default limit of an open loop's operations under way: a client with patience.
 const DEFAULT_LIMIT: u32 = 10_000;
 
-/// What a request is where nothing is said: PARDA's micro-benchmark (§5.2).
+/// Default size of a request: PARDA's micro-benchmark (§5.2).
 const DEFAULT_SIZE: u32 = 16 * 1024;
 
 /// The largest request: more than any driver sends.
@@ -69,7 +69,7 @@ pub(super) struct Template {
     pub(super) volumes: Vec<String>,
 }
 
-/// Workloads by name; a profile is several. `None`: it is wrong, which is reported.
+/// Workloads by name; a profile is several. `None`: the workload has an error, which is reported.
 pub(super) type Templates = BTreeMap<String, Option<Vec<Template>>>;
 
 /// Reads the workloads.
@@ -140,7 +140,7 @@ fn workload(
     Some(templates)
 }
 
-/// Which of the keys of [`KINDS`] is given. Keys that go with another are reported.
+/// Returns the key of [`KINDS`] that is given. Keys that go with another are reported.
 fn kind(table: &Section<'_>, report: &mut Report<'_>) -> Option<&'static str> {
     let mut given = KINDS.iter().filter(|(key, _)| table.has(key));
     let Some((kind, own)) = given.next() else {
