@@ -172,7 +172,7 @@ impl Cache {
         blocks.all(|block| own.dirty.contains_key(&block) || own.destaging.contains(&block))
     }
 
-    /// Ends an epoch; answers which. A flush is done once [`Cache::oldest`] is past it.
+    /// Ends an epoch, and returns its number. A flush is done once [`Cache::oldest`] is past it.
     pub(crate) const fn end_epoch(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch - 1

@@ -31,7 +31,7 @@ pub struct DiskConfig {
     pub sectors_per_track: u32,
     /// Time that the arm takes to move.
     pub seek: SeekConfig,
-    /// From one surface to the next of the same cylinder, settling included.
+    /// Time from one surface to the next of the same cylinder, settling included.
     #[serde(with = "tidegate_units::text")]
     pub head_switch: Latency,
     /// Additional settling time of a write, compared with a read, after any movement.
@@ -82,7 +82,7 @@ pub(crate) struct Spindle {
     order: Order,
     depth: usize,
     max_age: Latency,
-    /// In order of arrival.
+    /// Requests in order of arrival.
     queue: VecDeque<Queued>,
     serving: Option<(Instant, u64)>,
 }

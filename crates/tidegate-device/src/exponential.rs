@@ -50,7 +50,8 @@ pub(crate) struct Exponential {
     rate: f64,
     servers: usize,
     queue: VecDeque<u64>,
-    /// In the order in which service began, so that of two that end together the earlier begun comes first.
+    /// Services in the order in which they began, so that of two that end together the earlier begun comes
+    /// first.
     busy: Vec<Service>,
     rng: Pcg64,
     /// Changes still to come, in the order of time.

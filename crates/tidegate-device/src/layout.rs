@@ -68,7 +68,7 @@ impl Layout {
         }
     }
 
-    /// The parts to read, without those of which `cached` says that the cache holds its blocks.
+    /// Returns the parts to read, without those whose blocks the cache holds, as `cached` tells.
     pub(crate) fn read(&self, io: Io, cached: impl Fn(usize, Range<u64>) -> bool) -> Vec<Part> {
         match self {
             Self::Raid0(layout) => {
@@ -148,7 +148,7 @@ pub(crate) struct Raid5 {
 #[derive(Debug, Clone, Copy)]
 struct Fresh {
     column: u64,
-    /// From the first new byte to behind the last, within the unit.
+    /// Range from the first new byte to behind the last, within the unit.
     from: u64,
     to: u64,
     /// Nothing between them is old.

@@ -13,11 +13,11 @@ use crate::seek::SeekCurve;
 /// The unit of addressing.
 pub(crate) const SECTOR: u64 = 512;
 
-/// So many cylinders in a row keep their skews. The next band begins at an angle of its own, because spare
-/// cylinders and mapped-out sectors lie between (the layout extracted from an IBM DNES-309170W, DiskSim's
-/// `ibm18es.model`, is cut like that every 256 cylinders). Without it, streams that are equally far apart
-/// would find the same rotational distance between any two neighbours, and a disk's speed would hang on that
-/// accident.
+/// Number of adjacent cylinders that keep their skews. The next band begins at an angle of its own, because
+/// spare cylinders and mapped-out sectors lie between. (The layout extracted from an IBM DNES-309170W,
+/// DiskSim's `ibm18es.model`, is cut like that every 256 cylinders.) Without it, streams that are equally far
+/// apart would find the same rotational distance between any two neighbours. A disk's speed would hang on
+/// that accident.
 const BAND: u64 = 256;
 
 /// Sectors that one request reads or writes.
@@ -100,7 +100,8 @@ impl Mechanism {
         self.head
     }
 
-    /// Moves the head over the extent, beginning at `start`; answers when its last sector has passed.
+    /// Moves the head over the extent, beginning at `start`. Returns the time at which its last sector has
+    /// passed.
     pub(crate) fn access(&mut self, start: Instant, extent: Extent) -> Instant {
         let mut time = start;
         let mut next = extent.first;
@@ -136,7 +137,7 @@ impl Mechanism {
         if write { moving.saturating_add(self.write_settle) } else { moving }
     }
 
-    /// From `now` until the sector's beginning is under the head.
+    /// Returns the time from `now` until the sector's beginning is under the head.
     fn wait(&self, now: Instant, track: Track, sector: u64) -> Latency {
         let revolution = self.track * self.sector_time;
         let track_switches = track.cylinder * (self.heads - 1) + track.head;

@@ -15,13 +15,13 @@ use crate::config::{ConfigError, require};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SeekConfig {
-    /// To the next cylinder.
+    /// Seek time to the next cylinder.
     #[serde(with = "tidegate_units::text")]
     pub track_to_track: Latency,
     /// The mean over all pairs of different cylinders.
     #[serde(with = "tidegate_units::text")]
     pub average: Latency,
-    /// From the first cylinder to the last.
+    /// Seek time from the first cylinder to the last.
     #[serde(with = "tidegate_units::text")]
     pub full_stroke: Latency,
     /// Distance at which the square root ends and the line begins, as a fraction of the full stroke, between

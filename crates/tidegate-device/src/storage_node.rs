@@ -121,7 +121,7 @@ impl StorageNode {
         self.moving.insert((self.progress.saturating_add(parts), id));
     }
 
-    /// From now on others take this part of the bandwidth, 0 to 1.
+    /// Sets the part of the bandwidth that others take from now on, 0 to 1.
     pub fn set_external(&mut self, part: f64) {
         self.external = part.clamp(0.0, 1.0);
     }
