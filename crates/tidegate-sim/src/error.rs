@@ -7,10 +7,10 @@ use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName};
 /// The reason why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ScenarioError {
-    /// It was given up before its end.
+    /// The simulation was stopped before its end.
     #[error("the simulation was stopped")]
     Stopped,
-    /// There is nothing to simulate.
+    /// The scenario has nothing to simulate.
     #[error("the scenario has no {0}")]
     Nothing(&'static str),
     /// A time that must be more than nothing, or not beyond the duration.
@@ -87,7 +87,7 @@ pub enum ScenarioError {
         /// The reason.
         reason: String,
     },
-    /// Response times of an array that never answers were asked for.
+    /// The response times asked for are those of an array that never answers.
     #[error("array `{array}` completes nothing")]
     Stalled {
         /// The array.

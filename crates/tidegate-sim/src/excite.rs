@@ -46,7 +46,7 @@ pub struct Excitation {
     pub intervals: u32,
 }
 
-/// Any more would be no client's share of a storage.
+/// The most clients: a share of any more would be too small to mean anything.
 const MOST_CLIENTS: u32 = 1_024;
 
 impl Excitation {
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
         debug_assert!(taken.is_ok(), "one request of each client at a time");
     }
 
-    /// Goes on to the end of the interval; answers its mean response time.
+    /// Goes on to the end of the interval. Returns its mean response time.
     fn until(&mut self, end: Instant) -> Result<Option<Latency>, ScenarioError> {
         loop {
             let next = self.next()?;

@@ -11,7 +11,7 @@ mod findings;
 /// The name under which findings refer to a text.
 const NAME: &str = "scenario.toml";
 
-/// More copies of a template are read in the same way, and take the memory that they are.
+/// The most copies of a template that are read here. More are read in the same way, and only take memory.
 const MOST_COPIES: u64 = 50;
 
 /// Separator between a scenario and the trace that it names.

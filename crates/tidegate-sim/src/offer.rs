@@ -54,8 +54,8 @@ pub struct Offer {
     /// Number of simulations of each rate; their response times are taken together. Zero counts as one.
     pub seeds: u32,
     /// Number of requests measured in each simulation, 100 at least. The requests before them are not
-    /// measured. Those are a tenth as many, or enough to write a cache of the storage twice, but no more than
-    /// 100 000 for the cache.
+    /// measured. Those are a tenth as many, or enough to write a cache of the storage twice, whichever is
+    /// more. No more than 100 000 are spent on the cache.
     pub requests: u32,
     /// Handle that ends it early, with [`ScenarioError::Stopped`].
     pub stop: Stop,
@@ -202,10 +202,10 @@ const TIE: Latency = Latency::from_micros(1);
 /// Requests before the measured ones, as a fraction of those.
 const UNMEASURED: f64 = 0.1;
 
-/// No cache is waited for longer: a mixture that hardly writes would never fill it.
+/// The most requests spent on filling a cache: a mixture that hardly writes would never fill it.
 const MOST_TO_FILL: f64 = 100_000.0;
 
-/// More waiting requests of a consumer than this are not kept.
+/// The most waiting requests of a consumer that are kept.
 const GREATEST_BACKLOG: u32 = 1 << 20;
 
 /// The fewest requests of which a percentile is taken: of all consumers in a simulation, and of each over all

@@ -1,8 +1,8 @@
 //! Reports of hosts to each other, and their way through the network.
 //!
-//! On an ideal network, all reports on an array hang on one board. Hosts that step at the same time
-//! read it together: their conclusion is the same, and is drawn once. Otherwise every host has a view of its
-//! own, and a report is a message for each of the others.
+//! On an ideal network, all reports on an array hang on one board. Hosts that step at the same time read it
+//! together: their conclusion is the same, and is drawn once. Otherwise every host has a view of its own, and
+//! a report is a message for each of the others.
 
 use slab::Slab;
 use tidegate_control::{ClusterSignal, HeardReport, HostReport, combine};
@@ -24,7 +24,7 @@ pub(super) struct Cluster {
     /// For each partition, and each host of the scenario: true if it is cut off.
     cut_off: Vec<Vec<bool>>,
     members: Vec<Member>,
-    /// For each array.
+    /// One board for each array.
     boards: Vec<Board>,
     messages: Slab<Message>,
 }

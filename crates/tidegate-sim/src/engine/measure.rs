@@ -363,7 +363,7 @@ mod tests {
             prop_assert!((found.mean - mean).abs() <= mean * 1e-9);
         }
 
-        /// In however many parts they come.
+        /// Response times may come in any number of parts.
         #[test]
         fn pooled_they_are_what_they_are_together(
             parts in prop::collection::vec(prop::collection::vec(0u64..1 << 45, 0..80), 1..6),

@@ -70,7 +70,7 @@ pub(crate) struct Felt {
 
 /// Simulates a scenario from beginning to end. Returns the response times that each virtual machine felt
 /// after the warm-up, in the order of the machines. The second value is the growth of the arrays' dirty data
-/// from the end of the warm-up to the end, in bytes.
+/// from the end of the warm-up to the end, in bytes. It is negative where the data shrank.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -248,7 +248,8 @@ struct VmState {
     streams: Range<u32>,
     felt: Distribution,
     tally: Tally,
-    /// Since the time series' last interval; `before_measure` is the part of it before the statistics began.
+    /// Counts since the time series' last interval; `before_measure` is the part of it before the statistics
+    /// began.
     interval: Tally,
     before_measure: Tally,
     /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the

@@ -26,7 +26,7 @@ pub(crate) const MOST_VMS: usize = 200_000;
 /// every other.
 const MOST_VIEWS: usize = 512;
 
-/// More threads than this in a workload, or I/Os in a step, are a slip.
+/// The most threads in a workload, or I/Os in a step: more are a slip.
 const MOST_THREADS: u32 = 65_536;
 
 /// All threads of a scenario: each has a place in memory from the beginning.

@@ -102,12 +102,12 @@ pub struct Load {
 /// Times at which a load is at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// From a time on.
+    /// At work from a time on.
     From(Duration),
-    /// After another load, given by its place, has moved its amount.
+    /// At work after another load, given by its place, has moved its amount.
     After(usize),
-    /// Bursts from a time on, with pauses between them. A request under way at the end of a burst is
-    /// completed.
+    /// At work in bursts from a time on, with pauses between them. A request under way at the end of a burst
+    /// is completed.
     Bursts {
         /// Beginning of the first burst.
         from: Duration,
@@ -121,14 +121,14 @@ pub enum When {
 /// The rule that sets delays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Throttle {
-    /// By a timetable.
+    /// Delays that a timetable sets.
     Timetable {
         /// Class of the packets that are delayed.
         packets: Packets,
         /// For each step: its time, the machine by its place, and the delay from then on.
         steps: Vec<(Duration, usize, Latency)>,
     },
-    /// By the agent's loop.
+    /// Delays that the agent's loop sets.
     Regulated {
         /// Class of the packets that are delayed.
         packets: Packets,

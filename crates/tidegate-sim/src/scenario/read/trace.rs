@@ -8,7 +8,7 @@ use crate::scenario::TraceRecord;
 /// The first line, where there is one.
 const HEADER: &str = "time,op,offset,bytes";
 
-/// More than any machine should simulate at once; 24 bytes each.
+/// The most records: more than any machine should simulate at once; 24 bytes each.
 const MOST_RECORDS: usize = 50_000_000;
 
 /// A line has not the form of a trace's record.
