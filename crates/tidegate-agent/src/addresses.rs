@@ -1,4 +1,4 @@
-//! Who comes from where.
+//! The addresses of consumers, and the consumers at each address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,12 +26,12 @@ impl Addresses {
         addresses
     }
 
-    /// Where a consumer comes from.
+    /// Returns the addresses that a consumer comes from.
     pub(super) fn of(&self, name: &ConsumerName) -> impl Iterator<Item = IpAddr> + Clone {
         self.of.get(name).into_iter().flatten().copied()
     }
 
-    /// Who comes from an address.
+    /// Returns the consumers that come from an address.
     pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &ConsumerName> {
         self.at.get(&address).into_iter().flatten()
     }

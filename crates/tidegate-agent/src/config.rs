@@ -57,7 +57,7 @@ pub(super) const RESOURCE_KEYS: &[&str] = &[
 
 pub(super) const WRITERS_KEYS: &[&str] = &["above", "leaves_below", "smoothing", "interval", "silence"];
 
-/// Where targets listen: iSCSI, NVMe/TCP, NFS.
+/// The ports that targets listen on: iSCSI, NVMe/TCP, NFS.
 const PORTS: [u16; 3] = [3260, 4420, 2049];
 
 /// The paper's interval (§2.3.2).
@@ -69,10 +69,11 @@ const GREATEST_DELAY: Latency = Latency::from_millis(100);
 /// Beyond this a delay of packets, and the path's own time, may be those 200 ms.
 const LONG_DELAY: Latency = Latency::from_millis(150);
 
-/// What writes wait for in front of a device is no silence of TCP's. As long as in a data path of our own:
-/// writers who keep so many outstanding that these take 50 ms are left a twentieth by it, and those whose
-/// take half a second a third. More would be let go too slowly, since the PID's integral time is never
-/// shorter than the delay in force: from 1 s, with reads 10 ms below the set point, in some 100 s.
+/// The longest delay that a limit may come from, as long as in a data path of our own. A wait in front of a
+/// device is no silence that TCP takes for loss. At this delay, writers whose outstanding requests take 50 ms
+/// keep a twentieth of their rate. Writers whose requests take half a second keep a third. A longer delay
+/// would be released too slowly, since the PID's integral time is never shorter than the delay in force. From
+/// 1 s, with reads 10 ms below the set point, a release takes some 100 s.
 const GREATEST_OF_RATE: Latency = Latency::from_millis(1_000);
 
 /// Four times the PID's default. That lets the integral time grow with the delay, because what is held shows
@@ -84,48 +85,48 @@ const GAIN_OF_RATE: f64 = 2.0;
 /// Everything that `tidegate agent` is told.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// What holds.
+    /// The throttle.
     pub throttle: Method,
-    /// Which packets to held consumers are held.
+    /// The packets to throttled consumers that are delayed.
     pub packets: Packets,
     /// The ports that the packets come from.
     pub ports: BTreeSet<u16>,
-    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
-    /// Whether the metrics have histograms of response times, which a program in the kernel counts.
+    /// True if the metrics have histograms of response times, which a program in the kernel counts.
     pub histograms: bool,
-    /// What is regulated: for those who use it over the network.
+    /// The resources that consumers use over the network.
     pub resources: Vec<ResourceConfig>,
-    /// What is regulated by the throttle `cgroup`: then there are none of the others.
+    /// The devices regulated by the throttle `cgroup`: then `resources` is empty.
     pub cgroups: Vec<CgroupConfig>,
     /// Storage nodes whose sensor it is.
     pub sensors: Vec<SensorConfig>,
     /// The brokers that are told of them.
     pub brokers: Brokers,
-    /// What is allowed and probably not meant.
+    /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
 
-/// What is regulated, for whom, and at whose cost.
+/// A resource that is regulated: its storage, its eligible and its protected consumers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceConfig {
-    /// How. Its resource is the name in the configuration.
+    /// The control loop. Its resource is the name in the configuration.
     pub law: LoopConfig,
-    /// What of this machine it is.
+    /// The storage of this machine.
     pub storage: Storage,
-    /// Who joins the set of those who may be held; `None`: nobody but `members`.
+    /// The writers that join the eligible consumers; `None`: only `members` are eligible.
     pub writers: Option<WritersConfig>,
-    /// Who always may be held.
+    /// Consumers that are always eligible.
     pub members: Vec<Pattern>,
-    /// Who never is.
+    /// Consumers that are never throttled.
     pub exempt: Vec<Pattern>,
     /// For how long anybody is held at most.
     pub longest: Latency,
-    /// What a volume may always take, however long its writers are to be held.
+    /// The rate that a volume may always take, however much its writers are to be delayed.
     pub floor: Iops,
 }
 
-/// What of this machine a resource is.
+/// The storage of this machine that a resource consists of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Storage {
     /// A volume group of LVM.
@@ -213,7 +214,7 @@ impl AgentConfig {
         laws.for_each(|law| law.dry_run = true);
     }
 
-    /// How each resource is regulated.
+    /// Returns the control loop's configuration of each resource.
     pub fn laws(&self) -> impl Iterator<Item = &LoopConfig> {
         let of_cgroups = self.cgroups.iter().map(|cgroups| &cgroups.law);
         self.resources.iter().map(|resource| &resource.law).chain(of_cgroups)
@@ -221,15 +222,15 @@ impl AgentConfig {
 }
 
 impl AgentConfig {
-    /// Whether response times have to be counted one by one, for the metrics or for a law.
+    /// Returns true if response times have to be counted one by one, for the metrics or for a law.
     pub(super) fn needs_histograms(&self) -> bool {
         let by_percentile = |resource: &ResourceConfig| resource.law.statistic != SignalStatistic::Mean;
         self.histograms || self.resources.iter().any(by_percentile)
     }
 }
 
-/// Whether a text is of an agent rather than of a gateway. What is neither is for the gateway's reader to
-/// complain about.
+/// Returns true if a text is an agent's configuration rather than a gateway's. A text that is neither is left
+/// to the gateway's reader, which reports what is wrong.
 #[must_use]
 pub fn is_agents(text: &str) -> bool {
     let mut report = Report::new("", text);
@@ -256,7 +257,7 @@ impl FromStr for Port {
     }
 }
 
-/// Which packets are held has no meaning where none are.
+/// Reports the keys that select packets where the throttle delays none.
 fn without_packets(throttle: Method, root: &Section<'_>, report: &mut Report<'_>) {
     let name = match throttle {
         Method::Netem | Method::Edt => return,
@@ -431,7 +432,7 @@ fn law_of(
     law::read_one_of(section, &laws, report)
 }
 
-/// What the PID has by default.
+/// Returns the PID's defaults for a throttle.
 fn pid_of(throttle: Method) -> PidConfig {
     let greatest = longest(throttle);
     match throttle {

@@ -1,19 +1,21 @@
-//! What a law's output comes to as a delay, which is what throttles are told.
+//! The delay that a law's output comes to. Throttles take delays.
 //!
-//! The PID's output is one. The window law's is how many requests w of all members may be at the storage. Of
-//! the q that they keep outstanding the others, q − w, are then to wait, and who waits for d while X go on
-//! per second is X·d, by Little's law:
+//! The PID's output is a delay. The window law's output is the number w of requests that all members together
+//! may have at the storage. Members keep q requests outstanding, so that q − w of them are to wait. By
+//! Little's law, if X complete per second and each waits for d, X·d are waiting:
 //!
 //! d = (q − w)/X
 //!
-//! q is what is at the storage and what the throttle holds, X what the throttle may hold of what completes:
-//! everything where packets are delayed, writes where they are limited. Where d is too short the storage is
-//! saturated, X is what it can do, and all but w wait; where it is too long X is q/(R + d), R being the time
-//! at the storage, and the next d is shorter, by the part w/q of what it is too long by. Either way w is what
-//! it settles at. With R·(q − w)/w, which is the same in the end, a response time that is a little too long
-//! would make a delay that is (q − w)/w times as much too long, and with deep queues it would swing.
+//! q counts the requests at the storage and those that the throttle keeps waiting. X counts the completed
+//! requests that the throttle may delay: all where packets are delayed, writes where they are limited. If d
+//! is too short, the storage is saturated: X is its capacity, and all but w wait. If d is too long, X is
+//! q/(R+d), R being the time at the storage. The next d is then shorter, by the part w/q of its excess.
+//! Either way w requests are at the storage in the end. The formula R·(q − w)/w gives the same in the end.
+//! But with it a response time that is a little too long would make the delay (q − w)/w times as much too
+//! long. With deep queues the delay would swing.
 //!
-//! q and X are averages of a second: what is held by a delay that has just grown is not all of it there yet.
+//! q and X are averages of a second: after a delay has grown, some of the requests that it keeps waiting have
+//! not come yet.
 
 use std::time::Duration;
 
@@ -22,13 +24,14 @@ use tidegate_units::{Latency, Window};
 
 use super::pace::remembered;
 
-/// How soon what members do is forgotten: longer than the longest delay of packets, and as long as a limit's.
+/// The time constant with which the recent load of members is forgotten. It is longer than the longest delay
+/// of packets, and as long as that of a limit.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// Delays are rounded up to multiples of this, as the PID's: a change of less is not worth the kernel's work.
 const STEP: Latency = Latency::from_micros(500);
 
-/// What all members of a resource together keep outstanding, and get done.
+/// The requests that all members of a resource together keep outstanding, and those that complete.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand {
     /// Weighted by age: seconds, requests times the seconds that they were outstanding, and requests that
@@ -48,8 +51,8 @@ impl Demand {
         self.completed = keep * self.completed + completed as f64;
     }
 
-    /// How long each member is to be held, at most `longest`, as the law says. `None` while it cannot be
-    /// known: nothing was done.
+    /// Returns the delay of each member, at most `longest`, as the law says. `None` while it cannot be known
+    /// because nothing was done.
     pub(super) fn delay(&self, commands: &Commands, longest: Latency) -> Option<Latency> {
         match commands.window {
             Some(window) => self.delay_of_window(window, longest),

@@ -31,7 +31,7 @@ const ALARM: Duration = Duration::from_secs(4);
 /// The pause between two attempts to start a guardian, or a fresh throttle.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
-/// Why consumers are not throttled as they should be.
+/// The reasons why consumers are not throttled as they should be.
 #[derive(Debug, Error)]
 pub enum ActError {
     /// The throttle could not do all that it was told.
@@ -47,7 +47,7 @@ pub enum ActError {
     GivenUp(io::Error),
 }
 
-/// What throttles, and what releases when the agent cannot.
+/// The throttle, and the guardian that releases consumers when the agent cannot.
 #[derive(Debug)]
 pub(super) struct Guarded {
     /// `None` once it was given up.
@@ -55,13 +55,13 @@ pub(super) struct Guarded {
     guardian: Option<Guardian>,
     config: AgentConfig,
     command: GuardianCommand,
-    /// When the guardian was told last that the agent lives.
+    /// The time of the last sign of life to the guardian.
     beat: Clock,
     /// Since when consumers may be throttled more than is wanted.
     stuck: Option<Clock>,
-    /// When a guardian, or a fresh throttle, was tried last.
+    /// The time of the last attempt to start a guardian, or a fresh throttle.
     tried: Clock,
-    /// Why that failed.
+    /// The reason why that failed.
     failure: Option<io::Error>,
     guardians: u64,
     errors: u64,
@@ -195,22 +195,22 @@ impl Guarded {
         io::Error::other(text)
     }
 
-    /// Whether the throttle releases what it is told to.
+    /// Returns true if the throttle releases the consumers that it is told to release.
     pub(super) const fn acts(&self) -> bool {
         self.stuck.is_none()
     }
 
-    /// Whether consumers are throttled as is wanted for a resource, or none is to be.
+    /// Returns true if consumers are throttled as is wanted for a resource, or none is to be.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         self.throttle.as_ref().is_some_and(|throttle| throttle.holds(wanted))
     }
 
-    /// How often the kernel did not take, or did not have, what it was told.
+    /// Returns the number of times that the throttle failed to do what was wanted.
     pub(super) const fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// How often a guardian was started.
+    /// Returns the number of guardians started so far.
     pub(super) const fn guardians(&self) -> u64 {
         self.guardians
     }

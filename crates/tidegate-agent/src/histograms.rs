@@ -31,10 +31,10 @@ pub(super) struct Histograms {
     sensor: BlockLatency,
     looked: Option<Instant>,
     devices: DevicesOf,
-    /// What was read of each device last.
+    /// The last reading of each device.
     read: BTreeMap<DeviceNumber, ReadsAndWrites>,
     totals: BTreeMap<ResourceName, ReadsAndWrites>,
-    /// What of the reads a regulator was told.
+    /// The reads that a regulator was told of.
     told: BTreeMap<ResourceName, Latencies>,
 }
 
@@ -81,7 +81,7 @@ impl Histograms {
         Ok(self.totals.iter().map(new).collect())
     }
 
-    /// Whether it is time to [`watch`](Self::watch).
+    /// Returns true if it is time to [`watch`](Self::watch).
     fn is_due(&self, now: Instant) -> bool {
         self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK)
     }
@@ -102,7 +102,7 @@ impl Histograms {
         self.sensor.watch(&wanted)
     }
 
-    /// What was counted for each resource since the agent started. It only grows, whatever devices come and
+    /// Returns the counts of each resource since the agent started. They only grow, whatever devices come and
     /// go.
     pub(super) fn totals(&mut self) -> io::Result<BTreeMap<ResourceName, ReadsAndWrites>> {
         self.collect()?;

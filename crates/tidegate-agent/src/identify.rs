@@ -20,12 +20,12 @@ use super::regulator::Regulator;
 use super::{ActError, AgentError, Complaints, Event, GuardianCommand, MOST_EVENTS};
 use tidegate_service::signals::{self, Signal};
 
-/// What the experiment shows while it goes on.
+/// A report of the experiment while it goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Since its begin.
     pub at: Duration,
-    /// How long packets to members are held now.
+    /// The delay of packets to members now.
     pub delay: Latency,
     /// The smoothed read response time; `None`: unknown.
     pub estimate: Option<Latency>,
@@ -35,7 +35,7 @@ pub struct Progress {
     pub wanted: u32,
 }
 
-/// Why there are no gains.
+/// The reasons why there are no gains.
 #[derive(Debug, Error)]
 pub enum IdentifyError {
     /// The agent's parts could not be started, or the configuration is wrong.
@@ -181,7 +181,7 @@ impl Trial {
     }
 }
 
-/// What the law would act upon.
+/// Returns the value of the signal, if the law would act upon it.
 fn known(decision: &Decision) -> Option<Latency> {
     match decision.input {
         Input::Samples { .. } | Input::Overload { .. } => decision.estimate,

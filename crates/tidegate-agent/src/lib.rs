@@ -67,7 +67,7 @@ use crate::metrics::{AgentExposition, ResourceStatus};
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
-/// How long it may take to let go of everybody.
+/// The longest time that it may take to release all consumers.
 const LET_GO: Duration = Duration::from_secs(5);
 
 /// Events that wait.
@@ -93,7 +93,7 @@ impl From<Asked> for Event {
     }
 }
 
-/// Why the agent did not start, or ended otherwise than on request.
+/// The reasons why the agent did not start, or ended otherwise than on request.
 #[derive(Debug, Error)]
 pub enum AgentError {
     /// The configuration cannot be used.
@@ -111,7 +111,7 @@ pub enum AgentError {
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
-    /// What an earlier agent left behind cannot be removed: it would go on holding.
+    /// The remains of an earlier agent cannot be removed: they would go on throttling.
     #[error(
         "cannot remove what was left in the kernel: {0}; root or CAP_NET_ADMIN is needed, and CAP_DAC_OVERRIDE where that is a cgroup"
     )]
@@ -119,7 +119,7 @@ pub enum AgentError {
     /// Two agents would undo each other's work.
     #[error("an agent holds in this network namespace already; end that first, or use `--dry-run`")]
     AnotherAgent,
-    /// What says that this agent runs cannot be made.
+    /// The mark that this agent runs cannot be made.
     #[error("cannot make sure that no other agent runs: {0}")]
     Alone(io::Error),
     /// Without one nobody would let go when the agent dies.
@@ -130,7 +130,7 @@ pub enum AgentError {
         "cannot count response times: {0}; `histograms = true`, and a percentile as `statistic`, take {REMEDY}"
     )]
     Histograms(io::Error),
-    /// What is to hold cannot be used.
+    /// The throttle cannot be used.
     #[error("cannot use the throttle: {0}")]
     Throttle(io::Error),
     /// Nobody could be held.
@@ -139,14 +139,15 @@ pub enum AgentError {
          nothing of it is needed"
     )]
     Lacks {
-        /// Which throttle.
+        /// The throttle that the configuration names.
         method: Method,
-        /// What is lacking, why, and what gives it.
+        /// The missing parts, why they are missing, and what provides them.
         what: String,
     },
 }
 
-/// How the guardian is started: this program, and what makes it call [`tidegate_host::throttle::guard`].
+/// The command that starts the guardian: this program, and the arguments that make it call
+/// [`tidegate_host::throttle::guard`].
 #[derive(Debug, Clone)]
 pub struct GuardianCommand {
     /// The program.
@@ -223,19 +224,19 @@ struct Agent {
     histograms: Option<Histograms>,
     sensors: Sensors,
     journal: Journal,
-    /// What the resources' consumers had done some seconds ago.
+    /// Totals of the resources' consumers some seconds ago.
     recent: Recent<ResourceName>,
     complaints: Complaints,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
     http_refused: Option<Arc<Refusals>>,
-    /// Whether the machine's counters could be read.
+    /// True if the machine's counters could be read.
     sees: bool,
-    /// Of whom it was said that the throttle cannot hold them.
+    /// Kinds of targets, by resource, of which it was logged that the throttle cannot throttle their writers.
     beyond: BTreeSet<(ResourceName, Via)>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
-    /// Of whose members none is held, although some are to be: the throttle failed.
+    /// Resources whose members should be throttled but are not, because the throttle failed.
     unheld: BTreeSet<ResourceName>,
     begin: Clock,
     supervisor: Supervisor,
@@ -306,7 +307,8 @@ impl Agent {
         }
     }
 
-    /// Whether there is anything to regulate: not where the agent is only the sensor of storage nodes.
+    /// Returns true if there is anything to regulate: false where the agent is only the sensor of storage
+    /// nodes.
     fn regulates(&self) -> bool {
         self.config.laws().next().is_some()
     }
@@ -333,7 +335,7 @@ impl Agent {
         }
     }
 
-    /// What the machine did not show, and whom the throttle cannot hold.
+    /// Logs what the machine did not show, and the consumers that the throttle cannot throttle.
     fn see(&mut self, step: &Step) {
         self.sees = step.blind.is_none();
         if let Some(error) = &step.blind {
@@ -367,7 +369,8 @@ impl Agent {
         }
     }
 
-    /// How the resources stand: of those that the throttle does not hold what is true, not what was decided.
+    /// Returns the state of the resources. Where the throttle failed, it is the state in force, not the one
+    /// decided.
     fn status(&self) -> Vec<ResourceStatus> {
         let mut status = self.regulator.status();
         status
@@ -459,7 +462,7 @@ impl Agent {
     }
 }
 
-/// What goes wrong again and again is said once a minute.
+/// Errors that recur. Each is logged once a minute.
 #[derive(Debug, Default)]
 struct Complaints {
     made: Vec<(String, Clock)>,

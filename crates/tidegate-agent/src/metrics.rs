@@ -1,4 +1,4 @@
-//! What `tidegate agent` exposes.
+//! The metrics that `tidegate agent` exposes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,27 +32,27 @@ pub enum AgentMetric {
     HttpRefused,
     /// Messages that the log lacks.
     Log,
-    /// Whether the machine's counters can be read.
+    /// 1 while the machine's counters can be read.
     Sees,
-    /// Whether the throttle releases what it is told to.
+    /// 0 while the throttle does not release the consumers that it is told to release.
     Acts,
-    /// Whether a kind of target says who its initiators are.
+    /// 1 while a kind of target says which initiators it has.
     TargetUp,
     /// Sessions of a kind of target.
     Sessions,
-    /// How often the throttle failed.
+    /// The number of times that the throttle failed.
     ThrottleErrors,
-    /// How often a guardian was started.
+    /// The number of guardians started.
     GuardianStarts,
-    /// Whether the machine has a resource's storage.
+    /// 1 while the machine has a resource's storage.
     Present,
-    /// Which law decides.
+    /// The law that decides.
     Law,
     /// The window that it holds them to.
     Window,
-    /// What the law steers to.
+    /// The response time that the law steers to.
     SetPoint,
-    /// What the law compares with the set point.
+    /// The response time that the law compares with the set point.
     Estimate,
     /// The delay in force.
     Delay,
@@ -60,11 +60,11 @@ pub enum AgentMetric {
     WriteLimit,
     /// Bytes that may be written to a device per second.
     WriteLimitBytes,
-    /// What all who may be held may do together.
+    /// The rate of all eligible consumers together.
     OperatingPoint,
-    /// In which band that is.
+    /// The band in which that is.
     Band,
-    /// What each of them may do.
+    /// The rate of each of them.
     Allotment,
     /// Consumers held back.
     Held,
@@ -78,11 +78,11 @@ pub enum AgentMetric {
     Requests,
     /// Payload moved.
     Payload,
-    /// How long requests took.
+    /// The sum of the requests' response times.
     ResponseTime,
-    /// How long each request took.
+    /// The histogram of the requests' response times.
     RequestTime,
-    /// Who is in the set.
+    /// The consumers in the set.
     Member,
 }
 
@@ -300,19 +300,19 @@ impl AgentMetric {
     }
 }
 
-/// What the agent knows of one resource.
+/// The state of one resource, as the agent knows it.
 #[derive(Debug, Clone)]
 pub struct ResourceStatus {
-    /// Which.
+    /// Its name.
     pub name: ResourceName,
-    /// Whether the machine has the storage.
+    /// True if the machine has the storage.
     pub present: bool,
-    /// Whether it only says what it would do.
+    /// True on a dry run: the law decides and does not act.
     pub dry_run: bool,
     /// For how long packets to members are held; zero on a dry run.
     pub delay: Latency,
-    /// What may be written to devices that members use, by their names in the kernel: those that the throttle
-    /// `rate` limits now.
+    /// The limits on writes of devices that members use, by the devices' names in the kernel. It has only the
+    /// devices that the throttle `rate` limits now.
     pub limits: BTreeMap<String, WriteLimit>,
     /// The last decision.
     pub decision: Option<Decision>,
@@ -320,7 +320,7 @@ pub struct ResourceStatus {
     pub reads: Operations,
     /// All writes since the start.
     pub writes: Operations,
-    /// Who may be held now.
+    /// The consumers that are eligible now.
     pub members: BTreeSet<ConsumerName>,
 }
 
@@ -344,26 +344,27 @@ pub struct AgentExposition {
     pub http_refused: Option<Arc<Refusals>>,
     /// Messages that the log lacks.
     pub log: LogCounts,
-    /// Whether the machine's counters could be read.
+    /// True if the machine's counters could be read.
     pub sees: bool,
-    /// Whether the throttle releases what it is told to; `None`: there is none.
+    /// True if the throttle releases the consumers that it is told to release; `None`: there is none.
     pub acts: Option<bool>,
     /// The kinds of targets that are here: whether they say who their initiators are, and their sessions.
     pub targets: BTreeMap<Via, (bool, usize)>,
-    /// How often the throttle failed.
+    /// The number of times that the throttle failed.
     pub throttle_errors: u64,
-    /// How often a guardian was started.
+    /// The number of guardians started.
     pub guardian_starts: u64,
     /// Resources.
     pub resources: Vec<ResourceStatus>,
     /// Their decisions.
     pub decisions: BTreeMap<ResourceName, InputCounts>,
-    /// How long each of their requests took; nothing where that is not counted.
+    /// The response times of the requests of each resource. A resource whose requests are not counted has no
+    /// entry.
     pub request_times: BTreeMap<ResourceName, ReadsAndWrites>,
 }
 
 impl AgentExposition {
-    /// As OpenMetrics text.
+    /// Returns the exposition as OpenMetrics text.
     #[must_use]
     pub fn to_text(&self) -> String {
         to_text(self.clone())

@@ -1,17 +1,16 @@
-//! What a delay comes to as a rate, for the throttles `rate` and `cgroup`.
+//! The rate that a delay comes to, for the throttles `rate` and `cgroup`.
 //!
-//! The law's output is a delay, and these hold by a limit: `rate` of what is written to a device, `cgroup` of
-//! all that a cgroup does to it. By Little's law writers that keep n requests outstanding, each of which
-//! takes s at the device and waits for d before, get n/(s + d) of them done per second: limited to that, they
-//! wait for d. What can be seen of the three is s, always, and n while nobody is held: then s is all there is
-//! to wait for. What waits in front of the device is in no counter, so that n stays what it was when the hold
-//! began.
+//! The law's output is a delay, and these throttle by a limit: `rate` limits the writes to a device, `cgroup`
+//! all requests of a cgroup to it. Writers keep n requests outstanding; each takes s at the device and waits
+//! for d before. By Little's law n/(s + d) of them complete per second: limited to that rate, they wait for
+//! d. s can always be seen, n only while no consumer is throttled: then requests take no longer than s. The
+//! wait in front of the device is in no counter, so that n stays what it was when the throttling began.
 //!
-//! That s is the present one matters: when less is written the device answers sooner, and the same delay
-//! comes to a higher rate. With the s of before the hold a millisecond more would decide between a full queue
-//! and an empty one, since a rate that the device cannot quite sustain fills its queue in the end as surely
-//! as no limit. So the law finds the process that its gains are made for, a response time that falls by as
-//! much as the delay grows.
+//! The present s matters: when less is written the device answers sooner, and the same delay comes to a
+//! higher rate. With the s from before the throttling, a millisecond more would decide between a full queue
+//! and an empty one. A rate that the device cannot quite sustain fills its queue in the end as surely as no
+//! limit. With the present s the law finds the process that its gains are made for: a response time that
+//! falls by as much as the delay grows.
 
 use std::time::Duration;
 
@@ -19,12 +18,13 @@ use tidegate_control::{Operations, Outstanding};
 use tidegate_host::throttle::WriteLimit;
 use tidegate_units::{ByteRate, Iops, Latency};
 
-/// How soon what writes take and how large they are is forgotten: as the law's own signal.
+/// The time constant with which the duration and the size of writes are forgotten: that of the law's own
+/// signal.
 const RECENT: Duration = Duration::from_millis(200);
 
-/// How soon it is forgotten how many were outstanding. More is believed at once: of the two mistakes, to take
-/// too many for outstanding costs some delay more, which the law adds, and to take too few costs throughput
-/// that only letting go gives back.
+/// The time constant with which the number of outstanding requests is forgotten. A greater number is believed
+/// at once. A number that is too great costs some more delay, which the law adds. One that is too small costs
+/// throughput, which returns only with a release.
 const FREE: Duration = Duration::from_secs(1);
 
 /// For so long there must have been writes: a queue that is still filling is taken for a short one.
@@ -33,20 +33,21 @@ const LEARNS: Duration = Duration::from_millis(300);
 /// After so long without a write what was learnt is of somebody else.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Who turns to larger requests waits for a limit in bytes that was made for smaller ones, and nothing
-/// completes from which that could be learnt. So when nothing has for twice as long as the limit lets one
-/// wait, the limit doubles with each such stretch, up to 1024 times.
+/// The time in which a limit in bytes doubles while nothing completes. Consumers that turn to larger requests
+/// wait for a limit made for smaller ones, and nothing completes from which that could be learnt. The limit
+/// begins to double after twice the time between two requests that it allows. It doubles up to ten times, to
+/// 1024 times its size.
 const DOUBLES: Duration = Duration::from_millis(100);
 
 /// The writes of one device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pace {
-    /// Of the recent ones, that have completed, weighted by age: how many, their seconds at the device, their
-    /// bytes.
+    /// The number of recent writes that have completed, weighted by age. Their seconds at the device and
+    /// their bytes follow.
     count: f64,
     seconds: f64,
     bytes: f64,
-    /// How many were outstanding lately while nobody was held.
+    /// The number of requests outstanding lately while no consumer was throttled.
     free: f64,
     /// For how long there were writes, and since when there are none.
     writing: Duration,
@@ -108,21 +109,21 @@ impl Pace {
     }
 }
 
-/// What those who keep so many outstanding, which take that long, get done per second when each waits for
-/// `delay` before; never less than `floor`.
+/// Returns the rate of writers that keep so many requests outstanding, which take that long, when each waits
+/// for `delay` before. It is never less than `floor`.
 fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -> Iops {
     let each = takes.saturating_add(delay).as_secs_f64();
     Iops::new((outstanding.get() / each).max(floor.per_second()))
 }
 
-/// What a rate of requests of this size comes to, when none has completed for so long.
+/// Returns the limit in bytes for a rate of requests of this size, when none has completed for so long.
 pub(super) fn bytes(rate: Iops, size: f64, silent: Duration) -> ByteRate {
     let overdue = silent.as_secs_f64() - 2.0 / rate.per_second();
     let doubled = (overdue / DOUBLES.as_secs_f64()).clamp(0.0, 10.0);
     ByteRate::new(rate.per_second() * size * doubled.exp2())
 }
 
-/// Which part of the past still counts after some time.
+/// Returns the fraction of the past that still counts after some time.
 pub(super) fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
     (-elapsed.as_secs_f64() / time_constant.as_secs_f64()).exp()
 }
@@ -138,12 +139,13 @@ mod tests {
     const FLOOR: Iops = Iops::ZERO;
     const SIZE: u64 = 65_536;
 
-    /// What a limit comes to for writes of this size.
+    /// Returns the number of writes of this size that a limit allows per second.
     fn writes(limit: WriteLimit) -> f64 {
         limit.bytes().per_second() / SIZE as f64
     }
 
-    /// What is written in a step by those who keep `outstanding` under way, when each takes so long.
+    /// Returns the writes of one step by consumers that keep `outstanding` under way, when each takes so
+    /// long.
     fn done(outstanding: f64, takes: Latency) -> Operations {
         let count = (outstanding * STEP.as_secs_f64() / takes.as_secs_f64()).round() as u64;
         Operations {
@@ -233,8 +235,8 @@ mod tests {
         assert!((limit - 20.0).abs() <= 1.0, "{limit}");
     }
 
-    /// Of a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s, and of one
-    /// of 2 for 8.
+    /// Under a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s. Under a
+    /// limit of 2 it would wait for 8 s.
     #[test]
     fn who_turns_to_larger_writes_does_not_wait_for_the_limit_of_small_ones() {
         let mut pace = learnt(24.0, ms(50));

@@ -1,4 +1,4 @@
-//! Who is meant: by address, by prefix, or by a pattern of names.
+//! Patterns of consumers: an address, a prefix, or a pattern of names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ pub enum Pattern {
     Prefix {
         /// The address; its other bits are zero.
         address: IpAddr,
-        /// How many bits.
+        /// The length of the prefix.
         bits: u8,
     },
     /// All names that look like this; `*` stands for any text: `iqn.2024-01.lab:db*`.
     Name(String),
 }
 
-/// Why a text means nobody.
+/// The reasons why a text is no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatternError {
     /// It is empty.
@@ -32,15 +32,15 @@ pub enum PatternError {
     Bits {
         /// The address.
         address: IpAddr,
-        /// What it has.
+        /// The number of bits that the address has.
         most: u8,
-        /// What was asked for.
+        /// The length that was asked for.
         bits: String,
     },
     /// Bits beyond the prefix are set: perhaps another prefix is meant.
     #[error("{written} has bits beyond its prefix; {meant}/{bits} is meant, or {address} alone")]
     Host {
-        /// As it was written.
+        /// The text as it was written.
         written: String,
         /// Without these bits.
         meant: IpAddr,
@@ -91,7 +91,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether a consumer of this name, who comes from these addresses, is meant.
+    /// Returns true if a consumer of this name, which comes from these addresses, is meant.
     #[must_use]
     pub fn matches(&self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> bool {
         match self {

@@ -9,18 +9,18 @@ use tidegate_host::sense::latency::Latencies;
 /// Reads of longer ago say nothing of now.
 const MEMORY: Duration = Duration::from_secs(2);
 
-/// What is counted of each read, and which part of them takes how long at most.
+/// A percentile of the reads' response times.
 ///
-/// An interval may have fewer reads than it takes to tell a percentile: of six nobody knows what 95 % of them
-/// take, and their slowest one alone is not that. So those of earlier intervals count as well, of as many as
-/// it takes to have 100 / (100 − p) reads, for two seconds at most.
+/// An interval may have too few reads for a percentile: of six reads it cannot be told how long 95 % take,
+/// and the slowest one alone does not tell it. So reads of earlier intervals count as well, as many as are
+/// needed for 100 / (100 − p) reads, for two seconds at most.
 #[derive(Debug)]
 pub(super) struct Percentile {
     statistic: SignalStatistic,
     percent: u32,
-    /// Of the interval that goes on.
+    /// The reads of the current interval.
     now: Latencies,
-    /// Of those before, the latest first: how long each was.
+    /// The intervals before, the latest first: their lengths and their reads.
     before: VecDeque<(Duration, Latencies)>,
 }
 
@@ -40,7 +40,7 @@ impl Percentile {
         self.now.merge(reads);
     }
 
-    /// What it is when an interval of that length ends; `None` if no read completed in it.
+    /// Returns the percentile when an interval of that length ends; `None` if no read completed in it.
     pub(super) fn end(&mut self, interval: Duration) -> Option<SignalPercentile> {
         let now = std::mem::take(&mut self.now);
         let count = now.count();
@@ -79,7 +79,7 @@ mod tests {
         percentile.end(INTERVAL)
     }
 
-    /// As counted: at most an eighth too long.
+    /// Returns true if the percentile is `millis` as histograms count it: at most an eighth too long.
     fn about(told: Option<SignalPercentile>, millis: u64) -> bool {
         let latency = told.unwrap().latency.as_millis_f64();
         (millis as f64..=1.125 * millis as f64).contains(&latency)

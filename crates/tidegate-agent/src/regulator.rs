@@ -1,4 +1,5 @@
-//! What the agent does without touching anything: it looks at the machine, and says who is to be held.
+//! The agent's work without touching anything: it observes the machine, and decides which consumers to
+//! throttle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,25 +35,25 @@ pub struct Regulator {
     /// Devices whose cgroups are regulated.
     cgroups: Vec<CgroupResource>,
     root: Root,
-    /// What the throttle is to have in force.
+    /// The throttling that is to be in force.
     holds: Vec<Hold>,
-    /// Whether who is to be held has to be found anew.
+    /// True if the consumers to throttle have to be found anew.
     stale: bool,
-    /// When the machine's counters were read last.
+    /// The time of the last reading of the machine's counters.
     seen: Instant,
-    /// When it was told last which reads completed; `None`: never.
+    /// The time at which it was told last which reads completed; `None`: never.
     counted: Option<Instant>,
     method: Method,
-    /// Whose writes cannot be held: kinds of targets, by resource.
+    /// Kinds of targets, by resource, whose writers cannot be throttled.
     beyond: BTreeSet<(ResourceName, Via)>,
 }
 
-/// What one step came to.
+/// The outcome of one step.
 #[derive(Debug)]
 pub struct Step {
-    /// What was decided, of the resources whose interval was over.
+    /// The decisions of the resources whose interval was over.
     pub decisions: Vec<Decision>,
-    /// Why the machine could not be seen.
+    /// The reason why the machine could not be seen.
     pub blind: Option<ReadError>,
 }
 
@@ -112,8 +113,9 @@ impl Regulator {
         Ok(())
     }
 
-    /// How often [`step`](Self::step) is to be called: the shortest of the resources' intervals, or a whole
-    /// part of it where it is so long that an agent that became blind would notice too late.
+    /// Returns the interval at which [`step`](Self::step) is to be called: the shortest of the resources'
+    /// intervals. Where that is so long that an agent without counters would notice too late, it is a whole
+    /// part of it.
     #[must_use]
     pub fn interval(&self) -> Duration {
         let of_cgroups = self.cgroups.iter().map(|resource| resource.config().law.interval);
@@ -123,7 +125,8 @@ impl Regulator {
         shortest / u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
-    /// Whether a resource's law steers by a percentile, so that [`count`](Self::count) has to be called.
+    /// Returns true if a resource's law steers by a percentile, so that [`count`](Self::count) has to be
+    /// called.
     #[must_use]
     pub fn steers_by_percentile(&self) -> bool {
         self.resources.iter().any(|resource| resource.config().law.statistic != SignalStatistic::Mean)
@@ -185,7 +188,7 @@ impl Regulator {
         self.resources.iter_mut().filter(by_percentile).for_each(|resource| resource.impose(Latency::ZERO));
     }
 
-    /// What the throttle is to have in force now; nothing about resources on a dry run.
+    /// Returns the throttling that is to be in force now; nothing about resources on a dry run.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         &self.holds
@@ -219,13 +222,13 @@ impl Regulator {
         self.resources.iter().flat_map(beyond).collect()
     }
 
-    /// Whose writes the throttle cannot hold, although they use a resource.
+    /// Returns the kinds of targets, by resource, whose writers the throttle cannot throttle.
     pub(super) const fn beyond(&self) -> &BTreeSet<(ResourceName, Via)> {
         &self.beyond
     }
 
-    /// What the throttle is to have in force when all members of every resource are held for `delay`,
-    /// whatever the law decided.
+    /// Returns the throttling that is to be in force when all members of every resource are delayed by
+    /// `delay`, whatever the law decided.
     pub(super) fn impose(&mut self, delay: Latency) -> Vec<Hold> {
         let addresses = self.watch.addresses();
         let held = |resource: &mut Resource| {
@@ -268,7 +271,7 @@ impl Regulator {
         self.cgroups.iter().flat_map(of).collect()
     }
 
-    /// How the resources stand.
+    /// Returns the state of the resources.
     #[must_use]
     pub fn status(&self) -> Vec<ResourceStatus> {
         let of_cgroups = self
@@ -296,13 +299,14 @@ impl Regulator {
         of_sessions.chain(of_cgroups).collect()
     }
 
-    /// What the targets said last.
+    /// Returns the sessions that the targets showed last.
     pub(super) fn sessions(&self) -> &Sessions {
         self.watch.sessions()
     }
 }
 
-/// How often it has to be looked who writes: as often as the set of any resource is to be brought up to date.
+/// Returns the interval between two rescans for writers, as short as the shortest at which any resource's set
+/// is brought up to date.
 fn between_looks(config: &AgentConfig) -> Duration {
     let intervals = config.resources.iter().filter_map(|resource| Some(resource.writers?.interval));
     intervals.min().unwrap_or(Duration::MAX)

@@ -29,30 +29,30 @@ pub(super) struct Resource {
     config: ResourceConfig,
     control: ControlLoop,
     writers: Option<Writers>,
-    /// Of which devices it is made up, as of the last look.
+    /// The devices that it is made up of, as of the last rescan.
     devices: Vec<Part>,
     /// In the order of their names.
     members: Vec<Member>,
-    /// Whether devices and members have to be found anew: they are of another configuration, or not found
+    /// True if devices and members have to be found anew: they are of another configuration, or not found
     /// yet.
     stale: bool,
-    /// Whether members came or went at the last step.
+    /// True if members came or went at the last step.
     members_changed: bool,
     /// Since the last decision, of all who are no members.
     others: Load,
-    /// What these are called together.
+    /// The name of all these together.
     all_others: ConsumerName,
     since_decision: Duration,
     demand: Demand,
-    /// Where the law steers by one.
+    /// The percentile that the law steers by, if it steers by one.
     percentile: Option<Percentile>,
     /// In force for all members.
     delay: Latency,
-    /// Whether what members write is limited, rather than packets delayed.
+    /// True if the writes of members are limited, rather than packets delayed.
     limits: bool,
-    /// Of the devices that may be limited.
+    /// The writes of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, Pace>,
-    /// What the throttle was told of them last.
+    /// The last limits of these devices that the throttle was told.
     limited: BTreeMap<DeviceNumber, WriteLimit>,
     /// The last decision.
     decision: Option<Decision>,
@@ -65,7 +65,7 @@ pub(super) struct Resource {
 struct Part {
     /// Its place in the watch.
     place: usize,
-    /// Of each of its consumers the place in the resource's members; empty if none is a member.
+    /// The place in the resource's members of each of its consumers; empty if none is a member.
     members: Vec<Option<usize>>,
 }
 
@@ -128,7 +128,7 @@ impl Resource {
         &self.config.law.resource
     }
 
-    /// Whether members came or went at the last step.
+    /// Returns true if members came or went at the last step.
     pub(super) fn members_changed(&self) -> bool {
         self.members_changed
     }
@@ -242,8 +242,8 @@ impl Resource {
         }
     }
 
-    /// What was done since the last decision: by each member, since that bounds how long it may be held, and
-    /// by all others together.
+    /// Returns the observation since the last decision. Members are listed one by one, since that bounds how
+    /// long each may be delayed, and all others together.
     fn observation(&mut self, now: Instant, since: Duration, watch: &Watch) -> Observation {
         let mut consumers = Vec::with_capacity(self.members.len() + 1);
         let (limits, in_force) = (self.limits, self.delay);
@@ -285,7 +285,7 @@ impl Resource {
         self.demand.observe(since, Outstanding::new(outstanding), completed);
     }
 
-    /// What may be written to which device, where that is limited.
+    /// Returns the limits on writes of the devices that are limited.
     pub(super) fn limits(&mut self) -> BTreeMap<DeviceNumber, WriteLimit> {
         let (floor, delay) = (self.config.floor, self.delay);
         let mut limits = BTreeMap::new();
@@ -303,7 +303,7 @@ impl Resource {
         limits
     }
 
-    /// What the throttle is to do.
+    /// Returns the throttling that is to be in force.
     pub(super) fn hold(&mut self, addresses: &Addresses) -> Hold {
         let limits = self.limits();
         // Who shares an address with somebody exempt is not held either.
@@ -319,7 +319,7 @@ impl Resource {
         }
     }
 
-    /// How it stands.
+    /// Returns the resource's state.
     pub(super) fn status(&self, watch: &Watch) -> ResourceStatus {
         // A device that has just gone has a number only.
         let name = |device: &DeviceNumber| {
@@ -343,7 +343,7 @@ impl Resource {
         self.delay = delay;
     }
 
-    /// Who of the resource's consumers may be held.
+    /// Returns the resource's consumers that are eligible.
     fn eligible(&self, places: &[usize], watch: &Watch) -> BTreeSet<ConsumerName> {
         let nobody = self.config.members.is_empty()
             && self.writers.as_ref().is_none_or(|writers| writers.members().next().is_none());
@@ -364,8 +364,8 @@ impl Resource {
     }
 }
 
-/// How many of the requests that completed were of those that a throttle can hold: where writes are limited,
-/// these.
+/// Returns the number of completed requests of the kind that a throttle can delay: writes where these are
+/// limited, otherwise all.
 const fn can_be_held(limits: bool, reads: &Operations, writes: &Operations) -> u64 {
     if limits { writes.count } else { reads.count + writes.count }
 }
@@ -374,7 +374,7 @@ fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bo
     patterns.iter().any(|pattern| pattern.matches(name.as_str(), addresses.of(name)))
 }
 
-/// Why a resource cannot be set up.
+/// The reasons why a resource cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
     /// Its law.

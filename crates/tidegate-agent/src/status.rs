@@ -11,7 +11,7 @@ use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 use crate::metrics;
 
-/// What an agent knows of itself.
+/// The state of an agent, as it knows it.
 pub(crate) struct OfAgent<'a> {
     pub(crate) now: Instant,
     pub(crate) sees: bool,
@@ -20,7 +20,7 @@ pub(crate) struct OfAgent<'a> {
     /// Goals of cgroups.
     pub(crate) goals: BTreeMap<(ResourceName, ConsumerName), Latency>,
     pub(crate) recent: &'a Recent<ResourceName>,
-    /// Whose members are not held, although they are to be.
+    /// A predicate, true for resources whose members are not throttled, although they are to be.
     pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
 }
 
@@ -34,7 +34,7 @@ fn done(resource: &metrics::ResourceStatus) -> Total {
     of(&resource.reads).and(of(&resource.writes))
 }
 
-/// What an agent says.
+/// Returns an agent's status.
 pub(crate) fn of_agent(agent: &OfAgent<'_>) -> Status {
     let resources = agent.resources.iter().map(|resource| of_resource(agent, resource));
     Status::new(Service::Agent, agent.sees, resources.collect())
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((failing.throttle_fails, failing.consumers[0].held), (true, Some(false)));
     }
 
-    /// Of one consumer that is entitled to 350 of 500 IO/s.
+    /// Returns the status of one consumer that is entitled to 350 of 500 IO/s.
     fn divided(change: impl Fn(&mut PointDecision)) -> (DecisionStatus, ConsumerStatus) {
         let who = ConsumerName::new("iqn.00000").unwrap();
         let iops = Iops::new(350.0);

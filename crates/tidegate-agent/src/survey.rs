@@ -1,4 +1,4 @@
-//! What this machine can sense and throttle, and what a configuration comes to on it. Nothing is changed.
+//! A survey of what this machine can sense and throttle, and of a configuration on it. Nothing is changed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::sensor;
 use super::watch::Watch;
 use tidegate_service::entitlements::Entitlements;
 
-/// What was found, for a person ([`Display`](fmt::Display)) or a program.
+/// The findings, for a person ([`Display`](fmt::Display)) or a program.
 #[derive(Debug, Serialize)]
 pub struct Survey {
     /// Each sensor.
@@ -30,11 +30,11 @@ pub struct Survey {
 /// Something that works, or why it does not.
 #[derive(Debug, Serialize)]
 pub struct Finding {
-    /// What.
+    /// The sensor, the part of the throttle or the node that was tried.
     pub what: String,
-    /// Whether it works.
+    /// True if it works.
     pub works: bool,
-    /// What it says, or why it does not work and what would help.
+    /// Its purpose; if it does not work, also why, and what would help.
     pub detail: String,
 }
 
@@ -43,22 +43,22 @@ pub struct Finding {
 pub struct ResourceFinding {
     /// Its name.
     pub resource: String,
-    /// Whether its storage is here.
+    /// True if its storage is here.
     pub here: bool,
     /// The initiators that are logged in to a volume of it, or its cgroups.
     pub consumers: BTreeSet<String>,
-    /// What is not known of them.
+    /// The open questions about them, one text for each consumer.
     pub doubts: BTreeSet<String>,
-    /// Whose writes the configuration's throttle cannot hold.
+    /// The consumers whose writes the configuration's throttle cannot limit.
     pub beyond: BTreeSet<String>,
     /// Cgroups that the kernel neither accounts for nor limits.
     pub unaccounted: BTreeSet<String>,
-    /// Why its cgroups cannot be seen.
+    /// The reason why its cgroups cannot be seen.
     pub blind: Option<String>,
-    /// Why nobody can be held for it here, with what would help, where it is no dry run. Empty too where that
-    /// could not be tried.
+    /// The reasons why no consumer of it can be throttled here, with what would help. Empty on a dry run, and
+    /// where that could not be tried.
     pub cannot_be_held: Vec<String>,
-    /// What everybody who is named in its bands is entitled to where each of them ends.
+    /// The entitlements of all consumers named in its bands, at the end of each band.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Entitlements>,
 }
@@ -140,7 +140,7 @@ fn request_times() -> Finding {
     Finding { what: "eBPF block tracepoints".to_owned(), works: works.is_ok(), detail }
 }
 
-/// What throttles need. Of packets' it cannot be tried without root.
+/// Tries what throttles need. That of the delay of packets cannot be tried without root.
 fn tried() -> [io::Result<Vec<Capability>>; 3] {
     let root = Root::default();
     [probe(), Ok(rate::probe(&root)), Ok(cgroups::probe(&root))]

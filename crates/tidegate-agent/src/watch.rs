@@ -1,8 +1,9 @@
-//! Who loads which resource, and how: counters of devices, brought together with sessions and volumes.
+//! The load of each resource by each consumer: counters of devices, brought together with sessions and
+//! volumes.
 //!
-//! What devices do is known at each sample. Who does it is asked once a second, at a *look*, since that takes
-//! a file for each session: what a device did from one look to the next is divided by what its sessions did
-//! meanwhile, and what it does until the next look by the same measure.
+//! The load of devices is known at each sample. The load of sessions is read once a second, at a *rescan*
+//! (`look`), since that takes a file for each session. The load of a device between two rescans is divided by
+//! what its sessions did meanwhile. Its load until the next rescan is divided by the same measure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +40,7 @@ pub(super) struct Watch {
     devices_then: DiskStats,
     volumes_looked: Instant,
     reader: SessionReader,
-    /// Of each session whose load it is, and what was counted at the look before.
+    /// The device and user that each session loads, and the target's counters at the rescan before.
     places: Vec<Place>,
     look_every: Duration,
     since_look: Duration,
@@ -50,15 +51,15 @@ pub(super) struct Watch {
     addresses: Addresses,
 }
 
-/// What a sample is about.
+/// The scope of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// The time since the sample before.
     pub(super) elapsed: Duration,
     /// The time since the look before, if this was one.
     pub(super) looked: Option<Duration>,
-    /// Whether that found other sessions or volumes: then devices, their places and their users are others,
-    /// and so may be addresses.
+    /// True if the rescan found other sessions or volumes. Devices, their places and their users are others
+    /// then, and addresses may be.
     pub(super) changed: bool,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Device {
     number: DeviceNumber,
-    /// Who, and which part of the load is whose.
+    /// The consumers that load it, and the part of each.
     users: Vec<User>,
     /// Since the sample before.
     delta: DiskDelta,
@@ -80,14 +81,14 @@ pub(super) struct Device {
 #[derive(Debug)]
 struct User {
     consumer: ConsumerName,
-    /// What it did to the device lately, in the target's units; one for each where nobody was seen to do
-    /// anything.
+    /// The recent load on the device, in the target's units. It is one for each consumer if none was seen to
+    /// do anything.
     weights: Weights,
-    /// What the target counted since the look before.
+    /// The target's count since the rescan before.
     counted: Weights,
     /// From the look before the last one to the last.
     written: Bytes,
-    /// Whether what it writes can be limited (`throttle = "rate"`).
+    /// True if its writes can be limited (`throttle = "rate"`).
     reached: bool,
 }
 
@@ -105,13 +106,13 @@ struct Place {
     counters: Option<Counters>,
 }
 
-/// What one consumer did to one resource, or several together.
+/// The load of one consumer on one resource, or of several together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Load {
     pub(super) reads: Operations,
     pub(super) writes: Operations,
-    /// How long its requests were outstanding at the storage, all together, in seconds: without what waits in
-    /// the network.
+    /// The time that its requests were outstanding at the storage, all together, in seconds. The wait in the
+    /// network is not part of it.
     pub(super) outstanding_seconds: f64,
 }
 
@@ -293,7 +294,7 @@ impl Watch {
         &self.devices[place]
     }
 
-    /// Whether this machine has the storage at all.
+    /// Returns true if this machine has the storage at all.
     pub(super) fn has(&self, storage: &Storage) -> bool {
         match storage {
             Storage::VolumeGroup(name) => !self.volumes.members(Group::VolumeGroup(name)).is_empty(),
@@ -306,7 +307,7 @@ impl Watch {
         self.volumes.find(device).map(|device| device.number)
     }
 
-    /// What any device did since the sample before; `None` if that is not known.
+    /// Returns the load of any device since the sample before; `None` if that is not known.
     pub(super) fn did(&self, number: DeviceNumber) -> Option<DiskDelta> {
         self.stats.change(&self.previous, number)?.delta()
     }
@@ -329,13 +330,13 @@ impl Watch {
         &self.volumes
     }
 
-    /// What the targets said, and what they are silent about.
+    /// Returns the sessions that the targets showed, and the state of each kind of target.
     pub(super) fn sessions(&self) -> &Sessions {
         self.reader.sessions()
     }
 }
 
-/// Where a device is among devices in the order of their numbers.
+/// Returns the place of a device among devices in the order of their numbers.
 fn place_of(devices: &[Device], number: DeviceNumber) -> Option<usize> {
     devices.binary_search_by_key(&number, |device| device.number).ok()
 }
@@ -418,7 +419,7 @@ impl Device {
         self.number
     }
 
-    /// Who loads it.
+    /// Returns the consumers that load it.
     pub(super) fn consumers(&self) -> impl Iterator<Item = &ConsumerName> {
         self.users.iter().map(|user| &user.consumer)
     }
@@ -428,18 +429,18 @@ impl Device {
         self.users.iter().filter(|user| user.reached).map(|user| &user.consumer)
     }
 
-    /// Of all writes the part of each of [`consumers`](Self::consumers).
+    /// Returns the part of all writes of each of [`consumers`](Self::consumers).
     pub(super) fn parts_of_writes(&self) -> impl Iterator<Item = f64> {
         let all = self.weights().writes as f64;
         self.users.iter().map(move |user| user.weights.writes as f64 / all)
     }
 
-    /// What each of its consumers wrote from the look before the last one to the last.
+    /// Returns the bytes that each of its consumers wrote from the rescan before the last one to the last.
     pub(super) fn written(&self) -> impl Iterator<Item = (&ConsumerName, Bytes)> {
         self.users.iter().map(|user| (&user.consumer, user.written))
     }
 
-    /// What it did since the sample before.
+    /// Returns its load since the sample before.
     pub(super) fn load(&self) -> Load {
         Load {
             reads: operations(numbers(&self.delta.reads)),
@@ -468,7 +469,7 @@ impl Device {
         })
     }
 
-    /// Of all users together; never zero, as soon as there are any.
+    /// Returns the sum of all users' weights; never zero, as soon as there are any.
     fn weights(&self) -> Weights {
         let mut all = Weights::default();
         for user in &self.users {
@@ -517,7 +518,7 @@ impl<const N: usize> Division<N> {
     }
 }
 
-/// What completed, as numbers that can be divided.
+/// Returns the completed requests as numbers that can be divided.
 fn numbers(done: &Done) -> [u64; 3] {
     [done.ios, done.bytes().get(), done.response_time.as_nanos()]
 }
@@ -542,22 +543,22 @@ impl Load {
         self.outstanding_seconds += more.outstanding_seconds;
     }
 
-    /// What the throttle takes for the consumer's requests under way, by Little's law: those at the storage,
-    /// and those that its delay holds.
+    /// Returns the consumer's requests under way as the throttle counts them, by Little's law: those at the
+    /// storage, and those that its delay keeps waiting.
     pub(super) fn outstanding_with(&self, delay: Latency, elapsed: Duration) -> Outstanding {
         let held_seconds = (self.reads.count + self.writes.count) as f64 * delay.as_secs_f64();
         Outstanding::new((self.outstanding_seconds + held_seconds) / elapsed.as_secs_f64())
     }
 }
 
-/// What makes a session the same from one look to the next.
+/// The fields by which a session is the same from one rescan to the next.
 type Identity<'a> = (Via, &'a ConsumerName, &'a str, &'a str);
 
 fn identity(session: &Session) -> Identity<'_> {
     (session.via, &session.consumer, &session.target, &session.volume.name)
 }
 
-/// How many reads a device has in flight now. None where the kernel does not say.
+/// Returns the number of reads that a device has in flight now; zero where the kernel does not say.
 fn reads_in_flight(root: &Root, name: &str) -> u64 {
     let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
     fs::read_to_string(path).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)

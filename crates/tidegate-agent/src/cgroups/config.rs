@@ -1,4 +1,4 @@
-//! What is said of a device whose cgroups are regulated.
+//! The configuration of a device whose cgroups are regulated.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use tidegate_units::{ConsumerName, Iops, Latency, ResourceName};
 /// The keys that only such a resource has.
 pub(in super::super) const RESOURCE_KEYS: &[&str] = &["cgroups", "goals", "self_tuning", "bands"];
 
-/// What tells who may be held where these are initiators.
+/// The keys that tell which consumers are eligible where these are initiators.
 const OF_INITIATORS: [&str; 3] = ["writers", "members", "exempt"];
 
 /// A device whose cgroups are regulated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgroupConfig {
-    /// How. Its resource is the name in the configuration.
+    /// The control loop. Its resource is the name in the configuration.
     pub law: LoopConfig,
     /// The block device, by its name.
     pub device: String,
-    /// Who may be held.
+    /// The eligible cgroups.
     pub cgroups: Vec<CgroupPattern>,
-    /// What each of them may always do.
+    /// The rate that each of them may always do.
     pub floor: Iops,
     /// The response time that some of them are to have, of the self-tuning law.
     pub goals: Vec<(CgroupPattern, Latency)>,

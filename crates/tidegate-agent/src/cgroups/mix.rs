@@ -1,4 +1,4 @@
-//! How a rate is divided among reads and writes, which the kernel limits one by one, and in requests only
+//! The division of a rate among reads and writes. The kernel limits these one by one, and in requests only
 //! roughly: what they come to in bytes is limited, too.
 
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tidegate_units::{ByteRate, Bytes, Iops};
 
 use super::super::pace::{bytes, remembered};
 
-/// How soon it is forgotten what was read and written: within a few intervals of a law, so that who turns
-/// from reading to writing has his rate again soon.
+/// The time constant with which reads and writes are forgotten. It is within a few intervals of a law, so
+/// that a cgroup that turns from reading to writing has its rate again soon.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// Of its rate each direction has at least this part, whatever was done lately: so that it is seen when
-/// somebody begins to write. All together is above the rate by no more than this.
+/// The least part of its rate that each direction has, whatever was done lately. Without it a cgroup that
+/// begins to write would not be seen. All together exceed the rate by no more than this.
 const LEAST: f64 = 1.0 / 16.0;
 
 /// Nobody does so many to a device in a second: the kernel is not bothered with such a limit.
 const UNFELT: f64 = 1e8;
 
-/// What one cgroup did lately, weighted by age.
+/// The recent load of one cgroup, weighted by age.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mix {
     reads: Done,
@@ -76,7 +76,7 @@ impl Done {
         self.silent = if count > 0 { Duration::ZERO } else { self.silent.saturating_add(elapsed) };
     }
 
-    /// What a rate comes to; `None` where it is not known how large they are.
+    /// Returns the limit in bytes that a rate comes to; `None` where the size of requests is not known.
     fn bytes_of(self, rate: Iops) -> Option<ByteRate> {
         let size = self.bytes / self.count;
         (size.is_finite() && size > 0.0).then(|| bytes(rate, size, self.silent))
@@ -97,7 +97,7 @@ mod tests {
         IoCounters { reads, writes, read: Bytes::new(reads * SIZE), written: Bytes::new(writes * SIZE) }
     }
 
-    /// What comes through of requests of that size.
+    /// Returns the rates at which reads and writes of that size are let through.
     fn limits(mix: Mix, rate: f64) -> (f64, f64) {
         let limit = mix.limit(Iops::new(rate));
         let lower = |rate: Iops, bytes: Option<ByteRate>| {

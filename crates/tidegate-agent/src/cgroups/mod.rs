@@ -24,8 +24,8 @@ use super::pace::Pace;
 use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
-/// Who completes this part of what he may was kept waiting by it: the kernel does not say who waits for a
-/// limit.
+/// A cgroup that completes at least this fraction of its limit counts as throttled by it. The kernel does not
+/// say which cgroups wait for a limit.
 const HELD: f64 = 0.9;
 
 /// A device that is being regulated.
@@ -41,14 +41,14 @@ pub(super) struct CgroupResource {
     ahead: Ahead,
     /// Since when requests are in flight without one having completed.
     waits_since: Option<Instant>,
-    /// When everything could be read last.
+    /// The time of the last reading in which everything could be read.
     seen: Instant,
     since_decision: Duration,
     decision: Option<Decision>,
     delay: Latency,
     reads: Operations,
     writes: Operations,
-    /// Whether who is meant has to be found anew.
+    /// True if the cgroups that are meant have to be found anew.
     stale: bool,
 }
 
@@ -58,7 +58,7 @@ struct Consumer {
     /// Since the last decision, of what completed.
     reads: Operations,
     writes: Operations,
-    /// What went to the device while nothing came back, so that nobody knows how long it takes.
+    /// Requests that went to the device while none came back, so that their response time is not known yet.
     undated: IoCounters,
     outstanding_seconds: f64,
     pace: Pace,
@@ -76,13 +76,13 @@ struct Ahead {
     writes: Lead,
 }
 
-/// Of one direction.
+/// The requests in one direction.
 #[derive(Debug, Default)]
 struct Lead(u64);
 
 impl Lead {
-    /// How many of the requests that the device completed are nobody's whose cgroup is meant, after these
-    /// have sent it so many.
+    /// Returns the number of completed requests that came from outside the cgroups meant, after these have
+    /// sent `sent` requests to the device.
     fn of_others(&mut self, completed: u64, sent: u64, in_flight: u64) -> u64 {
         let theirs = self.0.saturating_add(sent);
         // What is neither completed nor in flight was merged into something that is.
@@ -201,7 +201,7 @@ impl CgroupResource {
         add(&mut self.writes, device.writes.ios, device.writes.bytes(), device.writes.response_time);
     }
 
-    /// What was done since the last decision.
+    /// Returns the observation since the last decision.
     fn observation(&mut self, now: Instant) -> Observation {
         let since = std::mem::take(&mut self.since_decision);
         let waited = self.waits_since.map(|since| now.latency_since(since));
@@ -234,7 +234,7 @@ impl CgroupResource {
         }
     }
 
-    /// What the throttle is to do.
+    /// Returns the throttling that is to be in force.
     pub(super) fn hold(&self) -> Hold {
         let limit =
             |consumer: &Consumer| consumer.rate.map_or(IoLimit::NONE, |rate| consumer.mix.limit(rate));
@@ -250,7 +250,7 @@ impl CgroupResource {
         }
     }
 
-    /// When everything could be read last.
+    /// Returns the time of the last reading in which everything could be read.
     pub(super) const fn seen(&self) -> Instant {
         self.seen
     }
@@ -264,7 +264,7 @@ impl CgroupResource {
         }
     }
 
-    /// How it stands. `present` says whether the machine has the device.
+    /// Returns the resource's state. `present` says whether the machine has the device.
     pub(super) fn status(&self, present: bool) -> ResourceStatus {
         ResourceStatus {
             name: self.config.law.resource.clone(),
@@ -367,7 +367,7 @@ fn plus(one: IoCounters, other: IoCounters) -> IoCounters {
     }
 }
 
-/// Why a device cannot be regulated.
+/// The reasons why a device cannot be regulated.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupSetUpError {
     /// Its law.

@@ -1,4 +1,4 @@
-//! Which storage nodes the agent is the sensor of.
+//! The configuration of the storage nodes that the agent is the sensor of.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,33 @@ use tidegate_units::{Latency, ResourceName};
 
 pub(crate) const SENSOR_KEYS: &[&str] = &["path", "kind", "interval", "cgroup"];
 
-/// As many as anybody mounts: each has a thread.
+/// The greatest number of sensors, as many as any machine mounts: each has a thread.
 const MOST: usize = 64;
 
 /// So many brokers hear of a node at the most: each takes a request in every interval.
 const MOST_BROKERS: usize = 16;
 
-/// Who is told.
+/// The brokers that are told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Brokers {
-    /// Where they answer.
+    /// The addresses at which they answer.
     pub urls: Vec<String>,
-    /// What they want to be shown.
+    /// The token that they want to be shown.
     pub token: Option<Token>,
 }
 
 /// A storage node on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SensorConfig {
-    /// As the brokers call it.
+    /// The node's name, as the brokers call it.
     pub node: ResourceName,
     /// A path on its storage.
     pub path: PathBuf,
-    /// What kind of storage it is.
+    /// The kind of storage.
     pub kind: Kind,
-    /// How often it is measured.
+    /// The interval between two measurements.
     pub interval: Duration,
-    /// Whose part of it is measured; `None`: everybody's.
+    /// The cgroup whose part of it is measured; `None`: the whole load.
     pub cgroup: Option<String>,
 }
 

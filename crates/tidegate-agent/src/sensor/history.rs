@@ -1,4 +1,4 @@
-//! What a storage system did lately.
+//! The recent load of a storage system.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Lane {
     current: Option<ByteRate>,
     average: MovingAverage,
     peak: Peak,
-    /// Of the samples of the average: nothing where there were no requests.
+    /// The response times of the samples of the average; `None` for a sample without requests.
     latencies: VecDeque<Option<Latency>>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Lane {
 }
 
 impl History {
-    /// What was measured over a time.
+    /// Adds a measurement over a time.
     pub(super) fn add(&mut self, elapsed: Duration, sample: &StorageSample) {
         self.read.add(elapsed, sample.read);
         self.write.add(elapsed, sample.write);

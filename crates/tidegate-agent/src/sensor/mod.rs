@@ -70,7 +70,7 @@ impl Sensors {
     }
 }
 
-/// What would be measured of a node.
+/// Returns the survey's finding about a node: the storage that would be measured, or why it cannot be.
 pub(super) fn finding(config: &SensorConfig) -> Finding {
     let what = format!("node {}", config.node);
     let there = std::fs::metadata(&config.path)
@@ -143,8 +143,8 @@ fn sense(
     Ok(())
 }
 
-/// When it is measured after this time. Who woke late does not make up for it: what moves in a few
-/// milliseconds is a burst, and no rate.
+/// Returns the time of the next measurement after this one. A late measurement is not made up for: what moves
+/// in a few milliseconds is a burst, and no rate.
 fn following(last: Clock, now: Clock, interval: Duration) -> Clock {
     let next = last + interval;
     if next < now + interval / 2 { now + interval } else { next }
@@ -154,7 +154,7 @@ fn following(last: Clock, now: Clock, interval: Duration) -> Clock {
 struct Told {
     url: String,
     client: Client,
-    /// What is wrong, as was said.
+    /// The current trouble, as it was logged.
     trouble: Option<String>,
 }
 
