@@ -30,8 +30,8 @@ use tidegate_service::signals::{self, Signal};
 use tidegate_service::status::{Asked, routes};
 use tidegate_service::supervisor::Supervisor;
 
-/// How often the laws' decisions are looked at: the gateway remembers 64, which at the shortest interval (10
-/// ms) is 640 ms.
+/// The interval at which the laws' decisions are read. The gateway remembers 64, which at the shortest
+/// interval (10 ms) is 640 ms.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Things that wait for the service's thread. More scrapes than that are refused.
@@ -40,7 +40,7 @@ const MOST_EVENTS: usize = 64;
 /// The longest time that it takes to read a configuration and to look at the files that it names.
 const READING_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long a policy may stay as it is before its watch is asked once more.
+/// The time that a policy may stay as it is before its watch is asked once more.
 const UNCHANGED: Duration = Duration::from_secs(3_600);
 
 /// Something the service is asked to do.
@@ -104,7 +104,7 @@ impl From<Scrape> for Event {
     }
 }
 
-/// Why the service did not start, or ended otherwise than on request.
+/// The reasons why the service did not start, or ended otherwise than on request.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// The configuration cannot be used.
@@ -221,7 +221,7 @@ struct Pending {
     brought: Standings,
 }
 
-/// Whether somebody measures what is promised.
+/// The state of the measurement of contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measuring {
     Idle,
@@ -275,7 +275,7 @@ struct Service {
     /// The token that questions about contracts show.
     access: Access,
     journal: Journal,
-    /// What consumers had done some seconds ago.
+    /// Totals of the consumers some seconds ago.
     recent: status::Pools,
     reloads: ReloadCounts,
     /// HTTP connections that were refused.
@@ -616,7 +616,7 @@ impl Service {
     }
 }
 
-/// What became of a configuration that was read again.
+/// The outcome of a configuration that was read again.
 enum Reloaded {
     /// It is in force.
     InForce,

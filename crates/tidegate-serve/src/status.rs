@@ -26,7 +26,8 @@ pub(crate) fn note(pools: &mut Pools, snapshot: &GatewaySnapshot) {
     }
 }
 
-/// Where a law releases requests, since their release, which is what it judges; otherwise at the storage.
+/// Returns the requests of a consumer and their time. Where a law releases requests, it is the time since
+/// their release, which the law judges; otherwise it is the time at the storage.
 fn total(consumer: &ConsumerSnapshot) -> Total {
     if let Some(tenant) = &consumer.tenant {
         return Total { count: tenant.released.count(), sum: tenant.released.sum() };
@@ -35,7 +36,7 @@ fn total(consumer: &ConsumerSnapshot) -> Total {
     of(&consumer.reads.backend).and(of(&consumer.writes.backend))
 }
 
-/// What a gateway says, with the configuration that is in force.
+/// Returns a gateway's status, with the configuration that is in force.
 pub(crate) fn of_gateway(config: &GatewayConfig, snapshot: &GatewaySnapshot, recent: &Pools) -> Status {
     let pools = snapshot.pools.iter().map(|pool| {
         let config = config.pools.iter().find(|config| config.name == pool.name);

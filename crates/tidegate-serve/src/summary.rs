@@ -1,4 +1,4 @@
-//! What a configuration comes to, for people and for programs.
+//! The summary of a configuration, for people and for programs.
 
 use std::fmt;
 
@@ -16,7 +16,8 @@ use tidegate_units::{ByteRate, Bytes, ConsumerName, Iops, Latency};
 use crate::admission::PoolContracts;
 use crate::config::Config;
 
-/// What will be served, where, and under which law. Serialised: plain numbers in the units that keys name.
+/// The exports, the addresses and the laws of a configuration. Serialised: plain numbers in the units that
+/// keys name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     listen: Vec<String>,
@@ -44,7 +45,7 @@ struct Regulation {
     #[serde(rename = "interval_seconds", serialize_with = "seconds")]
     interval: Latency,
     dry_run: bool,
-    /// What everybody who is named in bands is entitled to where each of them ends.
+    /// The entitlements of all consumers named in bands, at the end of each band.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bands: Vec<Entitlements>,
 }
@@ -67,12 +68,12 @@ struct Export {
     limit_iops: Option<Iops>,
     #[serde(rename = "limit_bytes_per_second", skip_serializing_if = "Option::is_none")]
     limit_bytes: Option<ByteRate>,
-    /// What is beyond the limit may go while nobody else waits.
+    /// True if requests beyond the limit may go while no other consumer waits.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     limit_soft: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     contract: Option<Promise>,
-    /// Of a contract that changes over the day, in its order.
+    /// The requirements of a contract that changes over the day, in its order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     requirements: Vec<Timed>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +178,7 @@ fn regulation(law: &LoopConfig) -> Regulation {
     }
 }
 
-/// Of an export whose contract changes over the day.
+/// Returns the requirements of an export whose contract changes over the day.
 fn requirements(contracts: Option<&PoolContracts>, name: &ConsumerName) -> Vec<Timed> {
     let of_it =
         contracts.into_iter().flat_map(|contracts| &contracts.exports).filter(|(export, ..)| export == name);
@@ -314,7 +315,8 @@ impl fmt::Display for Export {
     }
 }
 
-/// What came of the contracts of a gateway, for people: what was promised, achieved, and later than promised.
+/// The outcome of a gateway's contracts, for people: the promise, the achieved rate, and the requests later
+/// than promised.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     contracts: Vec<(String, String, ContractSnapshot, FineHistogram)>,

@@ -49,7 +49,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// The lowest priority of the processor: what serves clients goes before a question.
 const PRIORITY: i32 = 19;
 
-/// How requests arrive: as `tidegate admit` has it where nothing is said.
+/// The arrival of requests that `tidegate admit` takes by default.
 const ARRIVALS: &str = "in-step";
 
 /// Somebody wants to know what model a pool has.
@@ -67,7 +67,7 @@ pub struct Model {
     discipline: Discipline,
 }
 
-/// Why there is nothing to measure.
+/// The reasons why there is nothing to measure.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum NoModel {
     #[error("there is no pool `{0}`")]
@@ -80,7 +80,7 @@ pub(crate) enum NoModel {
 }
 
 impl Model {
-    /// Of a pool of this configuration.
+    /// Returns the model of a pool of this configuration.
     pub(crate) fn of(config: &GatewayConfig, name: &ResourceName) -> Result<Self, NoModel> {
         let Some(pool) = config.pools.iter().find(|pool| pool.name == *name) else {
             return Err(NoModel::NoPool(name.clone()));
@@ -106,9 +106,9 @@ impl Model {
     }
 }
 
-/// What comes of so many times the rates of an offer. Where that makes too few requests of a load, as of one
-/// with few beside others with many, so many are sent from then on that there are enough, up to a limit in
-/// each simulation.
+/// Measures an offer at `scale` times its rates. Some load may have too few requests then, as one with a low
+/// rate beside others with high rates. From then on enough requests are sent, up to `most` in each
+/// simulation.
 ///
 /// # Errors
 /// As [`Offer::measured`], also when more than the limit would be needed.
@@ -125,7 +125,7 @@ pub(super) fn measured(offer: &mut Offer, scale: f64, most: u32) -> Result<Measu
     }
 }
 
-/// What is asked, in seconds, bytes, and requests per second, as in the answer.
+/// A question, in seconds, bytes, and requests per second, as in the answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -172,7 +172,7 @@ impl Access {
     }
 }
 
-/// Why there is no verdict.
+/// The reasons why there is no verdict.
 #[derive(Debug, Error)]
 pub(crate) enum Refused {
     #[error(
@@ -268,7 +268,7 @@ fn json(status: StatusCode, text: String) -> Response {
 
 struct Api<E> {
     events: SyncSender<E>,
-    /// Who has the permit measures.
+    /// The permit to measure.
     free: Arc<Semaphore>,
     access: Access,
 }
@@ -382,7 +382,7 @@ impl Tenant {
     }
 }
 
-/// What `tidegate admit --json` prints. `most` is the most requests in each simulation.
+/// Returns the document that `tidegate admit --json` prints. `most` is the most requests in each simulation.
 pub(crate) fn verdict(
     offer: Offer,
     contracts: &Demands,

@@ -1,4 +1,4 @@
-//! What was measured of a storage beforehand, and whether requirements are within it.
+//! Measurements made of a storage beforehand, and the judgement of requirements by them.
 
 use serde::Deserialize;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
@@ -26,7 +26,7 @@ struct Measured {
 /// Arrivals of `tidegate admit` that are easier to keep up with than those in step.
 const KINDER: [&str; 2] = ["even", "drawn"];
 
-/// Whether the one of every pair is as many times the other.
+/// Returns true if the two numbers of every pair are in the same proportion.
 fn are_in_proportion(pairs: &[(u32, u32)]) -> bool {
     let product = |one: u32, other: u32| u64::from(one) * u64::from(other);
     pairs.windows(2).all(|two| product(two[0].0, two[1].1) == product(two[1].0, two[0].1))
@@ -41,7 +41,7 @@ enum Document {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Answer {
-    /// How requests arrived.
+    /// The arrival of requests in the measurement.
     arrivals: Option<String>,
     tenants: Vec<Measured>,
 }

@@ -16,8 +16,8 @@ use super::standing::{Set, Verdict};
 /// one whose rate is a twenty-thousandth of all. Nobody waits in front of a screen for it.
 const MOST_REQUESTS: u32 = 200_000;
 
-/// What is to be measured. It says all that the answer depends on, so that the answer is of use to whoever
-/// asks for the same.
+/// A question that is to be measured. It has all that the answer depends on, so that the answer serves any
+/// later question that is equal.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Question {
     pub(crate) pool: ResourceName,
@@ -49,14 +49,15 @@ pub(crate) fn begin<E: From<Judged> + Send + 'static>(
     thread::Builder::new().name("admission".to_owned()).spawn(body).map(drop)
 }
 
-/// What a measurement finds. One that fails answers, too: who waits for it would otherwise wait for ever.
+/// Returns the finding of a measurement. A measurement that fails answers, too: otherwise the service would
+/// wait for it for ever.
 fn answered(measure: impl FnOnce() -> Verdict) -> Verdict {
     catch_unwind(AssertUnwindSafe(measure)).unwrap_or_else(|_| {
         Verdict::Refused("the measurement failed, which is a fault of this program".to_owned())
     })
 }
 
-/// Whether a model can keep a set: by the same rule, and measured the same way, as `POST /v1/admit`.
+/// Returns the verdict of a model on a set: by the same rule, and measured the same way, as `POST /v1/admit`.
 fn measure(model: &Model, set: &Set) -> Verdict {
     verdict(model, set).unwrap_or_else(Verdict::Refused)
 }
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Of 2000 requests seven are the second's, over ten seeds fewer than a hundred.
+    /// Seven of 2000 requests are the second export's: over ten seeds fewer than a hundred.
     #[test]
     fn a_contract_with_few_requests_beside_many_is_no_refusal() {
         let held = |name: &str, iops: f64| {

@@ -18,18 +18,18 @@ pub use standing::{Basis, ContractsStatus, PoolContracts};
 pub(crate) use standing::{Change, Outcome};
 pub(crate) use standings::Standings;
 
-/// What was asked, what was found, and how it was measured.
+/// An answer: the question, the finding, and the way in which it was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
-    /// What was asked.
+    /// The contracts that were asked for.
     pub contracts: &'a Demands,
     /// By which rule it was judged.
     pub rule: &'a AdmissionRule,
-    /// What the storage completes at the most, where it is known.
+    /// The greatest rate that the storage completes, where it is known.
     pub capacity: Option<Iops>,
-    /// What was found.
+    /// The finding.
     pub decided: &'a Decided,
-    /// How requests arrived.
+    /// The arrival of requests in the measurement.
     pub arrivals: &'a str,
     /// The weights that the contracts had in the scheduler, in their order; none where that was no part of
     /// what was measured.
@@ -43,7 +43,7 @@ pub struct Answer<'a> {
 pub struct Document<'a> {
     admitted: bool,
     iops: Iops,
-    /// What the storage completes at the most; nothing where it was not overloaded to find out.
+    /// The greatest rate that the storage completes; nothing where it was not overloaded to find out.
     capacity_iops: Option<Iops>,
     quantile: f64,
     margin: f64,
@@ -64,7 +64,7 @@ pub struct Day<'a> {
     impossible: Vec<Impossible>,
 }
 
-/// When what is asked for cannot be on this storage, so that it was not measured.
+/// A part of a day in which the requirements cannot be on this storage, so that they were not measured.
 #[derive(Debug, Serialize)]
 struct Impossible {
     #[serde(serialize_with = "as_text")]
@@ -90,8 +90,8 @@ fn as_text<S: Serializer>(time: &TimeOfDay, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl<'a> Day<'a> {
-    /// Of the answers to what is asked for in each part of a day; and of the parts in which that cannot be,
-    /// with the reason.
+    /// Returns the document of the answers in each part of a day. `impossible` has the parts in which the
+    /// requirements cannot be, with the reason.
     #[must_use]
     pub fn of(answers: &[(Period, Answer<'a>)], impossible: Vec<(Period, String)>) -> Self {
         let parts = answers.iter().map(|(period, answer)| Part {
@@ -128,7 +128,7 @@ struct Tenant<'a> {
     kept: bool,
 }
 
-/// What could be admitted instead.
+/// The loads that could be admitted instead.
 #[derive(Debug, Serialize)]
 struct Instead<'a> {
     /// At the same rates; nothing where the storage does not keep up with them.
@@ -170,7 +170,7 @@ impl<'a> Answer<'a> {
         tenants.map(|tenant| Some((&tenant.name, said_up(tenant.measured?.1)))).collect()
     }
 
-    /// As JSON.
+    /// Returns the answer as JSON.
     #[must_use]
     pub fn document(&self) -> Document<'a> {
         let tenants = self.tenants().enumerate().map(|(at, (contract, judged))| Tenant {

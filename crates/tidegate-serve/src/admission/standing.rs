@@ -1,9 +1,8 @@
-//! Which of a day's sets of requirements is in force in a pool.
+//! The sets of a day's requirements, and the one of them that is in force in a pool.
 //!
-//! What is promised changes at times of day. Everything that holds together at some time is a set, and is
-//! judged before it holds: measured on the pool's model, or found in what was measured beforehand. A set that
-//! was refused is not put into force: the one before it stays as a whole. No clock is read here, and nothing
-//! is measured.
+//! Promises change at times of day. All promises that hold together at some time are a set. A set is judged
+//! before it holds: measured on the pool's model, or found in what was measured beforehand. A refused set is
+//! not put into force: the one before it stays as a whole. No clock is read here, and nothing is measured.
 
 use std::fmt;
 
@@ -18,7 +17,7 @@ use super::api::Model;
 use super::beforehand::Beforehand;
 use super::measuring::Judged;
 
-/// What a pool's exports were promised, and by what that is judged.
+/// The promises to a pool's exports, and the basis of their judgement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolContracts {
     /// The pool.
@@ -48,10 +47,10 @@ impl PoolContracts {
     }
 }
 
-/// What holds together at some time.
+/// The promises that hold together at some time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Set {
-    /// When first in a day.
+    /// Its first period in a day.
     pub(crate) period: Period,
     pub(crate) requirements: Vec<(ConsumerName, Shares, Option<Requirement>)>,
 }
@@ -72,12 +71,13 @@ impl Set {
         self.requirements.iter().filter_map(|(name, shares, held)| Some((name, *shares, (*held)?)))
     }
 
-    /// Whether nothing is promised to anybody.
+    /// Returns true if nothing is promised to any export.
     pub(crate) fn is_empty(&self) -> bool {
         self.held().next().is_none()
     }
 
-    /// What is asked for, with the weight of each. Sizes that are not said are no bytes, which is refused.
+    /// Returns the demands of the set, with the weight of each. A size that is not given counts as no bytes,
+    /// which is refused.
     pub(crate) fn demands(&self) -> Result<(Demands, Vec<Shares>), DemandError> {
         let demand =
             |(name, shares, Requirement { given, size, .. }): (&ConsumerName, Shares, Requirement)| {
@@ -105,12 +105,12 @@ pub(crate) struct Standing {
     kept_out: u64,
 }
 
-/// What a pool's exports were promised, as it is shown.
+/// The state of the promises to a pool's exports, as it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContractsStatus {
-    /// Whether what is in force was admitted; `None`: it was not judged, or not yet.
+    /// True if the set in force was admitted; `None`: it was not judged, or not yet.
     pub admitted: Option<bool>,
-    /// What the configuration has for this time of day is not in force.
+    /// True if the set of the configuration for this time of day is not in force.
     pub overdue: bool,
     /// Sets that were put into force when their time came.
     pub begun: u64,
@@ -118,7 +118,7 @@ pub struct ContractsStatus {
     pub refused: u64,
 }
 
-/// What an answer is about.
+/// The subject of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The set in force is admitted: what is expected of it is known.
@@ -129,7 +129,7 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// What became of a set whose time has come.
+/// The outcome for a set whose time has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It is to be in force.
@@ -234,8 +234,8 @@ impl Standing {
         }
     }
 
-    /// What is to be said of every set that is known to be refused: of the one in force, and of those of
-    /// later times.
+    /// Returns a message about every set that is known to be refused: the one in force, and those of later
+    /// times.
     pub(super) fn refused_sets(&self) -> impl Iterator<Item = String> {
         self.sets.iter().enumerate().filter_map(|(at, (_, verdict))| match verdict {
             Some(Verdict::Refused(why)) => Some(self.refused_words(at, why)),
@@ -251,7 +251,7 @@ impl Standing {
         }
     }
 
-    /// Why one of the sets was refused.
+    /// Returns the reason why one of the sets was refused.
     pub(super) fn refusal(&self) -> Option<String> {
         self.sets.iter().find_map(|(set, verdict)| match verdict {
             Some(Verdict::Refused(why)) => Some(format!(
@@ -263,9 +263,9 @@ impl Standing {
         })
     }
 
-    /// What the time of day asks for. A set whose answer is not known yet waits for it, which is said once;
-    /// one that is refused is so once, until another one was due. A clock that leaps asks for what is due
-    /// where it arrives.
+    /// Returns the change that the time of day asks for. A set whose answer is not known yet waits for it,
+    /// which is said once. A refused set is reported once, until another one was due. After a leap of the
+    /// clock, the set that is due at the new time is asked for.
     pub(super) fn step(&mut self, now: TimeOfDay) -> Option<Change> {
         let due = self.due(now);
         if due == self.in_force {

@@ -1,4 +1,5 @@
-//! What all pools promise, and what of it is asked next. No clock is read here, and nothing is measured.
+//! The promises of all pools, and the next question about them. No clock is read here, and nothing is
+//! measured.
 
 use tidegate_gateway::GatewayConfig;
 use tidegate_units::{ResourceName, TimeOfDay};
@@ -6,7 +7,7 @@ use tidegate_units::{ResourceName, TimeOfDay};
 use super::measuring::{Judged, Question};
 use super::standing::{Change, ContractsStatus, Outcome, PoolContracts, Standing};
 
-/// What pools promise: each pool at most once.
+/// The promises of pools: each pool at most once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standings(Vec<Standing>);
 
@@ -20,8 +21,8 @@ impl Standings {
         self.0.iter().find(|standing| standing.contracts() == contracts)
     }
 
-    /// What a configuration brings that these do not promise already. `known` are those of one that was read
-    /// before it: what was found out about them is not asked again.
+    /// Returns the promises of a configuration that these do not have already. `known` are those of one that
+    /// was read before it: what was found out about them is not asked again.
     pub(crate) fn brought_by(
         &self,
         contracts: &[PoolContracts],
@@ -36,8 +37,9 @@ impl Standings {
         Self(new.map(standing).collect())
     }
 
-    /// What is promised by a configuration that brings these, which begin now. What stays of those before is
-    /// as it is at this moment: it may have changed since the configuration was read.
+    /// Returns the promises under a configuration that brings these, which begin now. The promises of
+    /// `before` that stay are as they are at this moment: they may have changed since the configuration was
+    /// read.
     pub(crate) fn in_place_of(self, before: &Self, contracts: &[PoolContracts], now: TimeOfDay) -> Self {
         let standing = |of: &PoolContracts| {
             if let Some(stays) = before.find(of) {
@@ -54,23 +56,23 @@ impl Standings {
         self.0.iter().find(|standing| standing.pool() == pool)
     }
 
-    /// Why a configuration that brings them is refused.
+    /// Returns the reason why a configuration that brings them is refused.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.0.iter().find_map(Standing::refusal)
     }
 
-    /// What is to be said of every set that is known to be refused.
+    /// Returns a message about every set that is known to be refused.
     pub(crate) fn refused_sets(&self) -> Vec<String> {
         self.0.iter().flat_map(Standing::refused_sets).collect()
     }
 
-    /// Whether something is not known about them.
+    /// Returns true if something is not known about them.
     pub(crate) fn is_unknown(&self) -> bool {
         self.0.iter().any(|standing| standing.unknown().is_some())
     }
 
-    /// What is to be measured next: what is in force in every pool first, then what comes next in every pool,
-    /// and so on.
+    /// Returns the next question to measure: first the sets in force in every pool, then the next ones of
+    /// every pool, and so on.
     pub(crate) fn question(&self) -> Option<Question> {
         let unknown = self.0.iter().filter_map(|standing| {
             let (before, set) = standing.unknown()?;
@@ -85,7 +87,7 @@ impl Standings {
         self.0.iter_mut().find_map(|standing| standing.judged(judged))
     }
 
-    /// What the time of day asks for.
+    /// Returns the changes that the time of day asks for.
     pub(crate) fn step(&mut self, now: TimeOfDay) -> Vec<Change> {
         self.0.iter_mut().filter_map(|standing| standing.step(now)).collect()
     }
@@ -99,7 +101,7 @@ impl Standings {
         }
     }
 
-    /// Of every pool, as it is shown.
+    /// Returns the state of every pool's promises, as it is shown.
     pub(crate) fn status(&self, now: TimeOfDay) -> impl Iterator<Item = (ResourceName, ContractsStatus)> {
         self.0.iter().map(move |standing| (standing.pool().clone(), standing.status(now)))
     }

@@ -112,7 +112,7 @@ fn judge(volumes: &[Volume<'_>], report: &mut Report<'_>) {
     }
 }
 
-/// Why a path cannot be used, and what to do where that is known.
+/// The reason why a path cannot be used, and the remedy where it is known.
 struct Problem {
     what: String,
     help: Option<&'static str>,

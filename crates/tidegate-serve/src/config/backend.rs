@@ -33,14 +33,14 @@ const FILE_ONLY: &[&str] = &["direct"];
 const EMULATED_ONLY: &[&str] = &["preset", "exponential", "seed", "data", "memory"];
 const NBD_ONLY: &[&str] = &["address", "connections", "reconnect", "timeout", "replay", "tls"];
 
-/// As many as a device plans.
+/// The most changes of an exponential server, as many as a device plans.
 const MOST_CHANGES: usize = 1024;
 
 const EXPONENTIAL_KEYS: &[&str] = &["rate", "servers", "capacity", "changes"];
 
 const CHANGE_KEYS: &[&str] = &["after", "rate", "servers"];
 
-/// What an emulated pool may keep in memory where nothing is said: a demonstration's worth.
+/// The memory of an emulated pool where the configuration does not say: a demonstration's worth.
 const DEFAULT_MEMORY: Bytes = Bytes::from_gib(1);
 
 #[derive(Clone, Copy)]
@@ -119,8 +119,8 @@ fn exponential(
     Some((device, changes))
 }
 
-/// What becomes of an exponential server, in the order of time: who says nothing of `servers` leaves as many
-/// as there are.
+/// Returns the changes of an exponential server, in the order of time. A change without `servers` leaves as
+/// many as there are.
 fn changes(server: &Section<'_>, mut servers: u32, report: &mut Report<'_>) -> Vec<ExponentialChange> {
     let mut changes: Vec<ExponentialChange> = Vec::new();
     for table in server.tables("changes", CHANGE_KEYS, report) {

@@ -69,8 +69,7 @@ const DEFAULT_SLOTS: u16 = 64;
 /// Stays on the local network.
 const DEFAULT_HOPS: u8 = 1;
 
-/// How this host takes part in a cluster: what the configuration says of it, its secrets still in their
-/// files.
+/// The part of this host in a cluster, as the configuration has it. The secrets are still in their files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterPlan {
     name: ClusterName,
@@ -81,7 +80,7 @@ pub struct ClusterPlan {
     policy: PolicyPlan,
 }
 
-/// Which policies of the cluster count here, and what they may do.
+/// The policies of the cluster that count here, and the exports that they may limit.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct PolicyPlan {
     writers: PolicyWriters,
@@ -110,7 +109,7 @@ enum CarrierPlan {
     Nats { servers: Vec<String>, credentials: CredentialsPlan, tls: Option<Tls>, replicas: u8 },
 }
 
-/// What a NATS server asks for, secrets still in their files.
+/// The credentials that a NATS server asks for, secrets still in their files.
 #[derive(Debug, Clone, PartialEq)]
 enum CredentialsPlan {
     None,
@@ -144,7 +143,7 @@ impl Kind {
 }
 
 impl ClusterPlan {
-    /// What it takes to join: reads the key or password.
+    /// Returns the configuration that joining takes: reads the key or password.
     ///
     /// # Errors
     /// When that cannot be read, or is none.
@@ -168,7 +167,7 @@ impl ClusterPlan {
         Ok(ClusterConfig { name, host, interval: self.interval, carrier })
     }
 
-    /// Where the cluster's policies are kept; `None` where the carrier brings none.
+    /// Returns the server that keeps the cluster's policies; `None` where the carrier brings none.
     ///
     /// # Errors
     /// When the password cannot be read.
@@ -185,7 +184,7 @@ impl ClusterPlan {
         &self.name
     }
 
-    /// What this host is called in it.
+    /// Returns this host's name in it.
     #[must_use]
     pub const fn host(&self) -> &HostName {
         &self.host
@@ -207,9 +206,9 @@ impl ClusterPlan {
 /// A pool with `cluster = true`.
 pub(super) struct Member {
     pub(super) pool: ResourceName,
-    /// Of its law; `None` without one, which is reported elsewhere.
+    /// The interval of its law; `None` without one, which is reported elsewhere.
     pub(super) interval: Option<Duration>,
-    /// Where it says so.
+    /// The place of `cluster = true`.
     pub(super) span: Range<usize>,
 }
 
@@ -442,7 +441,7 @@ fn warn_of_open_server(
     report.warning(section.span(), what.to_owned(), help);
 }
 
-/// Whether connections are encrypted. Who names files for it means it.
+/// Reads the TLS settings of connections; the inner `None` is no encryption. Naming files for it turns it on.
 fn tls(section: &Section<'_>, context: &mut Context<'_>) -> Option<Option<Tls>> {
     let wanted = section.flag("tls", &mut context.report);
     let authorities = context.file(section, "ca_file", PathUse::Authorities);

@@ -12,7 +12,7 @@ use super::pool::NamedExport;
 use super::{Context, PathUse};
 use crate::admission::{Basis, Beforehand, MOST_TENANTS, Model, PoolContracts};
 
-/// Where in an export things are that only one kind of law knows.
+/// The places in an export of the keys that only one kind of law knows.
 pub(super) struct Places {
     contract: Option<Range<usize>>,
     reservation: Option<Range<usize>>,
@@ -61,7 +61,7 @@ pub(super) fn check(
 /// last.
 const MOST_PERIODS: usize = 96;
 
-/// What a pool promises at which time of day, and by what that is judged; `None` where its law keeps no
+/// Returns a pool's promises over the day, and the basis of their judgement. `None` where its law keeps no
 /// contracts, or there are none.
 pub(super) fn promised(
     section: &Section<'_>,
@@ -155,8 +155,8 @@ pub(super) fn beforehand(section: &Section<'_>, context: &mut Context<'_>) -> Op
     Beforehand::parse(&text).map_err(wrong).ok()
 }
 
-/// Whether a pool without a law was to have one: what is wrong with it is reported, and nobody knows what it
-/// would be.
+/// Returns true if a pool without a law was to have one. The mistake in it is reported, and the law is
+/// unknown.
 fn is_unclear(pool: &Section<'_>) -> bool {
     match pool.value("law").and_then(|law| law.get_ref().as_str()) {
         Some(law) => law != "none",
@@ -176,7 +176,7 @@ fn alone(pool: &Section<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// Whether an export's promise can be kept, as far as its own keys tell.
+/// Checks that an export's promise can be kept, as far as its own keys tell.
 fn kept(export: &NamedExport, report: &mut Report<'_>) {
     let ExportConfig { name, limit, protected, .. } = &export.config;
     unreserved(

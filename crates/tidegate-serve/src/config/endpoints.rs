@@ -32,7 +32,7 @@ pub(super) fn tls(root: &Section<'_>, context: &mut Context<'_>) -> Option<Given
     Some(Given { value: ServerFiles { identity, client_authorities }, span: section.span().clone() })
 }
 
-/// Where clients connect. `tls` says whether there is a certificate to show.
+/// Reads the addresses at which clients connect. `tls` says whether there is a certificate to show.
 pub(super) fn read(root: &Section<'_>, tls: bool, context: &mut Context<'_>) -> Vec<Given<ListenConfig>> {
     if !root.has("listen") {
         root.missing("listen", "[\"unix:/run/tidegate/nbd.sock\"]", &mut context.report);
@@ -106,7 +106,8 @@ fn endpoint(given: &Given<&str>, context: &mut Context<'_>) -> Option<Endpoint> 
     }
 }
 
-/// Where there is a certificate, clients on this host may use TLS, and others must.
+/// Returns the default use of TLS. If there is a certificate, clients on this host may use TLS, and others
+/// must.
 fn usual_tls(endpoint: &Endpoint, tls: bool) -> TlsUse {
     match endpoint {
         _ if !tls => TlsUse::Off,
@@ -115,7 +116,7 @@ fn usual_tls(endpoint: &Endpoint, tls: bool) -> TlsUse {
     }
 }
 
-/// Whether only clients on this host can connect there.
+/// Returns true if only clients on this host can connect there.
 pub(super) fn is_local(endpoint: &Endpoint) -> bool {
     match endpoint {
         Endpoint::Unix(_) => true,

@@ -7,14 +7,14 @@ use std::str::FromStr;
 use thiserror::Error;
 use tidegate_gateway::Endpoint;
 
-/// What the kernel's `sockaddr_un` holds, less the terminating zero.
+/// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
 /// An endpoint as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listen(pub(super) Endpoint);
 
-/// Why a text is not an endpoint.
+/// The reasons why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum ListenError {
     #[error("`{0}` must begin with `unix:` or `tcp:`, for example `unix:/run/tidegate/nbd.sock`")]
@@ -45,7 +45,7 @@ impl FromStr for Listen {
     }
 }
 
-/// Whether the kernel can bind a Unix socket at this path; `Err` says why not.
+/// Checks that the kernel can bind a Unix socket at this path; `Err` says why not.
 pub(super) fn socket_path_fits(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().len();
     if length <= LONGEST_SOCKET_PATH && !path.as_os_str().as_encoded_bytes().contains(&0) {

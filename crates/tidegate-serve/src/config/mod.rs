@@ -42,25 +42,25 @@ const ROOT_KEYS: &[&str] = &["listen", "tls", "metrics", "admit", "drain_deadlin
 
 const ADMIT_KEYS: &[&str] = &["token_file"];
 
-/// How long a drain waits for clients where nothing is said: less than the 90 s after which systemd kills.
+/// The time that a drain waits for clients by default: less than the 90 s after which systemd kills.
 const DEFAULT_DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Everything that `tidegate serve` is told.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What is served.
+    /// The gateway's configuration.
     pub gateway: GatewayConfig,
-    /// Where `/metrics` and `/healthz` are served; `None`: nowhere.
+    /// The address at which `/metrics` and `/healthz` are served; `None`: they are not served.
     pub metrics: Option<SocketAddr>,
     /// The file with the token that questions about contracts show; `None`: they are not answered.
     pub admit_token: Option<PathBuf>,
-    /// How long a drain waits for clients before it cuts them off.
+    /// The time that a drain waits for clients before it cuts them off.
     pub drain_deadline: Duration,
-    /// What pools promise at which times of day, where their laws keep contracts.
+    /// The pools' promises over the day, where their laws keep contracts.
     pub contracts: Vec<PoolContracts>,
     /// The hosts that share pools' resources with this one; `None`: nobody does.
     pub cluster: Option<ClusterPlan>,
-    /// What is allowed and probably not meant.
+    /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
 
@@ -95,14 +95,14 @@ enum Touch {
     Nothing,
 }
 
-/// What every part of the reading needs.
+/// The state that every part of the reading needs.
 struct Context<'a> {
     report: Report<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
-    /// Where rules want certificates of clients.
+    /// The places of rules that want certificates of clients.
     certificate_rules: Vec<Range<usize>>,
-    /// Whether the files that it names are read.
+    /// True if the files that it names are read.
     reads: bool,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct NamedExport {
     pub(super) config: ExportConfig,
     pub(super) name: Given<()>,
     pub(super) places: Places,
-    /// What it is promised at which time of day.
+    /// The promises to the export over the day.
     pub(super) contracts: Option<Daily<Requirement>>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a pool's reservations can be kept, as far as the configuration tells.
+//! The check that a pool's reservations can be kept, as far as the configuration tells.
 
 use tidegate_config::{Report, Section};
 use tidegate_control::{Conditions, Law, feasible};

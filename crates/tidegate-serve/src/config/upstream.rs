@@ -48,8 +48,8 @@ pub(super) fn backend(section: &Section<'_>, context: &mut Context<'_>) -> Optio
     Some(BackendConfig::Nbd(config))
 }
 
-/// Whom to trust and what to show, where the server is to be reached by TLS. The files are looked at now, and
-/// read for every connection.
+/// Reads the authorities to trust and the certificate to show, where the server is to be reached by TLS. The
+/// files are looked at now, and read for every connection.
 fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<'_>) -> Option<ClientFiles> {
     let section = section.table("tls", TLS_KEYS, &mut context.report)?;
     if !section.has("ca_file") {
@@ -86,10 +86,10 @@ fn tls(section: &Section<'_>, address: Option<&Endpoint>, context: &mut Context<
     Some(files)
 }
 
-/// Where a server is, as it is written.
+/// The address of a server, as it is written.
 struct Address(Endpoint);
 
-/// Why a text is not such an address.
+/// The reason why a text is not such an address.
 #[derive(Debug, Error)]
 #[error(
     "`{0}` is not a server's address; write for example `tcp:10.0.0.1:10809` (an address, not a name) or `unix:/run/x.sock`"

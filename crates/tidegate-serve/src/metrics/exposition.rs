@@ -37,12 +37,12 @@ pub struct Exposition {
     pub log: LogCounts,
     /// The exchange with other hosts; `None` without a cluster.
     pub cluster: Option<ClusterStatus>,
-    /// What pools promise; those without contracts are not in it.
+    /// The state of the pools' promises; pools without contracts are not in it.
     pub contracts: BTreeMap<ResourceName, ContractsStatus>,
 }
 
 impl Exposition {
-    /// As OpenMetrics text.
+    /// Returns the exposition as OpenMetrics text.
     #[must_use]
     pub fn to_text(&self) -> String {
         to_text(self.clone())
@@ -263,7 +263,7 @@ fn consumer_samples<'a>(
     samples.add(&labels, value);
 }
 
-/// Of a consumer in a pool whose law commands rates.
+/// Returns the value of a metric of a consumer in a pool whose law commands rates.
 fn tenant_value(metric: Metric, tenant: &TenantSnapshot) -> Option<Value> {
     let contract = tenant.contract.as_ref();
     let terms = contract.and_then(|kept| kept.contract);

@@ -21,13 +21,13 @@ pub enum Metric {
     HandshakesEnded,
     /// Connections that were refused.
     ConnectionsRefused,
-    /// Whether the cluster's carrier works.
+    /// 1 while the cluster's carrier works.
     ClusterUp,
     /// Hosts heard through the carrier.
     ClusterPeers,
-    /// What the carrier sent, took and refused.
+    /// Messages that the carrier sent, took and refused.
     ClusterMessages,
-    /// Whether a pool's worker answers.
+    /// 1 while a pool's worker answers.
     PoolUp,
     /// Sessions of a pool.
     PoolSessions,
@@ -37,7 +37,7 @@ pub enum Metric {
     PoolBuffered,
     /// The most payload memory of a pool.
     PoolBufferedPeak,
-    /// Which law decides.
+    /// The law that decides.
     PoolLaw,
     /// The window in force.
     PoolWindow,
@@ -47,23 +47,23 @@ pub enum Metric {
     PoolShareCompensation,
     /// Hosts that share a pool's resource.
     PoolHosts,
-    /// What all consumers may do together.
+    /// The rate of all consumers together.
     PoolOperatingPoint,
     /// In which band that is.
     PoolBand,
-    /// What the law steers to.
+    /// The response time that the law steers to.
     PoolSetPoint,
     /// The most that an automatic set point may be.
     PoolSetPointCeiling,
-    /// Where the array's curve is known to bend.
+    /// The response time at which the array's curve is known to bend.
     PoolKnee,
     /// The most that the array is known to give.
     PoolMost,
-    /// What the law compares with the set point.
+    /// The response time that the law compares with the set point.
     PoolEstimate,
     /// The window that reservations take.
     PoolReserved,
-    /// What reservations are short of.
+    /// 1 while reservations are missed, by the cause.
     PoolShortage,
     /// Consumers held back.
     PoolHeld,
@@ -113,11 +113,11 @@ pub enum Metric {
     UpstreamLosses,
     /// Its reservation.
     Reserved,
-    /// How long its requests waited, under a reservation.
+    /// The time that its requests waited, under a reservation.
     ReservedBacklog,
-    /// What was dispatched for it, under a reservation.
+    /// Its dispatched requests, under a reservation.
     ReservedServed,
-    /// How long it got less than its reservation.
+    /// The time in which it got less than its reservation.
     ReservedMissed,
     /// The rate at which its requests are released.
     Rate,
@@ -129,15 +129,15 @@ pub enum Metric {
     ContractTime,
     /// Requests under its contract.
     ContractRequests,
-    /// Of these, those later than promised.
+    /// Requests under its contract that were later than promised.
     ContractLate,
-    /// How long it had requests outstanding, under a contract.
+    /// The time in which it had requests outstanding, under a contract.
     ContractActive,
-    /// Whether a pool's contracts were admitted.
+    /// 1 while a pool's contracts in force are admitted.
     PoolAdmitted,
-    /// Whether what is due is not in force.
+    /// 1 while the contracts that are due are not in force.
     PoolOverdue,
-    /// What became of contracts when their time came.
+    /// Contracts whose time came, by the outcome.
     PoolContractChanges,
 }
 
