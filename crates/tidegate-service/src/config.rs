@@ -1,4 +1,4 @@
-//! What the configurations of both services have in common: the file, its errors, where metrics are.
+//! The common part of both services' configurations: the file, its errors, the address of the metrics.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,7 +12,7 @@ use tidegate_config::{Finding, Report, Section};
 /// A larger file is not a configuration: a thousand exports need a tenth of this.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 
-/// Why a configuration cannot be used.
+/// The reasons why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -32,8 +32,9 @@ fn joined(findings: &[Finding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Where a service with this configuration, a gateway or an agent, serves its metrics and its status. Looks
-/// at nothing else of it: whoever asks how a service stands may be in the middle of changing it.
+/// Returns the address at which a service with this configuration, a gateway or an agent, serves its metrics
+/// and its status. The rest of the configuration is not checked: an administrator may be in the middle of
+/// changing it.
 ///
 /// # Errors
 /// When the file cannot be read, or its `metrics` are no address.
@@ -62,11 +63,11 @@ pub fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Where metrics are served, as it is written.
+/// The address at which metrics are served, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
 
-/// Why a text is not such an address.
+/// The reason why a text is not such an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not an address and a port; write for example `127.0.0.1:9809`")]
 pub struct MetricsAddressError(String);

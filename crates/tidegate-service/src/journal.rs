@@ -1,4 +1,4 @@
-//! What the laws decided, followed from snapshot to snapshot: counted, and told to the log in words.
+//! The laws' decisions, followed from snapshot to snapshot: counted, and told to the log in words.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Journal {
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// How many decisions were seen or missed.
+    /// The number of decisions that were seen or missed.
     seen: u64,
     counts: InputCounts,
     told: Option<Told>,
@@ -29,7 +29,8 @@ struct Told {
     at: Instant,
 }
 
-/// What a person wants to be told about when it changes; every single decision is more than anyone reads.
+/// The state of a law whose changes a person wants to be told about. Every single decision is more than
+/// anyone reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Phase {
     holding: bool,
@@ -85,8 +86,8 @@ impl Pool {
 }
 
 impl Journal {
-    /// Takes note of the decisions about a resource that are new: of `total` since the start, the last ones are
-    /// `recent`, oldest first. Changes go to the log at level info, everything at level debug.
+    /// Takes note of the new decisions about a resource. Of `total` decisions since the start, `recent` are
+    /// the last ones, oldest first. Changes go to the log at level info, everything at level debug.
     pub fn follow(&mut self, resource: &ResourceName, total: u64, recent: &[Decision]) {
         let pool = self.pools.entry(resource.clone()).or_default();
         for decision in new_decisions(total, recent, pool.seen) {

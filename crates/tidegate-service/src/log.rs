@@ -18,7 +18,7 @@ pub const SUMMARY: &str = "tidegate::summary";
 /// The most bytes that wait for stderr: some five thousand lines.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What a line takes besides its text.
+/// The bytes that a line takes besides its text.
 const OVERHEAD: usize = 64;
 
 /// The log of this process, once there is one.
@@ -36,7 +36,7 @@ pub struct LogCounts<N = u64> {
     pub repeated: N,
 }
 
-/// How many lines of this process's log were not written.
+/// Returns the number of lines of this process's log that were not written.
 #[must_use]
 pub fn missing() -> LogCounts {
     LogCounts {
@@ -68,7 +68,7 @@ pub fn flush(limit: Duration) -> bool {
     LOG.get().is_none_or(|log| log.flush_within(limit))
 }
 
-/// Where lines are given to the thread that writes them. Clones are of the same log.
+/// The sender of lines to the thread that writes them. Clones are of the same log.
 #[derive(Debug, Clone)]
 pub struct LogWriter {
     lines: Sender<Line>,
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a pipe is open, and what it has taken.
+    /// The state of a pipe: true if it is open, and the bytes that it has taken.
     type PipeState = Mutex<(bool, Vec<u8>)>;
 
     /// Takes nothing until it is opened.

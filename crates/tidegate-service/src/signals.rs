@@ -1,4 +1,4 @@
-//! What a service is told by signals.
+//! The requests that a service receives as signals.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -10,10 +10,10 @@ use signal_hook::iterator::Signals;
 
 use crate::log;
 
-/// How long a second signal waits for the log.
+/// The time that a second signal waits for the log.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// SIGHUP: read the configuration again.

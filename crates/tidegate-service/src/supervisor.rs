@@ -1,4 +1,4 @@
-//! What systemd is told of a service: that it is ready, reads its configuration again, ends, and lives
+//! The messages of a service to systemd: it is ready, reads its configuration again, ends, or lives
 //! (sd_notify(3)).
 //!
 //! The socket is opened once, so that a service without descriptors can still say that it lives, and nothing
@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Signs of life in the time in which systemd wants one.
 const SIGNS: u32 = 4;
 
-/// What the end of a service may take beyond what it says.
+/// The time that the end of a service may take beyond the limit that it gives.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// The supervisor of this process. Without one nothing is said.
@@ -32,8 +32,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// As the environment says. One that cannot be reached is none: it would end this service in its own
-    /// time.
+    /// Returns the supervisor that the environment names. One that cannot be reached counts as none: it would
+    /// end this service in its own time.
     pub fn of_this_process() -> Self {
         let socket = env::var_os("NOTIFY_SOCKET").and_then(|address| {
             let socket = connect(&address);

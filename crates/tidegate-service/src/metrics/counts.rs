@@ -1,4 +1,4 @@
-//! What services count about themselves.
+//! The counts that services keep about themselves.
 
 use tidegate_control::Input;
 

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 use super::paced::Paced;
 
-/// Who asks waits for the service at most this long: less than Prometheus' own 10 s, so that a scrape gets an
-/// answer.
+/// The longest time that a client waits for the service. It is less than Prometheus' own 10 s, so that a
+/// scrape gets an answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,7 +28,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Somebody wants to know: the service answers with the exposition, or drops it when it cannot.
 pub type Scrape = oneshot::Sender<String>;
 
-/// Why metrics are not served.
+/// The reason why metrics are not served.
 #[derive(Debug, Error)]
 #[error("cannot serve metrics on {address}: {source}")]
 pub struct MetricsError {
@@ -62,7 +62,7 @@ impl MetricsServer {
         Ok(Self { address, refusals })
     }
 
-    /// Where it listens; the real port.
+    /// Returns the address that it listens on, with the real port.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

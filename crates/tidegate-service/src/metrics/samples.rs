@@ -46,7 +46,8 @@ pub struct Times {
 }
 
 impl Value {
-    /// Of a histogram: the sum of all times, and for each bound how many are at most as long.
+    /// Returns a histogram: the sum of all times, and for each bound the number of times that are at most as
+    /// long.
     #[must_use]
     pub fn times(sum: Latency, cumulative: impl Iterator<Item = (Latency, u64)>) -> Self {
         let (buckets, count) = buckets(cumulative);

@@ -1,4 +1,4 @@
-//! What is fixed about a metric.
+//! The fixed properties of a metric.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As in the exposition.
+    /// Returns its name in the exposition.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// What is fixed about a metric.
+/// The fixed properties of a metric.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Without unit and suffix: the encoder adds them.
@@ -47,14 +47,14 @@ pub struct Spec {
     pub unit: Option<Unit>,
     /// One sentence for whoever reads the exposition.
     pub help: &'static str,
-    /// Which kind it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its labels, in the order of the exposition.
     pub labels: &'static [&'static str],
 }
 
 impl Spec {
-    /// Of every service: the version that runs.
+    /// Returns the metric of every service for the version that runs.
     pub const fn build() -> Self {
         Self {
             stem: "tidegate_build",
@@ -65,7 +65,7 @@ impl Spec {
         }
     }
 
-    /// Of every service: what became of changes of its configuration.
+    /// Returns the metric of every service for changes of its configuration, applied and refused.
     pub const fn reloads() -> Self {
         Self {
             stem: "tidegate_reloads",
@@ -76,7 +76,7 @@ impl Spec {
         }
     }
 
-    /// Of every service: connections to this page that were refused.
+    /// Returns the metric of every service for refused connections to this page.
     pub const fn http_refused() -> Self {
         Self {
             stem: "tidegate_http_refused_connections",
@@ -87,7 +87,7 @@ impl Spec {
         }
     }
 
-    /// Of every service: messages that its log lacks.
+    /// Returns the metric of every service for messages that its log lacks.
     pub const fn log() -> Self {
         Self {
             stem: "tidegate_log_missing_messages",

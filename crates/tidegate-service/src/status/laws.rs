@@ -75,7 +75,7 @@ pub struct ByLaw {
     oldest: Option<Latency>,
     entitled: Option<Iops>,
     rate: Option<Iops>,
-    /// Whether its rate holds it. `None`: the law does not hold it by itself.
+    /// True if its rate throttles it. `None`: the law does not throttle it by itself.
     pub held: Option<bool>,
 }
 

@@ -17,17 +17,17 @@ pub use recent::{Recent, Total};
 /// More consumers of a resource are counted, and not told of: an agent's members are as many as log in.
 pub const MOST_CONSUMERS: usize = 1_000;
 
-/// What a service says of itself: plain numbers in the units that keys name. `null` is what is not known, or
-/// does not apply; never good.
+/// The state of a service: plain numbers in the units that keys name. `null` means unknown, or not
+/// applicable; it never means good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of this document: [`Status::VERSION`].
     pub version: u16,
-    /// Which service: `serve` or `agent`.
+    /// The kind of service: `serve` or `agent`.
     pub service: Service,
     /// The version of the program.
     pub program: String,
-    /// Whether the machine's counters can be read. A gateway counts by itself.
+    /// True if the machine's counters can be read. A gateway counts by itself.
     pub sees: bool,
     /// Pools of a gateway, resources of an agent, in the order of the configuration.
     pub resources: Vec<ResourceStatus>,
@@ -71,28 +71,28 @@ impl Service {
 pub struct ResourceStatus {
     /// Its name.
     pub name: String,
-    /// Whether the machine has its storage.
+    /// True if the machine has its storage.
     pub present: bool,
-    /// Whether the throttle fails, so that nobody is held, whatever was decided.
+    /// True if the throttle fails, so that no consumer is throttled, whatever was decided.
     pub throttle_fails: bool,
     /// Its law, as configured. `null`: shares and limits only.
     pub law: Option<LawStatus>,
-    /// What was decided last. `null`: nothing yet.
+    /// The last decision. `null`: nothing yet.
     pub decided: Option<DecisionStatus>,
-    /// What all its consumers did lately, together. `null`: not known yet.
+    /// The recent load of all its consumers together. `null`: not known yet.
     pub recent: Option<Did>,
     /// In the order of the configuration; of an agent, who may be held, by name. At most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerStatus>,
-    /// How many there are beside them.
+    /// The number of consumers beside them.
     pub consumers_left_out: usize,
 }
 
-/// What a law is to do.
+/// The task of a law.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LawStatus {
-    /// Which.
+    /// Its kind.
     pub kind: LawKind,
-    /// What was promised.
+    /// The latency promised.
     pub target_seconds: f64,
     /// It decides this often.
     pub interval_seconds: f64,
@@ -100,35 +100,35 @@ pub struct LawStatus {
     pub dry_run: bool,
 }
 
-/// What was decided last.
+/// The last decision of a law.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionStatus {
-    /// How long ago.
+    /// Its age.
     pub age_seconds: f64,
     /// The decision in words, as in the log.
     pub said: String,
-    /// What the signal said.
+    /// The reading of the signal.
     pub input: InputStatus,
     /// The mean response time of the interval, or its percentile. `null`: nothing completed, nothing is
     /// known.
     pub measured_seconds: Option<f64>,
-    /// What the law compared with the set point.
+    /// The response time that the law compared with the set point.
     pub estimate_seconds: Option<f64>,
-    /// What it steers to.
+    /// The response time that it steers to.
     pub set_point_seconds: f64,
-    /// How many consumers are held; on a dry run, would be.
+    /// The number of throttled consumers; on a dry run, of those that would be throttled.
     pub held: u32,
-    /// How many may be held.
+    /// The number of eligible consumers.
     pub throttled: u32,
-    /// What all may do together. `null`: a law that has no operating point.
+    /// The rate of all consumers together. `null`: a law that has no operating point.
     pub operating_point: Option<OperatingPoint>,
-    /// How many requests of those who may be held may be at the storage. `null`: no window holds.
+    /// The number of requests of eligible consumers that may be at the storage. `null`: no window throttles.
     pub window_requests: Option<f64>,
-    /// How long each request is held at most. `null`: a law that does not delay.
+    /// The greatest delay of each request. `null`: a law that does not delay.
     pub delay_seconds: Option<f64>,
 }
 
-/// What a signal said: the names that the metrics have for it.
+/// The reading of a signal, by the names that the metrics have for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputStatus {
@@ -144,7 +144,7 @@ pub enum InputStatus {
     NoTime,
 }
 
-/// What all may do together.
+/// The rate of all consumers together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum OperatingPoint {
@@ -159,14 +159,14 @@ pub enum OperatingPoint {
     },
 }
 
-/// What was done in the last seconds.
+/// The load in the last seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Did {
     /// In how many seconds.
     pub seconds: f64,
     /// Reads and writes that completed, per second.
     pub iops: f64,
-    /// How long one took at the storage on average, and where a law releases requests, since its release.
+    /// The mean time of a request at the storage, and where a law releases requests, since its release.
     /// `null`: none completed.
     pub response_time_seconds: Option<f64>,
 }
@@ -176,28 +176,29 @@ pub struct Did {
 pub struct ConsumerStatus {
     /// Its name.
     pub name: String,
-    /// Whether it is never held.
+    /// True if it is never throttled.
     pub protected: bool,
-    /// What it was promised: its goal, or its contract's response time. `null`: nothing of its own.
+    /// Its promised response time: its goal, or that of its contract. `null`: nothing of its own.
     pub goal_seconds: Option<f64>,
-    /// What the law steers it to. `null`: the law does not judge it by itself.
+    /// The response time that the law steers it to. `null`: the law does not judge it by itself.
     pub set_point_seconds: Option<f64>,
-    /// What the law measured of it in its last interval. `null`: not judged by itself, or too few requests.
+    /// Its response time, as the law measured it in its last interval. `null`: not judged by itself, or too
+    /// few requests.
     pub measured_seconds: Option<f64>,
     /// It completes nothing, and its oldest request waits for so long.
     pub oldest_seconds: Option<f64>,
-    /// What it did lately. `null`: not known.
+    /// Its recent load. `null`: not known.
     pub recent: Option<Did>,
     /// Its requests that wait or are at the storage. `null`: not known.
     pub outstanding: Option<u64>,
-    /// What it is entitled to by the bands, beyond them by shares. `null`: the operating point limits
-    /// nothing, or there is none.
+    /// Its entitlement by the bands, beyond them by shares. `null`: the operating point limits nothing, or
+    /// there is none.
     pub entitled_iops: Option<f64>,
     /// Its rate: with what others leave it. `null`: no rate holds it.
     pub rate_iops: Option<f64>,
-    /// How long each of its requests is held. `null`: not at all.
+    /// The delay of each of its requests. `null`: not delayed.
     pub delay_seconds: Option<f64>,
-    /// Whether it is held now; never on a dry run. `null`: not known of each by itself.
+    /// True if it is throttled now; never on a dry run. `null`: not known of each consumer by itself.
     pub held: Option<bool>,
     /// The storage has lost written data, and none of its flushes succeeds. A gateway says it, and an older
     /// one did not.

@@ -1,4 +1,4 @@
-//! What was done lately: counters now, less what they were some seconds ago.
+//! The recent load: counters now, less what they were some seconds ago.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ const BETWEEN: Duration = Duration::from_secs(2);
 /// In less time chance decides.
 const LEAST: Duration = Duration::from_millis(200);
 
-/// What somebody did since the start.
+/// The requests of one consumer since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Total {
-    /// How many completed.
+    /// The number of completed requests.
     pub count: u64,
     /// The time that they took, added up.
     pub sum: Latency,
@@ -51,7 +51,7 @@ impl<K> Default for Recent<K> {
 }
 
 impl<K: Ord> Recent<K> {
-    /// Whether it is time to [`note`](Self::note).
+    /// Returns true if it is time to [`note`](Self::note).
     pub fn is_due(&self, now: Instant) -> bool {
         self.last.as_ref().is_none_or(|last| now.saturating_since(last.at) >= BETWEEN)
     }
@@ -62,8 +62,8 @@ impl<K: Ord> Recent<K> {
         self.last = Some(Mark { at, totals });
     }
 
-    /// What was done since. `None`: not known, since nobody has looked for long enough, or it has begun to
-    /// count meanwhile.
+    /// Returns the load since the mark. `None`: not known. Either there is no mark that is old enough, or the
+    /// counters began anew meanwhile.
     pub fn since(&self, now: Instant, who: &K, total: Total) -> Option<Did> {
         let mark = self.before.as_ref().or(self.last.as_ref())?;
         let elapsed = now.saturating_since(mark.at);
