@@ -1,16 +1,17 @@
 //! The rate that a delay comes to, for the throttles `rate` and `cgroup`.
 //!
-//! The law's output is a delay, and these throttle by a limit: `rate` limits the writes to a device, `cgroup`
+//! The law's output is a delay, and these throttle by a limit. `rate` limits the writes to a device, `cgroup`
 //! all requests of a cgroup to it. Writers keep n requests outstanding; each takes s at the device and waits
 //! for d before. By Little's law n/(s + d) of them complete per second: limited to that rate, they wait for
-//! d. s can always be seen, n only while no consumer is throttled: then requests take no longer than s. The
-//! wait in front of the device is in no counter, so that n stays what it was when the throttling began.
+//! d. The time s can always be seen, the number n only while no consumer is throttled: then requests take no
+//! longer than s. The wait in front of the device is in no counter, so that n stays what it was when the
+//! throttling began.
 //!
 //! The present s matters: when less is written the device answers sooner, and the same delay comes to a
 //! higher rate. With the s from before the throttling, a millisecond more would decide between a full queue
 //! and an empty one. A rate that the device cannot quite sustain fills its queue in the end as surely as no
-//! limit. With the present s the law finds the process that its gains are made for: a response time that
-//! falls by as much as the delay grows.
+//! limit. With the present s the law finds the process that its gains are made for. Its response time falls
+//! by as much as the delay grows.
 
 use std::time::Duration;
 

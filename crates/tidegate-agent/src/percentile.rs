@@ -11,7 +11,7 @@ const MEMORY: Duration = Duration::from_secs(2);
 
 /// A percentile of the reads' response times.
 ///
-/// An interval may have too few reads for a percentile: of six reads it cannot be told how long 95 % take,
+/// An interval may have too few reads for a percentile. It cannot be told how long 95 % of six reads take,
 /// and the slowest one alone does not tell it. So reads of earlier intervals count as well, as many as are
 /// needed for 100 / (100 − p) reads, for two seconds at most.
 #[derive(Debug)]

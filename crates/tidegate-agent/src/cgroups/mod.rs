@@ -76,7 +76,7 @@ struct Ahead {
     writes: Lead,
 }
 
-/// The requests in one direction.
+/// The requests of one direction that the cgroups were counted for and the device has not completed.
 #[derive(Debug, Default)]
 struct Lead(u64);
 
