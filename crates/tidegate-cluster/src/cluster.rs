@@ -71,8 +71,9 @@ impl Cluster {
         self.shared.publish(resource, report);
     }
 
-    /// What the other hosts last said of a resource, each with its age since it arrived here. Old ones are
-    /// among them for a while (150 intervals): it is for [`combine`](tidegate_control::combine) to judge.
+    /// Returns the latest reports of the other hosts on a resource, each with its age since it arrived here.
+    /// Old reports stay among them for 150 intervals: [`combine`](tidegate_control::combine) judges whether
+    /// they still count.
     #[must_use]
     pub fn heard(&self, resource: &ResourceName) -> Vec<HeardReport> {
         self.shared.peers().reports(self.shared.now(), resource)
@@ -84,7 +85,7 @@ impl Cluster {
         self.board.as_ref().map(|board| PolicyWatch::new(Arc::clone(board)))
     }
 
-    /// How the exchange goes.
+    /// Returns the state of the exchange with the other hosts.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
         self.shared.status()

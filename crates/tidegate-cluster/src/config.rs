@@ -1,4 +1,4 @@
-//! What a host must know to take part.
+//! Configuration of a host that takes part in a cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,22 +15,22 @@ use crate::signature::PolicyWriters;
 use crate::status::CarrierKind;
 use crate::tls::Tls;
 
-/// How short and how long the interval may be.
+/// The shortest and the longest interval.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 /// A list of peers has at most so many: beyond, use multicast, or better NATS.
 const MOST_LISTED: usize = 256;
 
-/// How a host takes part in a cluster.
+/// Configuration of a host in a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterConfig {
-    /// Which cluster. What other clusters say on the same wire is not heard.
+    /// The cluster's name. Messages of other clusters on the same wire are ignored.
     pub name: ClusterName,
     /// Our name in it: no other host may have it.
     pub host: HostName,
     /// The control interval that the cluster works with, 10 ms to 60 s: a host that says nothing for three of
     /// them is stale. All hosts should have the same.
     pub interval: Duration,
-    /// What carries the reports.
+    /// The carrier of the reports.
     pub carrier: Carrier,
 }
 
@@ -38,7 +38,7 @@ impl ClusterConfig {
     /// PARDA's control interval, 2 s.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(2);
 
-    /// Whether one could join with it.
+    /// Checks that a host could join with this configuration.
     ///
     /// # Errors
     /// When it contradicts itself: see [`JoinError`].
@@ -55,7 +55,7 @@ impl ClusterConfig {
     }
 }
 
-/// What carries the reports.
+/// The carrier of the reports, with its configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Carrier {
     /// Datagrams, authenticated with a shared key.
@@ -67,7 +67,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Which one.
+    /// Returns the kind of carrier.
     #[must_use]
     pub const fn kind(&self) -> CarrierKind {
         match self {
@@ -81,12 +81,12 @@ impl Carrier {
 /// Datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpConfig {
-    /// Where to listen. With multicast only the port counts; otherwise the address must be of the peers'
-    /// family, or `[::]` for both.
+    /// The address to listen on. With multicast only the port counts; otherwise the address must be of the
+    /// peers' family, or `[::]` for both.
     pub listen: SocketAddr,
     /// To whom to speak.
     pub reach: Reach,
-    /// What all hosts of the cluster know, and nobody else.
+    /// The shared key: known to all hosts of the cluster and to nothing else.
     pub key: Key,
 }
 
@@ -102,7 +102,7 @@ pub enum Reach {
         group: IpAddr,
         /// The network interface. Without it the system chooses by its routes.
         interface: Option<String>,
-        /// How many routers may pass it on: 1 stays on the local network.
+        /// The number of routers that may pass it on: 1 stays on the local network.
         hops: u8,
     },
 }
@@ -158,20 +158,21 @@ impl FileConfig {
 /// A NATS server, or several that form one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatsConfig {
-    /// Where to find it, for example `nats://10.0.0.5:4222`; of several the first that answers.
+    /// The servers' addresses, for example `nats://10.0.0.5:4222`. The first one that answers is used.
     pub servers: Vec<String>,
-    /// What it asks for.
+    /// The credentials that the server asks for.
     pub credentials: Credentials,
     /// Encryption. Without it a connection is encrypted only if the server insists on it, and whoever is on
     /// its way can prevent that.
     pub tls: Option<Tls>,
-    /// How many servers keep the policies, when their bucket is made: 1 to 5, and not more than there are.
+    /// The number of servers that keep the policies, used when their bucket is made: 1 to 5, and not more
+    /// than there are.
     pub replicas: u8,
     /// The keys whose policies count. Without any, no policy does.
     pub writers: PolicyWriters,
 }
 
-/// What a NATS server asks for.
+/// The credentials that a NATS server asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// Nothing.
@@ -220,8 +221,9 @@ impl NatsConfig {
     }
 }
 
-/// Why a host cannot take part: its configuration is wrong. What may change by itself, such as an address
-/// that is not there yet, is no such error: the carrier tries again, and says so in its status.
+/// Reasons why a host cannot take part: its configuration is wrong. Conditions that may change by themselves,
+/// such as an address that is not there yet, are no such errors: the carrier tries again, and says so in its
+/// status.
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// The interval is out of its range.
@@ -238,9 +240,9 @@ pub enum JoinError {
         "cannot reach {peer} from {listen}: listen on an address of the same family, or on [::] for both"
     )]
     Family {
-        /// Where to listen.
+        /// The address to listen on.
         listen: SocketAddr,
-        /// Who cannot be reached from there.
+        /// The peer that cannot be reached from there.
         peer: SocketAddr,
     },
     /// The group's address is of one host.
@@ -257,7 +259,7 @@ pub enum JoinError {
     Server {
         /// The address.
         server: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The number of replicas is out of its range.

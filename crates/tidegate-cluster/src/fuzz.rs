@@ -65,7 +65,7 @@ fn check_numbers(report: &HostReport) {
     assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0), "{numbers:?}");
 }
 
-/// What a host that measures little itself makes of the report.
+/// Checks that the report, combined with that of a host that measures little itself, gives sound numbers.
 fn check_combined(report: &HostReport) {
     let name = |text| HostName::new(text).expect("a valid name");
     let own = HostReport {
@@ -116,7 +116,7 @@ fn check_message(message: &Message) {
     assert!(Message::read(&cluster(), &bytes[..bytes.len() - 1]).is_err(), "half a message");
 }
 
-/// What a host says of itself: by itself, in an authentic datagram, and in a block of a shared file.
+/// Reads a host's message: by itself, in an authentic datagram, and in a block of a shared file.
 pub fn message(input: &[u8]) {
     let read = Message::read(&cluster(), input);
     match &read {

@@ -18,7 +18,7 @@ const LONGEST_CREDENTIALS: usize = 64 << 10;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Arc<[u8]>);
 
-/// Why there is no key.
+/// Reasons why there is no key.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read.
@@ -26,7 +26,7 @@ pub enum KeyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The key is too short to be a secret, or too long to be meant as one.
@@ -37,7 +37,7 @@ pub enum KeyError {
     Length(usize),
 }
 
-/// Why there is no password or token.
+/// Reasons why there is no password or token.
 #[derive(Debug, Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -45,7 +45,7 @@ pub enum SecretError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The file holds no password or token.
@@ -126,8 +126,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a file holds what a server is to know a user by: a JWT and the seed of a key. Warns as
-/// [`Key::from_file`] does.
+/// Checks that a file holds the credentials by which a server knows a user: a JWT and the seed of a key.
+/// Warns as [`Key::from_file`] does.
 ///
 /// # Errors
 /// When it does not, or cannot be read.
@@ -138,7 +138,7 @@ pub fn check_credentials(path: &Path) -> Result<(), SecretError> {
     warn_if_open(path).map_err(|source| SecretError::Read { path: path.to_owned(), source })
 }
 
-/// What such a file holds.
+/// Returns the text of a file of credentials.
 pub(crate) fn read_credentials(path: &Path) -> Result<String, SecretError> {
     let bytes = read_at_most(path, LONGEST_CREDENTIALS);
     let bytes = bytes.map_err(|source| SecretError::Read { path: path.to_owned(), source })?;

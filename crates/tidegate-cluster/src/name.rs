@@ -18,7 +18,7 @@ const LONGEST: usize = 32;
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterName(Arc<str>);
 
-/// Why a text is not the name of a cluster.
+/// A text that is not the name of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a cluster's name: write 1 to {LONGEST} letters, digits, `-` or `_`")]
 pub struct ClusterNameError(String);

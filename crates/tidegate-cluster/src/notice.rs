@@ -13,15 +13,15 @@ use crate::rejection::Rejection;
 
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// When each kind of line was last written, and how many were left out since. As many entries as there are
-/// kinds.
+/// For each kind of line, the time when it was last written and the number left out since. It has at most as
+/// many entries as there are kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     rejections: HashMap<Discriminant<Rejection>, Notice>,
     left_out: Notice,
 }
 
-/// When a line was last written, and how many were left out since.
+/// The time when a line was last written, and the number of lines left out since.
 #[derive(Debug, Default)]
 pub(crate) struct Notice {
     written: Option<Instant>,
@@ -29,7 +29,7 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
-    /// Whether a line may be written now, and how many were left out before it.
+    /// Returns the number of lines left out before this one if it may be written now, otherwise `None`.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
         if self.written.is_some_and(|written| now.saturating_since(written) < PAUSE) {
             self.left_out += 1;

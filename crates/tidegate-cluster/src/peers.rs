@@ -1,4 +1,5 @@
-//! What was heard from whom: the rules that hold on every carrier. Pure: time is an argument.
+//! State of the other hosts, from their messages: the rules that hold on every carrier. Pure: time is an
+//! argument.
 //!
 //! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages only later
 //! ones than those heard count. A second incarnation under a known name may be the host after a restart, or
@@ -42,7 +43,7 @@ pub(crate) struct Peers {
     interval: Duration,
     origins: Origins,
     hosts: BTreeMap<HostName, Peer>,
-    /// When another host was last heard under our own name.
+    /// The time when another host was last heard under our own name.
     impostor: Option<Instant>,
 }
 
@@ -57,7 +58,7 @@ struct Peer {
     patience: Duration,
     /// The second incarnation under this name.
     rival: Option<Rival>,
-    /// When two live incarnations were last seen.
+    /// The time when two live incarnations were last seen.
     duplicate: Option<Instant>,
     reports: BTreeMap<ResourceName, Kept>,
 }

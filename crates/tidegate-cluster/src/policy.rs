@@ -1,4 +1,5 @@
-//! What a cluster's administrator wants of its resources: a document per resource, the same for all hosts.
+//! Policy of a resource, as the cluster's administrator sets it: a document per resource, the same for all
+//! hosts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +30,8 @@ const TARGETS: (Latency, Latency) = (Latency::from_micros(100), Latency::from_mi
 /// less than one gives up, and no storage does more than the most.
 const RATES: (f64, f64) = (1.0, 1e7);
 
-/// What is wanted of one resource. What it does not mention stays as each host's own configuration has it.
+/// The policy of one resource. A setting that it does not mention stays as each host's own configuration has
+/// it.
 ///
 /// ```json
 /// {
@@ -48,18 +50,18 @@ pub struct Policy {
     /// The response time that is promised: 100 µs to one minute.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "exact::latency")]
     pub target: Option<Latency>,
-    /// What consumers are entitled to, relative to one another.
+    /// The shares of the consumers: their entitlements relative to one another.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shares: BTreeMap<ConsumerName, Shares>,
-    /// What consumers get at least while they ask for it.
+    /// The least rate of each consumer while it asks for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "exact::rates")]
     pub reservations: BTreeMap<ConsumerName, Iops>,
-    /// What consumers get at most.
+    /// The greatest rate of each consumer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "exact::rates")]
     pub limits: BTreeMap<ConsumerName, Iops>,
 }
 
-/// Why a document is not a policy.
+/// Reasons why a document is not a policy.
 #[derive(Debug, Error)]
 pub enum InvalidPolicy {
     /// It is not JSON of this shape.
@@ -173,7 +175,7 @@ impl Policy {
         if json.len() > LONGEST { Err(InvalidPolicy::Length(json.len())) } else { Ok(json) }
     }
 
-    /// Whether it holds together.
+    /// Checks that the policy is consistent.
     ///
     /// # Errors
     /// When it does not: see [`InvalidPolicy`].
@@ -342,7 +344,7 @@ pub(crate) enum Refusal {
     TooMany,
 }
 
-/// Where the carrier puts policies, and watches find them.
+/// The place where the carrier puts policies and watches find them.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     state: Mutex<State>,

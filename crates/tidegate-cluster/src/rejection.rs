@@ -1,11 +1,11 @@
-//! Why a message was not taken, and how often.
+//! Reasons why messages are rejected, and their counts.
 
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::wire::VERSION;
 
-/// Why a message was not taken.
+/// Reasons why a message is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Rejection {
     #[error("it was not made with our key, or damaged on its way")]
@@ -49,7 +49,7 @@ pub(crate) enum Rejection {
     TooManyNames,
 }
 
-/// How many messages were not taken since the start, by reason.
+/// Counts of the messages rejected since the start, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Rejected {
     /// Not made with our key (UDP): a wrong key, or a stranger.
@@ -65,7 +65,7 @@ pub struct Rejected {
     pub old_version: u64,
     /// A newer version of the format.
     pub new_version: u64,
-    /// Of another cluster on the same wire.
+    /// Messages of another cluster on the same wire.
     pub other_cluster: u64,
     /// Not what the format says.
     pub malformed: u64,

@@ -1,4 +1,4 @@
-//! What the owner of a [`Cluster`](crate::Cluster) and its carrier's thread share.
+//! State that the owner of a [`Cluster`](crate::Cluster) and its carrier's thread share.
 //!
 //! The owner must never wait for a carrier, whatever that is doing: the locks here are held for moments,
 //! never across input or output.
@@ -178,13 +178,15 @@ impl Shared {
         lock(&self.outbox).reports.values().any(|draft| !draft.sent)
     }
 
-    /// What was published and not sent.
+    /// Returns the reports that were published and not sent, and marks them as sent. Reports older than an
+    /// interval are left out.
     pub(crate) fn take_news(&self) -> Vec<NumberedReport> {
         let oldest = self.oldest_told();
         lock(&self.outbox).take_news(oldest)
     }
 
-    /// What was published lately, sent before or not; the youngest first.
+    /// Returns the reports of the last interval, sent before or not, the youngest first, and marks them as
+    /// sent.
     pub(crate) fn take_recent(&self) -> Vec<NumberedReport> {
         let oldest = self.oldest_told();
         lock(&self.outbox).take_recent(oldest)
@@ -282,7 +284,7 @@ struct Draft {
 }
 
 impl Outbox {
-    /// Whether there was room.
+    /// Puts a report into the outbox. Returns whether there was room.
     fn put(&mut self, now: Instant, kept_for: Duration, resource: &ResourceName, report: HostReport) -> bool {
         if !self.reports.contains_key(resource) && self.reports.len() >= MOST_RESOURCES {
             self.reports.retain(|_, draft| now.saturating_since(draft.published) <= kept_for);

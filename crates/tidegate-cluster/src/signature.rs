@@ -95,7 +95,7 @@ pub enum PolicyKeyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -103,7 +103,7 @@ pub enum PolicyKeyError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The file holds no seed.

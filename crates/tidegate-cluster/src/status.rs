@@ -1,4 +1,4 @@
-//! What a carrier says of itself.
+//! Status that a carrier reports of itself.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tidegate_units::{HostName, Latency, ResourceName};
 use crate::name::ClusterName;
 use crate::rejection::Rejected;
 
-/// Which carrier it is.
+/// The kind of carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CarrierKind {
@@ -42,20 +42,20 @@ impl fmt::Display for CarrierKind {
     }
 }
 
-/// How the exchange with the other hosts goes.
+/// The state of the exchange with the other hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClusterStatus {
     /// The cluster.
     pub cluster: ClusterName,
     /// Our name in it.
     pub host: HostName,
-    /// What carries the reports.
+    /// The carrier of the reports.
     pub carrier: CarrierKind,
-    /// Whether the carrier works, as far as it can tell.
+    /// True if the carrier works, as far as it can tell.
     pub up: bool,
-    /// Why it does not; or, while it works, what is not as it should be.
+    /// The reason why it does not work; or, while it works, the trouble that remains.
     pub reason: Option<String>,
-    /// Who was heard, by name; those who went silent stay for a while.
+    /// The hosts that were heard, by name. Hosts that went silent stay for a while.
     pub peers: Vec<PeerStatus>,
     /// Names that two live hosts bear, ours among them if another one uses it.
     pub duplicates: Vec<HostName>,
@@ -75,10 +75,10 @@ pub struct ClusterStatus {
 pub struct PeerStatus {
     /// Its name.
     pub host: HostName,
-    /// How long ago it was heard.
+    /// The time since it was last heard.
     pub age: Latency,
     /// It was silent for more than three intervals.
     pub stale: bool,
-    /// What it tells of.
+    /// The resources that it reports on.
     pub resources: Vec<ResourceName>,
 }

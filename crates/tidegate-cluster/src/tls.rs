@@ -14,14 +14,14 @@ use tidegate_tls::{Identity, TlsError, check_authorities, check_pair};
 /// by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// Who may have signed it, in PEM form; without it those whom the system trusts.
+    /// The authorities that may have signed it, in PEM form. Without them, those that the system trusts.
     pub authorities: Option<PathBuf>,
     /// Ours, where the server asks for one.
     pub identity: Option<Identity>,
 }
 
 impl Tls {
-    /// Whether the files can be used, now.
+    /// Checks that the files can be used now.
     ///
     /// # Errors
     /// When one of them cannot, and why.
@@ -33,7 +33,7 @@ impl Tls {
     }
 }
 
-/// What a failed handshake means, for people; `None` when it was something else that failed.
+/// Returns the meaning of a failed handshake, for people; `None` if something else failed.
 pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -77,7 +77,7 @@ const HAS_OLDEST: u8 = 4;
 const HAS_WINDOW: u8 = 8;
 const HAS_SET_POINT: u8 = 16;
 const HAS_POINT: u8 = 32;
-/// Of the operating point, whose own flags are all taken.
+/// A flag of the operating point, whose own flags are all taken.
 const HAS_CONTENT: u8 = 64;
 
 const HAS_WISH: u8 = 1;
@@ -91,7 +91,7 @@ const HAS_NUMBER: u8 = 128;
 
 const UNBOUNDED: u8 = 1;
 
-/// What one host says at one time.
+/// A message of one host at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Message {
     pub(crate) sender: Sender,
@@ -102,12 +102,12 @@ pub(crate) struct Message {
     pub(crate) leaving: bool,
 }
 
-/// Who speaks.
+/// The sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) host: HostName,
     pub(crate) incarnation: Incarnation,
-    /// How often it usually speaks, in milliseconds.
+    /// The usual time between its messages, in milliseconds.
     pub(crate) interval_ms: u32,
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn check_start<'b>(cluster: &ClusterName, bytes: &'b [u8]) -> Result<
     }
 }
 
-/// How many bytes a report takes.
+/// Returns the number of bytes that a report takes.
 pub(crate) fn length(numbered: &NumberedReport) -> usize {
     let mut bytes = Vec::new();
     write_report(numbered, &mut bytes);
@@ -421,7 +421,7 @@ fn within(number: f64, most: f64) -> f64 {
     if number.is_nan() { 0.0 } else { number.clamp(0.0, most) }
 }
 
-/// What is left to read.
+/// The bytes that are left to read.
 pub(crate) struct Input<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Input<'b> {
@@ -543,7 +543,7 @@ pub(crate) mod tests {
         Message::read(&cluster(), bytes).map(|(message, _)| message)
     }
 
-    /// Where the first report begins.
+    /// Returns the position at which the first report begins.
     fn body(message: &Message) -> usize {
         written(&Message { reports: vec![], ..message.clone() }).len()
     }
@@ -639,7 +639,7 @@ pub(crate) mod tests {
         assert_eq!(read(&changed), Err(Rejection::Malformed("unknown flags of a report")));
     }
 
-    /// Of a message of one report, on "r".
+    /// Returns the position of the report's flags in a message of one report, on "r".
     fn flags_of_the_report(bytes: &[u8]) -> usize {
         body(&read(bytes).unwrap()) + 2 + 8
     }
@@ -847,7 +847,7 @@ pub(crate) mod tests {
             let _ = read(&after_start);
         }
 
-        /// What a changed message says is within its ranges, or it is refused.
+        /// A changed message is refused, or its numbers are within their ranges.
         #[test]
         fn a_changed_message_stays_within_its_ranges(
             place in 0usize..400, byte: u8, reports in prop::collection::vec(any_report(), 1..3)

@@ -1,4 +1,4 @@
-//! What stands in the shared file. Pure.
+//! Layout of the shared file. Pure.
 //!
 //! ```text
 //! block 0:     magic "TGHF" · version u16 · slots u16 · cluster: u8 length, text · zeros · CRC-32C u32
@@ -23,7 +23,7 @@ const LENGTH: usize = 2;
 /// A message has room for so many bytes.
 pub(crate) const ROOM: usize = BLOCK - LENGTH - CHECKSUM;
 
-/// What the first block says.
+/// The content of the first block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Header {
     /// A file for this many hosts of our cluster.

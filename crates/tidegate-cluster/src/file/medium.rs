@@ -42,7 +42,7 @@ impl Blocks {
     }
 }
 
-/// Why the shared file cannot be used now.
+/// Reasons why the shared file cannot be used now.
 #[derive(Debug, Error)]
 pub(crate) enum MediumError {
     #[error("cannot open {path}: {source}", path = path.display())]
@@ -97,7 +97,7 @@ impl Medium {
         if has < medium.length() { Err(medium.too_small(has)) } else { Ok(medium) }
     }
 
-    /// Whether reads and writes pass the page cache by.
+    /// Returns true if reads and writes bypass the page cache.
     pub(crate) const fn is_direct(&self) -> bool {
         self.direct
     }

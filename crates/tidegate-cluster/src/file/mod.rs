@@ -18,10 +18,10 @@ use crate::config::FileConfig;
 use crate::rejection::Rejection;
 use crate::shared::Shared;
 
-/// What cannot be opened, read or written is tried again after so long.
+/// The pause before the shared file is opened, read or written again after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// That somebody else wrote to our slot is told for so many intervals.
+/// The number of intervals for which the status tells that another host wrote to our slot, too.
 const CONTESTED_INTERVALS: u32 = 12;
 
 pub(crate) struct SharedFile {
@@ -29,15 +29,15 @@ pub(crate) struct SharedFile {
     config: FileConfig,
     medium: Option<Medium>,
     tried: Option<Instant>,
-    /// As it was read last: what has not changed since says nothing new.
+    /// The blocks as they were read last: a block that has not changed since says nothing new.
     seen: Option<Seen>,
     place: Place,
     read: Option<Instant>,
     written: Option<Instant>,
     sequence: u64,
-    /// Where to look for a free slot next.
+    /// The slot at which the next search for a free one begins.
     start: usize,
-    /// Who last wrote to our slot, too, and when.
+    /// The host that last wrote to our slot, too, and the time.
     contested: Option<(Instant, HostName)>,
 }
 
@@ -317,7 +317,7 @@ impl SharedFile {
     }
 }
 
-/// How much of the pause since then is left.
+/// Returns the part of `pause` since `then` that is left; zero without `then`.
 fn due(now: Instant, then: Option<Instant>, pause: Duration) -> Duration {
     then.map_or(Duration::ZERO, |then| pause.saturating_sub(now.saturating_since(then)))
 }

@@ -1,10 +1,10 @@
-//! Who has which slot. Pure: what was read goes in, what to do comes out.
+//! Assignment of slots to hosts. Pure: the blocks that were read go in, the next step comes out.
 //!
-//! A slot belongs to whoever's block stands in it and changes. There is no lock on the medium; a host that
-//! finds a free slot writes its block, waits, and looks whether it is still there. Of two that wrote one
-//! remains, and the other looks for another slot. Should a write be delayed for longer than that, two hosts
-//! have one slot: each then finds the other's block in its place, and the one with the greater incarnation
-//! gives way.
+//! A slot belongs to the host whose block stands in it and changes. There is no lock on the medium: a host
+//! that finds a free slot writes its block, waits, and reads it again. If two hosts write to one slot, one
+//! block remains, and the other host looks for another slot. Should a write be delayed for longer than that
+//! wait, two hosts have one slot. Each then finds the other's block in its place, and the host with the
+//! greater incarnation gives way.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const ABANDONED_INTERVALS: u32 = 30;
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub(crate) content: Content,
-    /// When its block last changed under our eyes; first, when we first saw it.
+    /// The time when we last saw its block change; at first, the time when we first saw it.
     pub(crate) changed: Instant,
     /// It has changed under our eyes.
     pub(crate) alive: bool,
@@ -51,7 +51,7 @@ impl Content {
     }
 }
 
-/// What a host without a slot is to do.
+/// The next step of a host without a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Write to this slot, and look whether it stays.
@@ -65,7 +65,8 @@ pub(crate) struct Chooser<'a> {
     pub(crate) interval: Duration,
     /// Told to use this slot.
     pub(crate) configured: Option<usize>,
-    /// Where to begin to look: different for different hosts, so that they do not all want the same one.
+    /// The slot at which the search begins. It differs between hosts, so that they do not all want the same
+    /// one.
     pub(crate) start: usize,
 }
 

@@ -25,7 +25,7 @@ const LONGEST_SHOWN: usize = 64;
 /// For a request to the server.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a policy cannot be read or changed.
+/// Reasons why a policy cannot be read or changed.
 #[derive(Debug, Error)]
 pub enum PolicyError {
     /// The server cannot be reached, or does not let us in.
@@ -33,7 +33,7 @@ pub enum PolicyError {
     Connect {
         /// The servers that were tried.
         servers: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The server has no place for policies.
@@ -41,7 +41,7 @@ pub enum PolicyError {
     Bucket {
         /// Its name.
         bucket: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The policy was changed by someone else.
@@ -49,24 +49,24 @@ pub enum PolicyError {
         "the policy of `{resource}` is at revision {found}, not at {expected}: somebody has changed it; look at it again"
     )]
     Conflict {
-        /// Of which resource.
+        /// The resource of the policy.
         resource: ResourceName,
         /// The revision that was expected; 0: none at all.
         expected: u64,
         /// The revision that is there; 0: none at all.
         found: u64,
     },
-    /// What stands there is not a policy.
+    /// The stored document is not a policy.
     #[error("what stands there for `{resource}` (revision {revision}) is no policy that hosts follow: {why}")]
     Stored {
         /// For which resource.
         resource: ResourceName,
         /// Its revision: what to expect when replacing it.
         revision: u64,
-        /// What is wrong.
+        /// The fault in the document.
         why: InvalidPolicy,
     },
-    /// What was to be written is not a policy.
+    /// The document to be written is not a policy.
     #[error("this is not a policy: {0}")]
     Invalid(#[from] InvalidPolicy),
     /// The server did not do it.

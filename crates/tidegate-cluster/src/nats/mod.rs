@@ -52,17 +52,17 @@ pub(crate) struct Nats {
     config: NatsConfig,
     board: Arc<Board>,
     sequence: Cell<u64>,
-    /// What the server complains of, and why policies are not followed, while the connection stands.
+    /// The server's complaint and the reason why policies are not followed, while the connection stands.
     troubles: RefCell<[Option<String>; 2]>,
     /// The times when each kind of fault of the policies was logged.
     complaints: RefCell<HashMap<Discriminant<Complaint>, Notice>>,
 }
 
-/// Where in the troubles.
+/// Positions in `Nats::troubles`.
 const SERVER: usize = 0;
 const POLICIES: usize = 1;
 
-/// What the client library tells of a connection.
+/// An event of a connection, as the client library tells it.
 #[derive(Debug)]
 pub(crate) enum Told {
     Ended,
@@ -70,7 +70,7 @@ pub(crate) enum Told {
     Complaint(String),
 }
 
-/// What the connection is for.
+/// The purpose of a connection.
 #[derive(Debug)]
 pub(crate) enum Connect {
     /// A few requests.

@@ -4,12 +4,12 @@ use tidegate_units::{HostName, ResourceName};
 
 use crate::name::ClusterName;
 
-/// Where a host speaks.
+/// Returns the subject that a host publishes on.
 pub(crate) fn of_host(cluster: &ClusterName, host: &HostName) -> String {
     format!("tidegate.{cluster}.stats.{}", token(host.as_str()))
 }
 
-/// Where all hosts speak.
+/// Returns the subject that matches those of all hosts.
 pub(crate) fn of_all_hosts(cluster: &ClusterName) -> String {
     format!("tidegate.{cluster}.stats.*")
 }

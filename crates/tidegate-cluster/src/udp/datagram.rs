@@ -12,12 +12,13 @@ use crate::name::ClusterName;
 use crate::rejection::Rejection;
 use crate::wire::{Input, Message, check_start};
 
-/// What every IPv6 path carries in one piece (1280 bytes) without the IPv6 and UDP headers.
+/// The size of a datagram that every IPv6 path carries in one piece: 1280 bytes without the IPv6 and UDP
+/// headers.
 pub(crate) const LONGEST: usize = 1232;
 
 const TAG: usize = 32;
 
-/// What a datagram has beside its message, without echoes.
+/// The bytes that a datagram has beside its message, without echoes.
 pub(crate) const OVERHEAD: usize = 8 + 1 + TAG;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! That a datagram was made now, and not recorded earlier: without any clock but our own, and without a
+//! Proof that a datagram was made now and not recorded earlier, without any clock but our own, and without a
 //! handshake.
 //!
 //! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest
@@ -69,7 +69,7 @@ struct Source {
     nonce: u64,
     heard: Instant,
     echoed: Option<Instant>,
-    /// When we drew the latest of our nonces that it has echoed.
+    /// The time when we drew the latest of our nonces that it has echoed.
     proved: Option<Instant>,
 }
 
@@ -126,7 +126,8 @@ impl Freshness {
         if source.counts(now, lease) { Ok(()) } else { Err(Rejection::Unproved) }
     }
 
-    /// What to put into the datagram that goes out now: a nonce of ours, and at most `most` echoes.
+    /// Returns the nonce and the echoes for the datagram that goes out now: a nonce of ours, and at most
+    /// `most` echoes.
     ///
     /// # Errors
     /// When the system has no randomness to give.
@@ -148,7 +149,7 @@ impl Freshness {
         Ok((nonce, self.echoes(now, most.min(MOST_ECHOES))))
     }
 
-    /// How many echoes are due.
+    /// Returns the number of echoes that are due.
     pub(crate) fn due(&self, now: Instant) -> usize {
         self.sources.values().filter(|source| self.is_due(source, now)).count()
     }
@@ -232,7 +233,7 @@ mod tests {
         SocketAddr::new(sum.to_be_bytes().into(), 7710)
     }
 
-    /// What travels: sequence, nonce, echoes.
+    /// The parts of a datagram that tests send: sequence, nonce, echoes.
     type Sent = (u64, u64, Vec<u64>);
 
     struct Node {

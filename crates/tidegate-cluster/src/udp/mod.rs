@@ -73,7 +73,7 @@ impl Udp {
         self.tried.map_or(Duration::ZERO, |tried| REOPEN.saturating_sub(now.saturating_since(tried)))
     }
 
-    /// How long until the next datagram is to be sent: news after the gap, a sign of life after an interval.
+    /// Returns the time until the next datagram is due: news after the gap, a sign of life after an interval.
     fn wait_to_send(&self, now: Instant) -> Duration {
         let Some(sent) = self.sent else { return Duration::ZERO };
         let pause = if self.shared.has_news() { self.shared.gap() } else { self.shared.interval };
