@@ -6,17 +6,21 @@
 //! magic "TGHR" · version u16 · cluster: u8 length, text
 //! host: u8 length, text · incarnation u128 · sequence u64 · interval u32 (ms) · flags u8 (1: leaving)
 //! reports: u8 count, then each:
-//!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64 · total latency u64 (ns)
-//!     active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)] · [window f64] · [set point u64 (ns)] · [operating point]
+//!     resource: u8 length, text · number u64 · flags u8 · interval u64 (ns) · completed u64
+//!     total latency u64 (ns) · active shares f64 · reserved f64 (requests/s) · [oldest u64 (ns)]
+//!     [window f64] · [set point u64 (ns)] · [operating point]
 //! operating point, from version 2 on: flags u8 · done f64 (requests/s)
-//!     [asked for f64 (requests/s) · goal u64 (ns) · [takes u64 (ns) · room f64]] · [requests at the storage f64]
-//!     [rest: shares f64 · most f64 (requests/s), or nothing where its flag says without bound] · claims u8 count, then each:
+//!     [asked for f64 (requests/s) · goal u64 (ns) · [takes u64 (ns) · room f64]]
+//!     [requests at the storage f64]
+//!     [rest: shares f64 · most f64 (requests/s), or nothing where its flag says without bound]
+//!     claims u8 count, then each:
 //!         consumer: u8 length, text · flags u8 (1: without bound) · shares u32 · [most f64 (requests/s)]
-//!     [who is content beside a rest without bound, by a flag of the report: shares f64 · most f64 (requests/s)]
+//!     [consumers that are content beside a rest without bound, by a flag of the report:
+//!         shares f64 · most f64 (requests/s)]
 //! ```
 //!
-//! A message is of the least version that has what it says: hosts whose laws have no operating point write
-//! version 1, and are understood by those who know no other.
+//! A message is of the least version that can express its content. Hosts whose laws have no operating point
+//! write version 1, which hosts that know no other version understand.
 //!
 //! The bracketed fields are there when their flag is. Up to the cluster's name the layout is the same in
 //! every version, so that a message of another version, or of another cluster, is told from a damaged one. A
