@@ -1,4 +1,4 @@
-//! Which results agree with a paper.
+//! Tolerances: the results that agree with a paper.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl Accepts {
         }
     }
 
-    /// Whether a result agrees. What is no number never does.
+    /// Returns true if a result agrees. NaN and infinities never do.
     #[must_use]
     pub fn agrees(self, result: f64) -> bool {
         let (least, most) = self.bounds();

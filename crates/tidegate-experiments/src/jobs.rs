@@ -1,11 +1,11 @@
-//! What to simulate so that experiments can be judged.
+//! Simulations that experiments need to be judged.
 
 use super::{Experiment, RunResult, Subject, SubjectError, Trial};
 
 /// One simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// What is simulated.
+    /// The subject of the simulation.
     pub subject: &'a Subject,
     /// Under which seed.
     pub seed: u64,
@@ -26,12 +26,12 @@ impl Job<'_> {
 pub struct Jobs<'a> {
     jobs: Vec<Job<'a>>,
     seeds: Vec<u64>,
-    /// Of each experiment and each of its runs: where its job under the first seed is. The other seeds
-    /// follow.
+    /// For each experiment and each of its runs, the position of its job under the first seed. The other
+    /// seeds follow.
     places: Vec<Vec<usize>>,
 }
 
-/// What to simulate for some experiments, each under seeds 1 to `seeds`.
+/// Returns the simulations that some experiments need, each under seeds 1 to `seeds`.
 #[must_use]
 pub fn jobs(experiments: &[Experiment], seeds: u64) -> Jobs<'_> {
     let seeds: Vec<u64> = (1..=seeds.max(1)).collect();
@@ -64,8 +64,8 @@ impl<'a> Jobs<'a> {
         &self.seeds
     }
 
-    /// What an experiment, by its position, has under each of the seeds. `results` are those of
-    /// [`Jobs::list`].
+    /// Returns the runs of an experiment, given by its position, under each of the seeds. `results` are those
+    /// of [`Jobs::list`].
     #[must_use]
     pub fn trials<'r>(
         &self,

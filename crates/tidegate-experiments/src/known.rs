@@ -1,26 +1,26 @@
-//! What is known to differ from the papers, why, and by how much.
+//! Known differences from the papers, with their reasons and their sizes.
 //!
-//! A difference that is known stays one: its verdict is no, in every output. Knowing it only tells it from
-//! one that nobody has seen yet. Where results lie was written down after they had been seen, from the
-//! committed runs of ten seeds: so it says nothing about a paper, and something about a change that moves
-//! them.
+//! A known difference stays a difference: its verdict is no, in every output. Being known only tells it from
+//! a difference that has not been seen before. The bounds were written down after the results had been seen,
+//! from the committed runs of ten seeds. So they say nothing about a paper, and something about a change that
+//! moves the results.
 
 use super::Accepts;
 
-/// Why an experiment differs from its paper.
+/// A known difference of an experiment from its paper, with its reason.
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
-    /// Which experiment.
+    /// The experiment's name.
     pub experiment: &'static str,
-    /// Why, as far as is known.
+    /// The reason, as far as it is known.
     pub because: &'static str,
     /// Its quantities that differ, and between which values each seed's result lies.
     pub lies: &'static [(&'static str, f64, f64)],
 }
 
 impl Difference {
-    /// Whether it is known that these are the results of a quantity. A seed that gave nothing to measure says
-    /// nothing either way; when none gave anything, nothing is known.
+    /// Returns true if these results of a quantity are within the known difference. A seed without a
+    /// measurement says nothing either way; if no seed has one, nothing is known.
     pub(super) fn covers(&self, quantity: &str, values: &[Option<f64>]) -> bool {
         let known = self.lies.iter().find(|(name, ..)| *name == quantity);
         known.is_some_and(|&(_, least, greatest)| {

@@ -40,10 +40,10 @@ pub use select::{UnknownExperiment, select};
 pub use subject::{Subject, SubjectError};
 pub use trial::{RunResult, Span, Track, Tracks, Trial};
 
-/// How many seeds stochastic results come from, 1 to this.
+/// The number of seeds that stochastic results come from: 1 to this.
 pub const SEEDS: u64 = 10;
 
-/// How many are enough to see that everything still works.
+/// A number of seeds that is enough to see that everything still works.
 pub const SHORT_SEEDS: u64 = 2;
 
 /// An experiment of a paper.
@@ -52,17 +52,17 @@ pub struct Experiment {
     pub id: &'static str,
     /// In a line.
     pub title: &'static str,
-    /// What the paper did and says.
+    /// The paper's experiment and its result.
     pub paper: &'static str,
-    /// What is done here, and what of it the paper leaves open.
+    /// The set-up here, and the choices in it that the paper leaves open.
     pub setup: &'static str,
-    /// What is simulated.
+    /// The simulations.
     pub runs: Vec<Run>,
-    /// What is judged.
+    /// The quantities that are judged.
     pub quantities: Vec<Quantity>,
-    /// What is reported without a verdict, because it depends on hardware, or stands for itself.
+    /// The figures reported without a verdict, because they depend on hardware, or stand for themselves.
     pub figures: Vec<Figure>,
-    /// What is drawn.
+    /// The plots.
     pub plots: Vec<Plot>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Experiment {
 pub struct Run {
     /// The experiment's name for it.
     pub name: String,
-    /// What is simulated.
+    /// The subject of the simulation.
     pub subject: Subject,
 }
 
@@ -98,22 +98,22 @@ impl Run {
     }
 }
 
-/// How a number is found in the runs under one seed; `None` when there was nothing to measure.
+/// Finds a number in the runs under one seed; `None` if there was nothing to measure.
 pub type Measure = Box<dyn Fn(&Trial<'_>) -> Option<f64> + Send + Sync>;
 
 /// A number that is judged.
 pub struct Quantity {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
     pub unit: &'static str,
     /// The paper's figure, where it gives one.
     pub paper: Option<f64>,
-    /// Which results agree with the paper.
+    /// The tolerance: the results that agree with the paper.
     pub accepts: Accepts,
-    /// Why these, stated before the first run.
+    /// The reason for this tolerance, stated before the first run.
     pub because: &'static str,
-    /// How it is measured.
+    /// The measurement.
     pub measure: Measure,
 }
 
@@ -145,13 +145,13 @@ impl Quantity {
 
 /// A number that is reported and not judged.
 pub struct Figure {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
     pub unit: &'static str,
     /// The paper's figure, where it gives one.
     pub paper: Option<f64>,
-    /// How it is measured.
+    /// The measurement.
     pub measure: Measure,
 }
 
@@ -167,16 +167,16 @@ impl Figure {
     }
 }
 
-/// How the lines of a plot are found in the runs under one seed.
+/// Finds the lines of a plot in the runs under one seed.
 pub type Draw = Box<dyn Fn(&Trial<'_>) -> Vec<Line> + Send + Sync>;
 
 /// A picture of an experiment, drawn from the runs under the first seed.
 pub struct Plot {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The unit of the vertical axis.
     pub unit: &'static str,
-    /// What is on the horizontal axis; time in seconds where a run is plotted over time.
+    /// The quantity on the horizontal axis; time in seconds if a run is plotted over time.
     pub over: &'static str,
     /// Values to compare with: horizontal lines with their names.
     pub marks: Vec<(&'static str, f64)>,
@@ -187,7 +187,7 @@ pub struct Plot {
 /// A line of a plot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Whose.
+    /// The name of its subject.
     pub name: String,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,

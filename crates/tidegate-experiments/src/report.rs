@@ -10,10 +10,10 @@ use super::{
     Accepts, Difference, Experiment, Figure, Jobs, Quantity, RunResult, Subject, Trial, known_difference,
 };
 
-/// What came of all experiments that ran. Serialised, the document of `tidegate reproduce --json`.
+/// The results of all experiments that ran. Serialised, it is the document of `tidegate reproduce --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whether every experiment agrees with its paper.
+    /// True if every experiment agrees with its paper.
     pub ok: bool,
     /// The seeds.
     pub seeds: Vec<u64>,
@@ -21,28 +21,28 @@ pub struct Report {
     pub experiments: Vec<ExperimentReport>,
 }
 
-/// What came of an experiment.
+/// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentReport {
     /// Its name.
     pub id: String,
-    /// Whether every quantity agrees.
+    /// True if every quantity agrees.
     pub ok: bool,
-    /// Why it differs, where every quantity that does is known to. `None` where it agrees, and where
-    /// something differs that nobody has explained.
+    /// The reason for the difference, if every quantity that differs is known to. `None` if the experiment
+    /// agrees, or if some difference is unexplained.
     #[serde(default)]
     pub known_difference: Option<String>,
     /// In a line.
     pub title: String,
-    /// What the paper did and says.
+    /// The paper's experiment and its result.
     pub paper: String,
-    /// What was done here.
+    /// The set-up here.
     pub setup: String,
-    /// What was simulated.
+    /// The runs that were simulated.
     pub runs: Vec<RunReport>,
-    /// What was judged.
+    /// The quantities that were judged.
     pub quantities: Vec<QuantityReport>,
-    /// What was measured without a verdict.
+    /// The figures that were measured without a verdict.
     pub figures: Vec<FigureReport>,
 }
 
@@ -53,7 +53,7 @@ pub struct RunReport {
     pub name: String,
     /// The scenario's name.
     pub scenario: String,
-    /// How long it lasts, in seconds.
+    /// Its duration, in seconds.
     pub duration_s: f64,
     /// The laws of its hosts, each once; empty when nothing is regulated.
     pub laws: Vec<LawReport>,
@@ -69,7 +69,7 @@ pub struct LawReport {
     pub set_point_ms: f64,
     /// K: β for each 100 shares, or for all shares of a host together where they count as parts of a whole.
     pub k: f64,
-    /// What K is per.
+    /// The unit that K is per.
     pub k_per: String,
     /// γ of eq. 2.
     pub gamma: f64,
@@ -80,14 +80,14 @@ pub struct LawReport {
     pub interval_s: f64,
     /// `w_min` and `w_max`.
     pub window: (f64, f64),
-    /// Whose response times it steers by: `local` or `cluster`.
+    /// The origin of the response times that it steers by: `local` or `cluster`.
     pub signal: String,
 }
 
-/// The parameters of a PID, and whom it holds by what.
+/// The parameters of a PID, the consumers that it may throttle, and the packets that it delays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PidReport {
-    /// What it steers to, in milliseconds.
+    /// The set point, in milliseconds.
     pub set_point_ms: f64,
     /// K_p.
     pub proportional_gain: f64,
@@ -103,16 +103,16 @@ pub struct PidReport {
     pub interval_s: f64,
     /// The time constant of its input's average in seconds; `None`: by a weight per interval.
     pub smoothing_s: Option<f64>,
-    /// Which packets are delayed.
+    /// The packets that are delayed.
     pub packets: String,
-    /// Who may be held.
+    /// The consumers that are eligible.
     pub members: String,
 }
 
 /// A quantity and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuantityReport {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
     pub unit: String,
@@ -120,13 +120,13 @@ pub struct QuantityReport {
     pub paper: Option<f64>,
     /// The mean over the seeds; `None` when some seed had nothing to measure.
     pub ours: Option<f64>,
-    /// Which results agree, in words.
+    /// The results that agree, in words.
     pub tolerance: String,
     /// The same as an interval; `None`: open on that side.
     pub accepts: (Option<f64>, Option<f64>),
-    /// Why these, stated before the first run.
+    /// The reason for this tolerance, stated before the first run.
     pub reason: String,
-    /// Whether the mean agrees.
+    /// True if the mean agrees.
     pub ok: bool,
     /// Under how many of the seeds it agrees by itself.
     pub seeds_ok: usize,
@@ -137,7 +137,7 @@ pub struct QuantityReport {
 /// A number without a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FigureReport {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its unit; empty for a ratio.
     pub unit: String,
@@ -149,7 +149,7 @@ pub struct FigureReport {
     pub values: Vec<Option<f64>>,
 }
 
-/// What an experiment comes to.
+/// The verdict of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Every quantity agrees with the paper.
@@ -161,7 +161,7 @@ pub enum Verdict {
 }
 
 impl ExperimentReport {
-    /// What it comes to.
+    /// Returns the verdict of the experiment.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match (self.ok, &self.known_difference) {
@@ -173,7 +173,7 @@ impl ExperimentReport {
 }
 
 impl Report {
-    /// How many experiments came to this.
+    /// Returns the number of experiments with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.experiments.iter().filter(|one| one.verdict() == verdict).count()
@@ -216,7 +216,7 @@ fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport 
     }
 }
 
-/// Whether whatever differs is known to.
+/// Returns true if every quantity that differs is known to.
 fn explains(difference: &Difference, quantities: &[QuantityReport]) -> bool {
     let differs = |quantity: &&QuantityReport| !quantity.ok;
     !quantities.is_empty()
@@ -339,7 +339,8 @@ fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|value| value.is_finite())
 }
 
-/// Of all or of none: a mean over the seeds that happened to work would be a selection.
+/// Returns the mean, or `None` if any value is missing: a mean over the seeds that happened to work would be
+/// a selection.
 fn mean(values: &[Option<f64>]) -> Option<f64> {
     let all: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)

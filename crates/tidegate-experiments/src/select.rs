@@ -1,4 +1,4 @@
-//! Which experiments are meant.
+//! Selection of experiments by name.
 
 use thiserror::Error;
 
@@ -11,9 +11,9 @@ const SIMILAR: f64 = 0.75;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("there is no experiment `{name}`; {help}")]
 pub struct UnknownExperiment {
-    /// What was asked for.
+    /// The name that was asked for.
     pub name: String,
-    /// What to ask for instead.
+    /// The names to ask for instead.
     pub help: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a run simulates.
+//! Subjects of runs: the simulations that there are.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate_units::HostName;
 
 use super::trial::{RunResult, Track, Tracks};
 
-/// What a run simulates: one of the simulations that there are.
+/// The subject of a run: one of the simulations that there are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Subject {
     /// Virtual machines on hosts.
@@ -27,20 +27,20 @@ pub enum Subject {
 pub struct Identification {
     /// Its name.
     pub name: String,
-    /// What is excited, and how.
+    /// The storage and its excitation.
     pub excitation: Excitation,
     /// At which intervals, one run for each.
     pub intervals: Vec<Duration>,
 }
 
 impl Identification {
-    /// How long the longest lasts.
+    /// Returns the duration of the longest run.
     fn duration(&self) -> Duration {
         self.intervals.iter().max().copied().unwrap_or_default() * self.excitation.intervals
     }
 }
 
-/// Why it cannot be simulated.
+/// Reasons why a subject cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SubjectError {
     /// The scenario.
@@ -90,7 +90,7 @@ impl Subject {
         }
     }
 
-    /// How long it lasts, at most.
+    /// Returns the duration, at most.
     #[must_use]
     pub fn duration(&self) -> Duration {
         match self {
@@ -153,7 +153,8 @@ fn of_identification(one: &Identification, seed: u64) -> Result<RunResult, Scena
     Ok(RunResult { excited, ..RunResult::of(outcome) })
 }
 
-/// Of a simulation that is no scenario: it has neither hosts nor consumers with statistics of their own.
+/// Returns the outcome of a simulation that is no scenario: it has neither hosts nor consumers with
+/// statistics of their own.
 fn outcome_of(name: &str, seed: u64, duration_s: f64, work: Work) -> Outcome {
     Outcome {
         scenario: name.to_owned(),

@@ -1,4 +1,4 @@
-//! What the runs of an experiment gave under one seed, and how numbers are found in it.
+//! Runs of an experiment under one seed, and the search for numbers in them.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Span {
         Self { from, to }
     }
 
-    /// Whether an interval of the time series that ends then lies within.
+    /// Returns true if an interval of the time series that ends then lies within.
     fn holds(self, end: f64) -> bool {
         end > self.from + 1e-9 && end <= self.to + 1e-9
     }
@@ -43,7 +43,7 @@ pub struct Track {
     pub samples: Vec<(f64, Sample)>,
 }
 
-/// What a simulation gave.
+/// The result of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult {
     /// Its statistics.
@@ -52,7 +52,7 @@ pub struct RunResult {
     pub tracks: Vec<Track>,
     /// The hosts where each virtual machine has a window of its own.
     pub law_per_vm: Vec<HostName>,
-    /// What each load came to, in the order of the plan; over iSCSI only.
+    /// The findings of each load, in the order of the plan; over iSCSI only.
     pub loads: Vec<LoadFindings>,
     /// The end of each interval, and the mean delay of packets over it in milliseconds; over iSCSI only.
     pub delays: Vec<(f64, f64)>,
@@ -270,7 +270,7 @@ fn weighted<'a>(
     (requests > 0.0).then(|| total / requests)
 }
 
-/// What the runs of an experiment gave under one seed.
+/// The runs of an experiment under one seed.
 #[derive(Debug, Clone)]
 pub struct Trial<'a> {
     runs: Vec<(&'a str, &'a RunResult)>,

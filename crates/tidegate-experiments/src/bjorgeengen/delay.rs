@@ -76,7 +76,7 @@ fn slope_between(free: f64, held: f64) -> f64 {
 /// Without delay, and the longest.
 const ENDS: [u64; 2] = [0, 96];
 
-/// What the text leaves open, the other way round: reported, not judged.
+/// Alternative choices where the text leaves one open: reported, not judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     /// Reads by an initiator that asks for its own buffers.

@@ -12,7 +12,7 @@ use super::{megabytes, of, over_time, ratio, sum_line, wait_line};
 /// The machines of the twelve writers.
 pub(super) const WRITERS: [&str; 3] = ["b3", "b4", "b5"];
 
-/// What the reader waits for an answer, in milliseconds.
+/// Returns the reader's mean response time in milliseconds.
 pub(super) fn wait(run: &RunResult, span: Span) -> Option<f64> {
     run.felt(BLADES[0], span)
 }

@@ -10,7 +10,7 @@ use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, Trial
 use super::laboratory::named;
 use super::{fit, ratio};
 
-/// What the lab measured: milliseconds per request. A test compares it with the committed run.
+/// The lab's measurements: milliseconds per request. A test compares them with the committed run.
 const MEASURED: &str = include_str!("lab.csv");
 
 const DELAYS_MS: [u64; 6] = [0, 2, 5, 10, 15, 20];
@@ -28,7 +28,7 @@ pub(super) enum Window {
 impl Window {
     const BOTH: [Self; 2] = [Self::Default, Self::Small];
 
-    /// As the lab calls it.
+    /// Returns the lab's name of the window.
     const fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -36,9 +36,10 @@ impl Window {
         }
     }
 
-    /// What may be under way to the target. A small one is half of its receive buffer (`tcp_adv_win_scale`
-    /// 1). The default one grows beyond what the initiator keeps: open-iscsi asks for a send buffer of 524288
-    /// bytes (`node.conn[0].tcp.window_size`), which Linux cuts to `wmem_max`, 212992, and doubles.
+    /// Returns the number of bytes that may be under way to the target. A small window is half of the
+    /// target's receive buffer (`tcp_adv_win_scale` 1). The default one grows beyond what the initiator
+    /// keeps. Open-iscsi asks for a send buffer of 524288 bytes (`node.conn[0].tcp.window_size`), which Linux
+    /// cuts to `wmem_max`, 212992, and doubles.
     pub(super) const fn up(self) -> Bytes {
         match self {
             Self::Default => Bytes::new(2 * 212_992),
@@ -47,8 +48,8 @@ impl Window {
     }
 }
 
-/// What may be under way to the initiator: half of the receive buffer that open-iscsi asks for, cut to
-/// `rmem_max` and doubled. Asked for by a program, it does not depend on `tcp_rmem`.
+/// The bytes that may be under way to the initiator: half of the receive buffer that open-iscsi asks for, cut
+/// to `rmem_max` and doubled. Asked for by a program, it does not depend on `tcp_rmem`.
 pub(super) const DOWN: Bytes = Bytes::new(212_992);
 
 /// A row of the lab's table.
@@ -151,7 +152,7 @@ fn greatest_difference(trial: &Trial<'_>, window: Window, packets: Packets, writ
     Some(greatest)
 }
 
-/// How many of the rows agree at every delay, as a part of all.
+/// Returns the fraction of the rows that agree at every delay.
 fn rows_that_agree(trial: &Trial<'_>) -> Option<f64> {
     let (mut agree, mut all) = (0u32, 0u32);
     for window in Window::BOTH {

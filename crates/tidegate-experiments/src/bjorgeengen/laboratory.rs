@@ -11,21 +11,22 @@ use tidegate_sim::iscsi::{Load, Network, Packets, Plan, Protocol, Store, Throttl
 /// The blade servers, by the names that the paper gives them.
 pub(super) const BLADES: [&str; 4] = ["b2", "b3", "b4", "b5"];
 
-/// What Ethernet carries of 1 Gbit/s: 1448 bytes of payload in 1538 on the wire.
+/// The payload rate of Ethernet at 1 Gbit/s, in bytes per second: 1448 bytes of payload in 1538 on the wire.
 const GIGABIT: f64 = 125e6 * 1448.0 / 1538.0;
 
 /// One way through a switch and two kernels; an assumption, usual for the class. Next to milliseconds it
 /// hardly counts.
 const LATENCY: Latency = Latency::from_micros(50);
 
-/// What a connection has under way, at both ends: `tcp_rmem` of Linux 2.6 begins with 87380 bytes, of which
-/// three quarters are window (`tcp_adv_win_scale` 2). The text says nothing of it. That a delay of bare
-/// acknowledgements throttled writes at all says that the target's was small: with what Linux grows it to
-/// today it does nothing (`bjorgeengen.lab`).
+/// The bytes that a connection has under way, at both ends. `tcp_rmem` of Linux 2.6 begins with 87380 bytes,
+/// of which three quarters are window (`tcp_adv_win_scale` 2). The text says nothing of it. A delay of bare
+/// acknowledgements throttled writes, so the target's window was small: with the window that Linux grows
+/// today, such a delay does nothing (`bjorgeengen.lab`).
 pub(super) const WINDOW: Bytes = Bytes::new(87_380 / 4 * 3);
 
-/// What open-iscsi asks for (`node.conn[0].tcp.window_size` 524288), cut to what Linux 2.6 allows (`rmem_max`
-/// 131071), doubled as the kernel does, three quarters of it. The text does not say which initiator it was.
+/// The window of open-iscsi: it asks for 524288 bytes (`node.conn[0].tcp.window_size`). Linux 2.6 cuts that
+/// to `rmem_max`, 131071, and doubles it; three quarters are window. The text does not say which initiator it
+/// was.
 pub(super) const OPEN_ISCSI: Bytes = Bytes::new(131_071 * 2 / 4 * 3);
 
 /// A volume of the striped group; the preset was fitted with volumes of this size in a row.

@@ -1,13 +1,13 @@
 //! Bjørgeengen: J. Bjørgeengen, H. Haugerud, *Using TCP/IP Traffic Shaping to Achieve iSCSI Service
 //! Predictability*, LISA 2010.
 //!
-//! Requests travel over the model of [`iscsi`](tidegate_sim::iscsi), to the storage of the paper's laboratory, the
-//! preset `sata-stripe`, which was fitted to the paper's unregulated figures before this model was there. The
-//! law is the agent's: its loop, its PID, its sets of writers.
+//! Requests travel over the model of [`iscsi`](tidegate_sim::iscsi), to the storage of the paper's
+//! laboratory. That is the preset `sata-stripe`, which was fitted to the paper's unregulated figures before
+//! this model was there. The law is the agent's: its loop, its PID, its sets of writers.
 //!
-//! Hardware decides the paper's absolute numbers. They are reported beside ours; what is judged is what the
-//! paper says of them: ratios, lines, order. Tolerances were written down before the first run of the
-//! experiment that they belong to.
+//! Hardware decides the paper's absolute numbers. They are reported beside ours; the verdicts are on the
+//! paper's statements about them: ratios, lines, order. Tolerances were written down before the first run of
+//! the experiment that they belong to.
 
 mod agent;
 mod delay;
@@ -37,7 +37,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// What machines move together, in MB/s.
+/// Returns the mean rate of machines together, in MB/s.
 fn megabytes(run: &RunResult, machines: &[&str], span: Span) -> Option<f64> {
     let mut sum = 0.0;
     for machine in machines {
@@ -60,7 +60,7 @@ fn sum_line(run: &RunResult, name: &str, machines: &[&str], number: fn(&Sample) 
     Line { name: name.to_owned(), points }
 }
 
-/// What a machine waits for a request over the time of a run, in milliseconds.
+/// Returns the line of a machine's mean response times over a run, in milliseconds.
 fn wait_line(run: &RunResult, name: &str, machine: &str) -> Line {
     let points = run
         .tracks

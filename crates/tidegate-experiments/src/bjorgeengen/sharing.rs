@@ -13,7 +13,7 @@ use super::{megabytes, of, ratio, sum_line};
 /// Each blade moves so much: b5, which is never held, is done before b2 is let go, and b2 after b4 is.
 const AMOUNT: Bytes = Bytes::from_gib(2);
 
-/// When b2, b3 and b4 are held, and when they are let go, in seconds.
+/// The times when b2, b3 and b4 are throttled, and when they are released, in seconds.
 const HELD: [u64; 3] = [20, 40, 60];
 const FREE: [u64; 3] = [180, 200, 220];
 
@@ -57,7 +57,7 @@ fn each(run: &RunResult, machines: &[&str], span: Span) -> Option<f64> {
     Some(megabytes(run, machines, span)? / machines.len() as f64)
 }
 
-/// What is judged of reads (fig. 6) and of writes (fig. 7).
+/// Returns the judged quantities of reads (fig. 6) or of writes (fig. 7).
 fn quantities_of(run: &'static str) -> Vec<Quantity> {
     vec![
         Quantity::new(

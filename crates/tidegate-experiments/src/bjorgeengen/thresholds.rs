@@ -17,7 +17,7 @@ pub(super) const ON: u64 = 25;
 const OFF: u64 = 5;
 const BURSTS: u64 = 6;
 
-/// What does not count of a burst's beginning.
+/// The first seconds of a burst, which do not count.
 pub(super) const SETTLING: u64 = 3;
 
 pub(super) const THRESHOLDS_MS: [u64; 3] = [20, 15, 10];
@@ -71,7 +71,7 @@ pub(super) fn settled_rate(run: &RunResult) -> Option<f64> {
     over_bursts(run, in_bursts(SETTLING, ON), written)
 }
 
-/// What the reader waits while the bursts begin.
+/// Returns the reader's mean response time while the bursts begin, in milliseconds.
 fn first_wait(run: &RunResult) -> Option<f64> {
     over_bursts(run, in_bursts(0, SETTLING), wait)
 }
@@ -150,7 +150,7 @@ fn gain(before: &RunResult, after: &RunResult) -> Option<f64> {
     )
 }
 
-/// What is judged with both kinds of sets.
+/// Returns the quantities that are judged with both kinds of sets.
 fn common(sets: Sets) -> Vec<Quantity> {
     let mut quantities = Vec::new();
     for threshold in THRESHOLDS_MS {

@@ -144,7 +144,7 @@ pub(super) fn fig4() -> Experiment {
 const PAIR: [(&str, f64); 2] = [("w1", 40.0), ("w2", 20.0)];
 const PROMISED_MS: [f64; 2] = [35.0, 38.0];
 
-/// What may be promised is the percentile and a margin (§2).
+/// The factor by which a promised response time exceeds the measured percentile (§2).
 const MARGIN: f64 = 1.2;
 
 pub(super) fn table3() -> Experiment {

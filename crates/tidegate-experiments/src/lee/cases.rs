@@ -12,26 +12,26 @@ use super::{begins, both, iops, late, never, of, pair, ratio, workload};
 /// The end of a run.
 const END: f64 = 60.0;
 
-/// How long one workload is on, and then off (case 3).
+/// The length of a workload's pulses and of the pauses between them, in seconds (case 3).
 const PULSE: u64 = 5;
 
 /// The first second after a workload begins is not what it gets.
 const BEGINS: f64 = 1.0;
 
-/// What was promised.
+/// The rates that were promised to the workloads, in IO/s.
 const DEMANDED: [(&str, f64); 2] = [("w1", 40.0), ("w2", 20.0)];
 
 /// One of the two orders of a case.
 #[derive(Clone, Copy)]
 struct Order {
     name: &'static str,
-    /// Who pauses.
+    /// The workload that pauses.
     pauses: &'static str,
     /// Per cent of the requests of W1 and W2 that are late in the paper.
     paper: [Option<f64>; 2],
 }
 
-/// What a workload that pauses does.
+/// The behaviour of a workload that pauses.
 #[derive(Clone, Copy, PartialEq)]
 enum Pause {
     /// It is never active.
@@ -103,7 +103,7 @@ const DEMAND: &str =
     "the paper: demanded IOPS in all cases; 3 % for what is under way at the ends of a pulse";
 const SURPLUS: &str = "what is beyond the paper may not be bought with surplus";
 
-/// Which requests are late, in both variants and orders; and what it costs.
+/// Returns the quantities of a case: the late requests in both variants and orders, and the cost.
 fn quantities(orders: [Order; 2], pause: Pause, most: Option<f64>) -> Vec<Quantity> {
     let mut quantities = Vec::new();
     for order in orders {
@@ -139,7 +139,8 @@ fn quantities(orders: [Order; 2], pause: Pause, most: Option<f64>) -> Vec<Quanti
     quantities
 }
 
-/// What is beyond the paper keeps a bound, or is late no more often than the paper's law under the same load.
+/// Returns the quantity that judges the improved law: it keeps a bound, or is late no more often than the
+/// paper's law under the same load.
 fn better(order: &'static str, consumer: &'static str, most: Option<f64>) -> Quantity {
     let improved = format!("{order}, improved");
     if let Some(most) = most {
@@ -339,7 +340,7 @@ pub(super) fn case4() -> Experiment {
     }
 }
 
-/// What is late in both variants, and how long it takes, of whoever is active.
+/// Returns the figures of each active workload in both variants: its late requests and its response time.
 fn figures(orders: &[&'static str]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for order in orders {

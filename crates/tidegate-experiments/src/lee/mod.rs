@@ -68,8 +68,9 @@ fn law(scenario: &mut Scenario) -> &mut IntegralConfig {
     law
 }
 
-/// What is beyond the paper: rates are divided anew when somebody comes or goes, are raised only where they
-/// are used, no more than two requests wait behind a bucket, and no more than two tokens pile up in it.
+/// Adds the changes beyond the paper. Rates are divided anew when a workload comes or goes, and are raised
+/// only where they are used. No more than two requests wait behind a bucket, and no more than two tokens pile
+/// up in it.
 fn improved(scenario: &mut Scenario) {
     law(scenario).variant = IntegralVariant::IMPROVED;
     scenario.hosts[0].release.ahead = Some(2);

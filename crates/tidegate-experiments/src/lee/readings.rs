@@ -1,4 +1,4 @@
-//! What the paper leaves open, the other way round.
+//! Alternative readings where the paper leaves a choice open.
 
 use tidegate_control::{Contract, Statistic};
 use tidegate_sim::Scenario;
@@ -18,7 +18,7 @@ fn by_the_mean(scenario: &mut Scenario) {
     law(scenario).statistic = Statistic::Mean;
 }
 
-/// Which statistic of a control period RT_i(k) is.
+/// Compares two readings of RT_i(k): the 95th percentile of a control period and its mean.
 pub(super) fn statistic() -> Experiment {
     let late_of = |run: &'static str, consumer: &'static str| of(run, move |run| late(run, consumer));
     Experiment {

@@ -71,7 +71,7 @@ pub(super) fn sensor() -> Experiment {
     }
 }
 
-/// What a client moves at most, where it is slower than what it asks for.
+/// The greatest rate of a client that is slower than the rate it asks for, in bytes per second.
 const SLOW_CLIENT: f64 = 5.0 * MB;
 
 /// SM-R1 with and without lending what is reserved and not used.
@@ -142,14 +142,14 @@ pub(super) fn lend() -> Experiment {
     }
 }
 
-/// What transfers got on average, in MB/s.
+/// Returns the mean of the transfers' average rates, in MB/s.
 fn mean_rate(run: &RunResult) -> Option<f64> {
     let rates: Vec<f64> = all(run)?.iter().map(TransferFindings::rate).collect::<Option<_>>()?;
     Some(rates.iter().sum::<f64>() / rates.len() as f64 / MB)
 }
 
-/// Whether what is guessed of the paper's set-up makes our results agree with it. Its tolerances are those of
-/// figs. 4 and 5.
+/// Varies the parts of the paper's set-up that are guesses, to see if one of them makes our results agree
+/// with it. Its tolerances are those of figs. 4 and 5.
 pub(super) fn guesses() -> Experiment {
     let steadier = |plan: Plan| {
         let mut plan = loaded(plan);
@@ -232,7 +232,7 @@ pub(super) fn guesses() -> Experiment {
     }
 }
 
-/// How soon a first byte is needed where one is.
+/// The time within which a first byte is needed, where one is.
 const SOON: Latency = Latency::from_millis(1_000);
 
 /// Reads of what is on tape, on a disk, or on both.
@@ -324,7 +324,7 @@ pub(super) fn tape() -> Experiment {
     }
 }
 
-/// What a read needs that does not need its first byte soon, in bytes per second.
+/// The rate that a read needs if it does not need its first byte soon, in bytes per second.
 const RATE: f64 = 2.0 * MB;
 
 /// The part of those that need their first byte soon of which something is so, in per cent.
@@ -334,7 +334,7 @@ fn of_the_soon(run: &RunResult, is: impl Fn(&TransferFindings, Latency) -> bool)
     ratio(Some(count as f64 * 100.0), Some(soon.len() as f64))
 }
 
-/// Whether its first byte came later after a time than it is needed. One that never came is late.
+/// Returns true if the first byte came later after `since` than it is needed. One that never came is late.
 fn is_late(one: &TransferFindings, since: f64, soon: Latency) -> bool {
     one.moved_s.is_none_or(|moved| moved - since > soon.as_secs_f64())
 }
@@ -359,7 +359,7 @@ fn longest(run: &RunResult) -> Option<f64> {
     Some(waits.into_iter().fold(0.0, f64::max))
 }
 
-/// When the last read had ended.
+/// Returns the time when the last read had ended, in seconds.
 fn ended(run: &RunResult) -> Option<f64> {
     let ends = all(run)?.iter().map(|one| one.ended_s).collect::<Option<Vec<_>>>()?;
     Some(ends.into_iter().fold(0.0, f64::max))

@@ -51,17 +51,17 @@ pub(super) fn experiments() -> Vec<Experiment> {
 
 const MB: f64 = 1e6;
 
-/// What every transfer asks for, in bytes per second.
+/// The rate that every transfer asks for, in bytes per second.
 const ASKED: f64 = 10.0 * MB;
 
-/// How many are to be made.
+/// The number of transfers to be made.
 const TRANSFERS: u32 = 100;
 
 const STATIC: Policy = Policy::StaticQos { overhead: 1.25 };
 const SM_R1: Policy = Policy::SmR1 { overhead: 1.0 };
 const SM_R2: Policy = Policy::SmR2 { overhead: 1.0 };
 
-/// As tables and plots call it.
+/// Returns the policy's name in tables and plots.
 const fn name(policy: Policy) -> &'static str {
     match policy {
         Policy::RoundRobin => "RR",
@@ -145,8 +145,8 @@ fn throughput(run: &RunResult) -> Option<f64> {
     ratio(Some(bytes / MB), Some(ended))
 }
 
-/// Of those that got less than they asked for, the mean of what they got, in MB/s; what they asked for where
-/// there are none.
+/// Returns the mean rate of the transfers that got less than they asked for, in MB/s. If there are none,
+/// returns the rate asked for.
 fn of_the_missed(run: &RunResult) -> Option<f64> {
     let short: Vec<f64> =
         run.transfers.iter().filter(|one| !got(one)).map(|one| one.rate().unwrap_or(0.0) / MB).collect();

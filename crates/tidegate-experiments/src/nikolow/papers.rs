@@ -35,7 +35,7 @@ pub(super) fn figures(runs: &[Run]) -> Vec<Figure> {
     runs.iter().flat_map(each).collect()
 }
 
-/// What each transfer got, in the order in which they began.
+/// Plots the rate of each transfer, in the order in which they began.
 fn rates(runs: &[Run]) -> Plot {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     Plot {
@@ -194,7 +194,7 @@ pub(super) fn fig5() -> Experiment {
     }
 }
 
-/// What the paper leaves open, otherwise: whether the policies' order depends on it.
+/// Varies the assumptions that the paper leaves open, to see if the policies' order depends on them.
 pub(super) fn assumptions() -> Experiment {
     let costs = |factor: f64, policy: Policy| {
         let mut plan = plan(&format!("costs × {factor}"), policy, papers_nodes());

@@ -88,7 +88,7 @@ pub(super) fn table1() -> Experiment {
     }
 }
 
-/// Of each of two hosts: how its machines share what it gets.
+/// Returns the quantities that judge how the machines of each of two hosts share their host's throughput.
 fn machines(run: &'static str) -> Vec<Quantity> {
     vec![
         Quantity::new(

@@ -1,4 +1,4 @@
-//! What of the differences from the paper is the array's order of service: figures 8 and 9 and table 3 on the
+//! Differences from the paper that the array's order of service explains: figures 8 and 9 and table 3 on the
 //! same disks with another order.
 
 use tidegate_device::{DeviceConfig, QueueConfig};

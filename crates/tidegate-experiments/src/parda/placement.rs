@@ -1,4 +1,4 @@
-//! Why a host must not steer by its own response times alone (§4.1).
+//! Reasons why a host must not steer by its own response times alone (§4.1).
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use tidegate_units::{Instant, Iops, Window};
 
 use super::Contest;
 
-/// Who takes part.
+/// The laws that take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entrant {
     /// PARDA's window law.
@@ -32,7 +32,7 @@ impl Entrant {
     pub const ALL: [Self; 6] =
         [Self::Window, Self::Pid, Self::Integral, Self::TriageLiteral, Self::SelfTuning, Self::QueueingModel];
 
-    /// What it is called.
+    /// Returns the law's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,13 +45,12 @@ impl Entrant {
         }
     }
 
-    /// Whether each workload has a goal of its own, which may become another one, and whether there may be
-    /// bands.
+    /// Returns true if each workload has a goal of its own, which may change. Only such a law may have bands.
     const fn keeps_goals(self) -> bool {
         matches!(self, Self::TriageLiteral | Self::SelfTuning | Self::QueueingModel)
     }
 
-    /// Why it cannot take part, if it cannot.
+    /// Returns the reason why the law cannot take part, if it cannot.
     #[must_use]
     pub fn does_not_apply(self, contest: &Contest) -> Option<&'static str> {
         let changes = contest.scenario.vms.iter().any(|vm| !vm.goal_changes.is_empty());

@@ -10,7 +10,7 @@ use crate::{RunResult, Span, Track};
 /// No law that decides every second can have had an effect before.
 const GRACE: f64 = 2.0;
 
-/// What one law did.
+/// The measures of one law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measures {
     /// The part of seconds above the target.
@@ -21,7 +21,7 @@ pub struct Measures {
     pub settling_s: Option<f64>,
     /// Throughput over the oracle's.
     pub throughput_vs_oracle: Option<f64>,
-    /// What had someone else than who was due it, as a part.
+    /// The throughput that went to other consumers than those it was due to, as a part of all.
     pub share_error: Option<f64>,
 }
 

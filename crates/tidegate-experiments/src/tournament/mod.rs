@@ -62,7 +62,7 @@ use tidegate_sim::{ScenarioError, simulate};
 
 use crate::Tracks;
 
-/// What the law that is not a paper's was designed on begins here.
+/// The first of the seeds on which the law that is not a paper's was designed.
 pub const DESIGN_SEEDS: u64 = 1_001;
 
 /// One scenario under one seed, with all laws.
@@ -74,7 +74,7 @@ pub struct Match {
     pub seed: u64,
 }
 
-/// What came of one: for each law its measures, or nothing where it does not apply.
+/// The result of one match: for each law its measures, or nothing where it does not apply.
 pub type MatchResult = Vec<Option<Measures>>;
 
 /// All scenarios and seeds.
@@ -95,13 +95,13 @@ impl Tournament {
         Self { matches: matches.collect(), contests, seeds }
     }
 
-    /// What there is to run. Each depends on nothing but itself; results belong in the same order.
+    /// Returns the matches to run. Each depends on nothing but itself; results belong in the same order.
     #[must_use]
     pub fn matches(&self) -> &[Match] {
         &self.matches
     }
 
-    /// What it is called.
+    /// Returns the name of a match's scenario.
     #[must_use]
     pub fn name(&self, one: &Match) -> &'static str {
         self.contests[one.scenario].id

@@ -18,7 +18,8 @@ const HALVINGS: u32 = 8;
 /// A burst of this length may go at once after a pause: as the default of a limit.
 const BURST: Duration = Duration::from_millis(100);
 
-/// What all who may be held do per second in each phase under the best static throttle.
+/// Returns the throughput of all eligible consumers in each phase under the best static throttle, in requests
+/// per second.
 pub(super) fn search(contest: &Contest, seed: u64) -> Result<Vec<f64>, ScenarioError> {
     contest.phases().iter().map(|phase| of_phase(contest, phase, seed)).collect()
 }

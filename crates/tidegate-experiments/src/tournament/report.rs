@@ -9,25 +9,25 @@ use super::{Contest, Entrant, MatchResult, Measures};
 pub struct TournamentReport {
     /// Under which seeds.
     pub seeds: Vec<u64>,
-    /// Of each scenario.
+    /// The results of each scenario.
     pub scenarios: Vec<ScenarioResult>,
 }
 
-/// Of one scenario.
+/// The result of one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioResult {
     /// `paper.what`.
     pub id: String,
     /// In a line.
     pub title: String,
-    /// Of each law.
+    /// The results of each law.
     pub laws: Vec<LawResult>,
 }
 
-/// Of one law on one scenario: the means over all seeds.
+/// The result of one law on one scenario: the means over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LawResult {
-    /// What it is called.
+    /// The law's name.
     pub name: String,
     /// The part of seconds above the target.
     pub above_target_fraction: Option<f64>,
@@ -37,11 +37,11 @@ pub struct LawResult {
     pub settling_s: Option<f64>,
     /// Throughput over that of the best static throttle.
     pub throughput_vs_oracle: Option<f64>,
-    /// What had someone else than who was due it.
+    /// The throughput that went to other consumers than those it was due to, as a part of all.
     pub share_error: Option<f64>,
     /// Under how many of the seeds it settled.
     pub settled: usize,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Each figure under each seed, with the least and the greatest.
@@ -52,15 +52,15 @@ pub struct LawResult {
 /// Each figure under each seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spreads {
-    /// Of `above_target_fraction`.
+    /// The values of `above_target_fraction`.
     pub above_target_fraction: Spread,
-    /// Of `overshoot`.
+    /// The values of `overshoot`.
     pub overshoot: Spread,
-    /// Of `settling_s`; `None` where it never settled.
+    /// The values of `settling_s`; `None` where it never settled.
     pub settling_s: Spread,
-    /// Of `throughput_vs_oracle`.
+    /// The values of `throughput_vs_oracle`.
     pub throughput_vs_oracle: Spread,
-    /// Of `share_error`.
+    /// The values of `share_error`.
     pub share_error: Spread,
 }
 

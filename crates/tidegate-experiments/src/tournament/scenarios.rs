@@ -13,13 +13,13 @@ use crate::Span;
 /// Laws steer to this part of the target: the default of a loop.
 pub const SET_POINT: f64 = 0.8;
 
-/// What a phase begins with is not what it comes to.
+/// The first seconds of a phase, which are left out of its throughput: they are not what it comes to.
 pub const SETTLES: f64 = 5.0;
 
 /// Consumers with one target.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Whose requests.
+    /// The consumers whose requests count.
     consumers: Vec<&'static str>,
     /// From when on, in seconds, and how many milliseconds.
     targets: Vec<(f64, f64)>,
@@ -30,7 +30,7 @@ impl Group {
         self.consumers.contains(&consumer)
     }
 
-    /// What it is to take in a second that ends then.
+    /// Returns the target in a second that ends at `end`, in milliseconds.
     pub(super) fn target_ms(&self, end: f64) -> f64 {
         let now = self.targets.iter().rfind(|(from, _)| *from < end).or(self.targets.first());
         now.map_or(f64::INFINITY, |(_, ms)| *ms)
@@ -40,7 +40,7 @@ impl Group {
 /// A stretch of time with one storage and one set of targets.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    /// When.
+    /// The time of the phase.
     pub span: Span,
 }
 
@@ -59,21 +59,21 @@ pub struct Contest {
     pub title: &'static str,
     /// Without laws.
     pub scenario: Scenario,
-    /// Who has which part of the throughput, where that is not a matter of shares.
+    /// The bands that divide the throughput, where shares do not.
     pub bands: Option<Bands>,
-    /// When the laws begin.
+    /// The time when the laws begin.
     pub begins: Duration,
-    /// What the storage can do at most, in IO/s.
+    /// The greatest throughput of the storage, in IO/s.
     pub capacity: f64,
     /// There is not always enough to do to reach the target.
     pub comes_and_goes: bool,
-    /// As how many I/Os of 64 KiB a request counts.
+    /// The number of I/Os of 64 KiB that a request counts as.
     pub ios_per_request: f64,
-    /// Whose response times count.
+    /// The groups of consumers whose response times count.
     pub groups: Vec<Group>,
-    /// When the load begins anew, as stretches, where it pauses.
+    /// The stretches that each begin when the load begins anew, if it pauses.
     pub bursts: Vec<Span>,
-    /// When all have more to do than they are given.
+    /// The stretches in which all consumers have more to do than they are given.
     pub shared: Vec<Span>,
 }
 
@@ -102,7 +102,7 @@ impl Contest {
         self
     }
 
-    /// How long it lasts.
+    /// Returns its duration in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.scenario.duration.as_secs_f64()
@@ -115,7 +115,7 @@ impl Contest {
         Latency::from_millis_f64(shortest)
     }
 
-    /// When storage or targets change.
+    /// Returns the times when storage or targets change.
     fn changes(&self) -> Vec<f64> {
         let storage = self
             .scenario
@@ -139,7 +139,7 @@ impl Contest {
         ends.map(|to| Phase { span: Span::new(std::mem::replace(&mut from, to), to) }).collect()
     }
 
-    /// What is looked at by itself: each burst, or each phase.
+    /// Returns the stretches that are looked at by themselves: each burst, or each phase.
     #[must_use]
     pub fn stretches(&self) -> Vec<Span> {
         if self.bursts.is_empty() {

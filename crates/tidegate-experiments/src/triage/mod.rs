@@ -19,10 +19,14 @@
 //!
 //! | storage | requests per second | servers | fitted to |
 //! |---|---|---|---|
-//! | cache | 1140 | 3 | the gain of its model in §3.2, 0.003827 / (1 − 0.04554) = 0.00401 ms per IO/s, that next to nothing of it is α, and table 2 |
-//! | disk | 195 | 3 | the same of the other model, 0.1378 ms per IO/s. A disk of 15 000 rpm with seeks of 3.6 ms does 170, and more with some requests to choose from |
+//! | cache | 1140 | 3 | the gain of its model in §3.2, the small part of α in it, and table 2 |
+//! | disk | 195 | 3 | the gain of its model in §3.2, the small part of α in it, and table 2 |
 //! | one server | 647 | 1 | figure 10: 500 IO/s meet 4 ms |
 //! | two servers | 826 | 1 | figure 10: 700 IO/s meet 4 ms |
+//!
+//! The gain of the cache's model is 0.003827 / (1 − 0.04554) = 0.00401 ms per IO/s, that of the disk's model
+//! 0.1378 ms per IO/s. A disk of 15 000 rpm with seeks of 3.6 ms does 170 requests per second, and more with
+//! some requests to choose from.
 //!
 //! How far the paper's noise went is lost with its figures, and how many requests its servers serve at once
 //! it does not say. For cache and disk both are the same, and were found together: of one to eight servers,
@@ -61,7 +65,7 @@ const CACHE: f64 = 1140.0;
 const DISK: f64 = 195.0;
 const SERVERS: u32 = 3;
 
-/// How the operating point is found.
+/// The way in which the operating point is found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Law {
     /// K_I of eq. 2.
@@ -128,7 +132,7 @@ fn met(number: impl Fn(Span) -> Option<f64>, goal: f64, from: f64, until: f64) -
     Some(first.unwrap_or(until) - from)
 }
 
-/// How far the means of single seconds are from a goal: the root of the mean square, as a part of it. A
+/// Returns the deviation of 1 s means from a goal: the root of the mean square, as a part of the goal. A
 /// second without a request is off by all.
 fn deviation(run: &RunResult, goal: f64, span: Span) -> Option<f64> {
     run.latency(span)?;

@@ -47,12 +47,12 @@ pub(super) const ON_DISK: Case = Case { name: "disk", rate: DISK, servers: SERVE
 const ONE_CACHE: Case = Case { name: "cache", rate: 960.0, servers: 1, goal: 2.5, gain: 213.0 };
 const ONE_DISK: Case = Case { name: "disk", rate: 164.0, servers: 1, goal: 15.0, gain: 7.2 };
 
-/// When the controllers are enabled (fig. 7), and the end.
+/// The time when the controllers are enabled (fig. 7), and the end, in seconds.
 const ENABLED: f64 = 10.0;
 const END: f64 = 70.0;
 const SETTLED: Span = Span::new(15.0, END);
 
-/// When the data move (fig. 8), and the end.
+/// The time when the data move (fig. 8), and the end, in seconds.
 const MOVES: f64 = 40.0;
 const MOVED: Span = Span::new(MOVES + 5.0, 90.0);
 
@@ -109,7 +109,7 @@ fn settling(
     of(name, move |run| met(|span| run.latency(span), goal, from, until))
 }
 
-/// What is judged of a law that is enabled on a storage (fig. 7).
+/// Returns the judged quantities of a law that is enabled on a storage (fig. 7).
 pub(super) fn settles(name: &'static str, case: Case) -> [Quantity; 2] {
     [
         Quantity::new(
@@ -128,7 +128,7 @@ pub(super) fn settles(name: &'static str, case: Case) -> [Quantity; 2] {
     ]
 }
 
-/// How far a law's seconds are from the goal, beside the fixed gain's (fig. 7).
+/// Returns the quantity that compares a law's deviation from the goal with the fixed gain's (fig. 7).
 pub(super) fn as_steady(name: &'static str, fixed: &'static str, case: Case) -> Quantity {
     Quantity::new(
         format!("{name}: deviation of 1 s means from the goal : with the fixed gain"),
@@ -141,7 +141,7 @@ pub(super) fn as_steady(name: &'static str, fixed: &'static str, case: Case) -> 
     )
 }
 
-/// What is judged of a law when data move from disk to cache (fig. 8).
+/// Returns the judged quantities of a law when data move from disk to cache (fig. 8).
 pub(super) fn follows(name: &'static str, to: Case) -> [Quantity; 3] {
     [
         Quantity::new(
@@ -255,7 +255,7 @@ fn names(case: Case) -> [&'static str; 3] {
     }
 }
 
-/// What a fixed gain and our law make of a storage.
+/// Plots the response times of a storage under a fixed gain and under our law.
 fn response_time(case: Case) -> Plot {
     response_times(
         format!("{}: response time", case.name),

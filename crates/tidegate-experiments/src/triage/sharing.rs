@@ -37,14 +37,14 @@ fn rates(title: String, name: &'static str, marks: Vec<(&'static str, f64)>) -> 
 
 const TEN: &str = "each mean within 10 % of its allotment at the throughput that there was";
 
-/// When the controllers of fig. 9 are enabled, and the end.
+/// The time when the controllers of fig. 9 are enabled, and the end, in seconds.
 const ENABLED: f64 = 10.0;
 const NINE_END: f64 = 70.0;
 const BEFORE: Span = Span::new(2.0, ENABLED);
 const NINE_SETTLED: Span = Span::new(15.0, NINE_END);
 
-/// What the second one is to have of what they have together in fig. 9: a tenth of 500, and half of what is
-/// beyond.
+/// Returns the second workload's part of their common throughput in fig. 9: a tenth of the first 500 IO/s,
+/// and half of the rest.
 fn second(total: f64) -> f64 {
     0.1 * total.min(500.0) + 0.5 * (total - 500.0).max(0.0)
 }
@@ -57,7 +57,7 @@ pub(super) fn isolated(name: &str, law: Law) -> Run {
     run(name, NINE_END as u32, &format!("rate = \"{ONE} IO/s\""), law, &host, vms)
 }
 
-/// What is judged of a law when one workload takes what is another's (fig. 9).
+/// Returns the judged quantities of a law when one workload takes throughput that is due to another (fig. 9).
 pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
     let mut quantities = vec![
         Quantity::new(
@@ -162,7 +162,7 @@ pub(super) fn table1(name: &str, after: f64, law: Law) -> Run {
     run(name, GROWN as u32, &storage, law, host, vms)
 }
 
-/// What is judged of a law under table 1 on a storage that grows (fig. 10).
+/// Returns the judged quantities of a law under table 1 on a storage that grows (fig. 10).
 pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
     const NOT_EXACT: &str = "up to 500, and close to 700, of hardware that ours was fitted to; 10 %";
     let mut quantities = Vec::new();
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use tidegate_sim::excite::Excitation;
 
-    /// What they were fitted to: 4 ms, at 500 IO/s of one server and at 700 of two, which eight clients
-    /// release evenly.
+    /// The storages meet the response time that they were fitted to: 4 ms, at 500 IO/s of one server and at
+    /// 700 of two. Eight clients release the requests evenly.
     #[test]
     fn the_storages_meet_the_papers_goal_at_the_papers_throughput() {
         for (rate, at) in [(ONE, 500.0), (TWO, 700.0)] {
