@@ -71,7 +71,7 @@ impl<'a> From<&'a Finding> for FindingDocument<'a> {
     }
 }
 
-/// What a configuration that is right comes to, with its warnings.
+/// The summary of a valid configuration, with its warnings.
 struct Checked {
     warnings: Vec<Finding>,
     comes_to: ComesTo,
@@ -83,7 +83,7 @@ enum ComesTo {
     Broker(BrokerSummary),
 }
 
-/// What a broker would place transfers on.
+/// A broker's address and its storage nodes.
 #[derive(Serialize)]
 struct BrokerSummary {
     listen: String,

@@ -1,4 +1,4 @@
-//! What can go wrong, and the exit status that says so.
+//! Failures of commands, and the exit statuses that tell them.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ const FAILED: u8 = 1;
 /// Exit status: wrong usage or configuration; the same command will fail again.
 pub(crate) const USAGE: u8 = 2;
 
-/// Why a command failed.
+/// Reasons why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
     /// Arguments that contradict each other, or a setting that cannot be.
@@ -52,10 +52,10 @@ pub(crate) enum Failure {
     /// Gains were not found.
     #[error(transparent)]
     Identify(IdentifyError),
-    /// What is held cannot be let go.
+    /// Throttled consumers cannot be released.
     #[error("cannot let go: {0}; root or CAP_NET_ADMIN is needed")]
     Release(io::Error),
-    /// How a service stands is not known.
+    /// The status of a service is not known.
     #[error(transparent)]
     Status(#[from] StatusError),
     /// The load generator.
@@ -64,7 +64,7 @@ pub(crate) enum Failure {
     /// A load ran, and requests of it failed.
     #[error("{errors} requests were answered with an error, the first with: {first}")]
     Answers {
-        /// How many.
+        /// The number of failed requests.
         errors: u64,
         /// The first error.
         first: String,
@@ -78,7 +78,7 @@ pub(crate) enum Failure {
     /// A broker's catalogue.
     #[error(transparent)]
     Catalogue(#[from] tidegate_transfer::CatalogueError),
-    /// What a broker was asked for.
+    /// A request to a broker failed.
     #[error(transparent)]
     Ask(#[from] AskError),
     /// No node carries it now.
@@ -135,7 +135,7 @@ pub(crate) enum Failure {
     /// Demands that cannot be kept, or not be judged.
     #[error(transparent)]
     Admit(#[from] AdmitError),
-    /// What was measured of a storage is no profile.
+    /// The measurements of a storage are no profile.
     #[error(transparent)]
     Profile(InvalidProfile),
     /// No linear model was found.
@@ -215,7 +215,7 @@ impl Failure {
         }
     }
 
-    /// What to say on stderr; `None` where there is nothing to say.
+    /// Returns the message for stderr; `None` if there is nothing to say.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,

@@ -1,10 +1,10 @@
-//! What a service says over HTTP, asked for once, within a bounded time.
+//! One request to a service over HTTP, within a bounded time.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// What was answered.
+/// The answer of a service.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// Its status, such as 200.
@@ -40,7 +40,7 @@ pub(crate) fn get(address: &str, page: &str, patience: Duration, largest: u64) -
     Err(last)
 }
 
-/// What is left until then.
+/// Returns the time that is left until the deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -14,11 +14,11 @@ use tidegate_units::{Bytes, Iops, Latency};
 
 use crate::failure::Failure;
 
-/// How many requests an open loop may have outstanding per connection where nothing is said: more than a
+/// The default number of requests that an open loop may have outstanding per connection. It is more than a
 /// healthy server ever has, so that the loop stays open.
 const OPEN_DEPTH: u32 = 1024;
 
-/// How often the end of the load and a wish to stop are looked for.
+/// The pause between two looks at the end of the load and at a wish to stop.
 const POLL: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\

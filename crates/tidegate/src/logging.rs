@@ -22,17 +22,17 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::failure::Failure;
 
-/// Which level is logged where nothing else is said.
+/// The default level.
 const DEFAULT: &str = "info";
 
-/// How long the end of the process waits for a log that nobody takes.
+/// The time that the end of the process waits for a log that nothing reads.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// How many messages of one cause may come at once. Chosen: all clients of a busy gateway may connect at the
-/// same time.
+/// The number of messages of one cause that may come at once. Chosen: all clients of a busy gateway may
+/// connect at the same time.
 const AT_ONCE: f64 = 500.0;
 
-/// How many may come per second in the long run. Chosen: some 25 MB a day for each cause.
+/// The number of messages that may come per second in the long run. Chosen: some 25 MB a day for each cause.
 const PER_SECOND: f64 = 2.0;
 
 /// Begins to log. `level` is a level or a filter as `tracing` understands it; without it `TIDEGATE_LOG`
@@ -121,7 +121,7 @@ impl<S: Subscriber> Layer<S> for Limited {
     }
 }
 
-/// What one cause may still log.
+/// The messages that one cause may still log.
 struct Bucket {
     tokens: f64,
     at: Instant,

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Where the policies are kept.
+/// Returns the server that keeps the policies, and the cluster.
 fn store(place: &Place) -> Result<(NatsConfig, ClusterName), Failure> {
     let config = Config::load(&place.config)?;
     let file = place.config.display();

@@ -20,11 +20,11 @@ const ROOT_KEYS: &[&str] = &["storage", "tenant"];
 const STORAGE_KEYS: &[&str] = &["preset", "device", "rate", "servers", "capacity", "depth", "scheduler"];
 const TENANT_KEYS: &[&str] =
     &["iops", "size", "deviation", "response_time", "read", "weight", "requirements"];
-/// What may differ over the day; a weight is the scheduler's, and does not.
+/// The keys that may differ over the day. `weight` is not among them: it is for the scheduler, and stays.
 const REQUIREMENT_KEYS: &[&str] =
     &["iops", "size", "deviation", "response_time", "read", daily::KEYS[0], daily::KEYS[1]];
 
-/// What a requirement consists of, with an example of each.
+/// The keys that a requirement needs, with an example of each.
 const NEEDED: [(&str, &str); 3] = [("iops", "40"), ("size", "\"4KiB\""), ("response_time", "\"35ms\"")];
 
 /// The longest queue at a storage, as in scenarios.
@@ -33,7 +33,7 @@ const GREATEST_DEPTH: u64 = 1_024;
 /// A larger file is not one of contracts.
 const LARGEST: u64 = 1024 * 1024;
 
-/// What a file says.
+/// The content of a file.
 pub(crate) struct File {
     /// The requirements that hold together, in the order of the day; none where the file has no tenants. At
     /// times at which nobody has one, nothing is asked for.
@@ -42,20 +42,20 @@ pub(crate) struct File {
     storage: Option<Storage>,
     name: String,
     text: String,
-    /// Where the tenants begin.
+    /// The position at which the tenants begin.
     tenants: Range<usize>,
 }
 
 /// Requirements that hold together.
 #[derive(Debug)]
 pub(crate) struct Set {
-    /// When.
+    /// The time of day.
     pub(crate) period: Period,
-    /// What the tenants ask for.
+    /// The tenants' demands.
     pub(crate) contracts: Demands,
-    /// What they send, in the same order.
+    /// The tenants' loads, in the same order.
     pub(crate) loads: Vec<Load>,
-    /// Where each tenant's response time is written.
+    /// The position at which each tenant's response time is written.
     places: HashMap<ConsumerName, Range<usize>>,
 }
 
@@ -70,7 +70,7 @@ struct Storage {
 struct Requirement {
     demand: Demand,
     load: Load,
-    /// Where its response time is written.
+    /// The position at which its response time is written.
     place: Range<usize>,
 }
 
@@ -169,7 +169,7 @@ impl File {
         if report.has_errors() { Err(Failure::InvalidContracts(report.into_findings())) } else { Ok(()) }
     }
 
-    /// What these tenants' storage cannot do at all, where it is written.
+    /// Returns a finding for a demand that the storage cannot meet at all, at the place where it is written.
     pub(crate) fn impossible(&self, error: &DemandError, set: Option<&Set>) -> Finding {
         let place = error.tenant().and_then(|name| set?.places.get(name));
         let when = set.map_or(Period::DAY, |set| set.period);
@@ -180,7 +180,7 @@ impl File {
     }
 }
 
-/// What holds together, whenever that changes.
+/// Returns the sets of requirements that hold together, one for each period between two changes.
 fn sets(tenants: &[Daily<Requirement>]) -> Vec<Set> {
     let periods = Period::between(tenants.iter().flat_map(Daily::changes).collect());
     let sets = periods.into_iter().filter_map(|period| {
@@ -216,7 +216,8 @@ fn tenants(root: &Section<'_>, report: &mut Report<'_>) -> Vec<Daily<Requirement
     tenants
 }
 
-/// What a tenant asks for all day, or what its requirements say, with what it says itself where they do not.
+/// Reads a tenant: its demand for all day, or its list of requirements. Keys that a requirement lacks are
+/// taken from the tenant itself.
 fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> Option<Daily<Requirement>> {
     let least = u64::from(Shares::MIN.get())..=u64::from(Shares::MAX.get());
     let weight = table.whole("weight", least, report).and_then(|weight| Shares::new(weight.value as u32));
@@ -241,7 +242,7 @@ fn tenant(name: &ConsumerName, table: &Section<'_>, report: &mut Report<'_>) -> 
     daily::read(Given { value: "requirements", span: list.span() }, read, report)
 }
 
-/// What is asked for, as far as it is said and can be read.
+/// The terms of a demand, as far as they are given and can be read.
 #[derive(Clone, Default)]
 struct Terms {
     iops: Option<Given<f64>>,
@@ -282,7 +283,7 @@ impl Terms {
         }
     }
 
-    /// As a contract and its load; `None` where something is missing or wrong, and the latter is then
+    /// Converts the terms to a contract and its load; `None` if one is missing or wrong. A wrong one is
     /// reported.
     fn check(self, name: &ConsumerName, weight: Shares, report: &mut Report<'_>) -> Option<Requirement> {
         if let Some(reads) = self.reads.as_ref().filter(|reads| !(0.0..=1.0).contains(&reads.value)) {

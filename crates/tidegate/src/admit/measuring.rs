@@ -1,4 +1,4 @@
-//! Where response times come from.
+//! Sources of response times.
 
 use tidegate_admission::{Ability, Measure, Measured};
 use tidegate_sim::offer::Offer;
@@ -15,8 +15,8 @@ pub(super) enum Measuring {
 }
 
 impl Measuring {
-    /// What it can do at best. What a live one completes at the most is not tried: to know it, it would have
-    /// to be overloaded.
+    /// Measures the best that the storage can do. The greatest throughput of a live storage is not tried: to
+    /// know it, it would have to be overloaded.
     ///
     /// # Errors
     /// When it cannot be measured.

@@ -102,13 +102,13 @@ impl Arrivals {
     }
 }
 
-/// Why there is no verdict, or one that refuses.
+/// Reasons why there is no verdict, or why it refuses.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmitError {
     /// The storage's model cannot be simulated with this load.
     #[error(transparent)]
     Model(#[from] ScenarioError),
-    /// Of whom nothing was measured, nothing can be promised.
+    /// A tenant with too few measured requests: nothing can be promised to it.
     #[error("{0}: --requests {needed}", needed = .0.needed)]
     TooFew(TooFew),
     /// The storage itself cannot be measured.
@@ -117,8 +117,8 @@ pub(crate) enum AdmitError {
     /// A measurement of others.
     #[error(transparent)]
     Count(#[from] WrongCount),
-    /// What is asked for cannot be, on this storage: at some time of the day at least. What could be judged
-    /// was printed.
+    /// The storage cannot meet the demands, at some time of the day at least. The demands that could be
+    /// judged were printed.
     #[error("{}", .0.join("\n"))]
     Impossible(Vec<String>),
     /// The verdict, which was printed.
@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Err(AdmitError::Impossible(said.collect()).into())
 }
 
-/// What was found of requirements that hold together, and how.
+/// The findings on requirements that hold together, and the way in which they were measured.
 #[derive(Clone)]
 struct Found {
     capacity: Option<Iops>,
@@ -260,7 +260,7 @@ fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     Ok(writeln!(out)?)
 }
 
-/// What is refused of contracts that hold together; `None` where they are admitted.
+/// Returns the refusal of contracts that hold together; `None` if they are admitted.
 fn refusal(period: Period, answer: &Answer<'_>) -> Option<String> {
     let broken = answer.tenants().filter(|(_, judged)| !judged.is_kept()).count();
     let all = answer.contracts.as_slice().len();
@@ -290,12 +290,12 @@ impl Effort {
         (offer.seed, offer.seeds, offer.requests) = (self.seed, self.seeds, self.requests);
     }
 
-    /// As on the command line.
+    /// Returns the name of the arrivals on the command line.
     pub(crate) fn arrivals_name(&self) -> String {
         self.arrivals.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Of every simulation.
+    /// Returns the seeds of all simulations.
     fn all_seeds(&self) -> Vec<u64> {
         (0..self.seeds).map(|at| self.seed.wrapping_add(at.into())).collect()
     }

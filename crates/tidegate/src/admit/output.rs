@@ -7,12 +7,12 @@ use tidegate_serve::admission::Answer;
 
 use crate::columns::{heading, write_rows};
 
-/// What was found, as it is said.
+/// The answer, as it is printed.
 pub(super) struct Said<'a> {
     pub(super) answer: Answer<'a>,
-    /// How it was measured.
+    /// The way in which it was measured.
     pub(super) how: String,
-    /// What it means that no part of the rates was found to be admitted.
+    /// The meaning of the case that no part of the rates was found to be admitted.
     pub(super) nothing: &'static str,
 }
 

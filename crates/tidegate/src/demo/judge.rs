@@ -1,4 +1,4 @@
-//! How a run is judged. Pure.
+//! Judgement of a run. Pure.
 //!
 //! The promise is about 1 s means of the protected consumer's reads: a second keeps the target when the mean
 //! over the reads completed in it is at most the target. A second in which nothing was completed although
@@ -29,7 +29,7 @@ pub(crate) struct LatencyMillis {
     pub(crate) max: f64,
 }
 
-/// What came of one phase.
+/// The result of one phase.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PhaseResult {
     pub(crate) name: PhaseName,
@@ -47,11 +47,12 @@ pub(crate) struct PhaseResult {
     pub(crate) burst_start_peak_ms: Option<f64>,
     /// The greatest single response time among them.
     pub(crate) burst_start_greatest_ms: Option<f64>,
-    /// What the backups got written, over the time in which they were on.
+    /// The backups' mean write rate, over the time in which they were on.
     pub(crate) writers_bytes_per_s: f64,
     /// The same as a share of the unregulated phase.
     pub(crate) writers_kept_fraction: Option<f64>,
-    /// How late the measuring thread once woke up: what a busy machine may have added to any response time.
+    /// The greatest lateness of the measuring thread, which a busy machine may have added to any response
+    /// time.
     pub(crate) woke_late_ms: f64,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Goal {
     pub(crate) met: bool,
 }
 
-/// What a goal is about.
+/// The subject of a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GoalName {
@@ -194,7 +195,7 @@ fn judge_phase(phase: &Phase, plan: &Plan) -> PhaseResult {
     }
 }
 
-/// Whether a second kept the target; nothing when it cannot be said.
+/// Returns true if a second kept the target; `None` if it cannot be said.
 fn keeps(second: &Second, target: Latency) -> Option<bool> {
     match second.mean() {
         Some(mean) => Some(mean <= target),

@@ -36,7 +36,7 @@ use self::timeline::Timeline;
 use self::view::End;
 use crate::page::plot::PlotError;
 
-/// Where the report goes when nobody says otherwise.
+/// The file that the report is written to by default.
 const REPORT: &str = "tidegate-demo.html";
 
 /// Between two lines of progress where there is no terminal, in seconds.
@@ -114,7 +114,7 @@ impl Args {
     }
 }
 
-/// Why there is no demonstration.
+/// Reasons why there is no demonstration.
 #[derive(Debug, Error)]
 pub(crate) enum DemoError {
     /// The arguments contradict each other.
@@ -129,7 +129,7 @@ pub(crate) enum DemoError {
     /// The report could not be written.
     #[error("cannot write the report {}: {source}", path.display())]
     Report {
-        /// Where it should have gone.
+        /// The file that it should have been written to.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! What will run: the phases, their bursts, the promise. Pure: arguments become a plan or an error.
+//! Plan of the run: the phases, their bursts, the promise. Pure: arguments become a plan or an error.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,11 +17,11 @@ pub(crate) const BURST_START_SECONDS: u32 = 3;
 /// The longest demonstration, in seconds. It bounds what is kept of it.
 const LONGEST: u32 = 24 * 3_600;
 
-/// How long the database runs alone, at most.
+/// The greatest number of seconds for which the database runs alone.
 const ALONE_SECONDS: u32 = 10;
 
-/// How often the law decides (Bjørgeengen, appendix A). The window law's bursts begin more gently than at 250
-/// ms, and the six reads of an interval are enough for it.
+/// The law's control interval (Bjørgeengen, appendix A). The window law's bursts begin more gently than at
+/// 250 ms, and the six reads of an interval are enough for it.
 pub(crate) const INTERVAL: Latency = Latency::from_millis(100);
 
 /// Which law protects the database in the last phase.
@@ -71,7 +71,7 @@ pub(crate) struct PhasePlan {
     pub(crate) name: PhaseName,
     /// Its whole length in seconds.
     pub(crate) seconds: u32,
-    /// How often the backups start and stop.
+    /// The number of times that the backups start and stop.
     pub(crate) bursts: u32,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct PhasePlan {
 pub(crate) struct Plan {
     /// The promise: the greatest 1 s mean of the database's reads.
     pub(crate) target: Latency,
-    /// What the law aims at, as a share of the target.
+    /// The set point, as a share of the target.
     pub(crate) set_point_ratio: f64,
     pub(crate) law: Law,
     pub(crate) seed: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Plan {
     pub(crate) phases: [PhasePlan; 3],
 }
 
-/// Why there is no such demonstration.
+/// Reasons why there can be no such demonstration.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub(crate) enum PlanError {
     #[error("--{option} {value}: give whole seconds, at least {least} s")]
@@ -109,7 +109,7 @@ pub(crate) enum PlanError {
     SetPoint(f64),
 }
 
-/// What the caller asked for.
+/// The demonstration that the caller asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) target: Latency,
@@ -118,7 +118,7 @@ pub(crate) struct Wanted {
     pub(crate) seed: u64,
     pub(crate) burst: Latency,
     pub(crate) pause: Latency,
-    /// Of the whole; what remains after the last whole burst is not used.
+    /// The duration of the whole; time that remains after the last whole burst is not used.
     pub(crate) duration: Latency,
 }
 
@@ -161,7 +161,7 @@ impl Plan {
         })
     }
 
-    /// What the law aims at.
+    /// Returns the set point.
     pub(crate) fn set_point(&self) -> Latency {
         self.target.scale(self.set_point_ratio)
     }
@@ -177,9 +177,9 @@ impl Plan {
         (0..phase.bursts).map(|i| i * cycle..i * cycle + burst).collect()
     }
 
-    /// Whether the decision that stands at this second of a phase belongs in the report: the reaction to the
-    /// start of a burst, how it settles, and what remains of it after the pause. Of the first bursts only:
-    /// nobody reads the same story ten times.
+    /// Returns true if the decision at this second of a phase belongs in the report. These decisions show the
+    /// reaction to the start of a burst, how it settles, and the rest of it after the pause. Only the first
+    /// bursts are told: the later ones repeat their story.
     pub(crate) fn worth_telling(&self, at: u32) -> bool {
         const AFTER_START: [u32; 6] = [1, 2, 3, 5, 10, 20];
         const BURSTS: u32 = 2;

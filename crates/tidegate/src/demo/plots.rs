@@ -24,7 +24,8 @@ pub(crate) mod palette {
 }
 use palette::{BURST, SET_POINT, TARGET};
 
-/// How many targets an axis of response times shows at most: one terrible second must not flatten all others.
+/// The top of an axis of response times, in targets, at most: one terrible second must not flatten all
+/// others.
 pub(crate) const AXIS_TARGETS: f64 = 6.0;
 
 /// The colour of a phase, everywhere.
@@ -45,13 +46,13 @@ pub(crate) fn latency(timeline: &Timeline) -> Result<String, PlotError> {
         .draw(timeline, value)
 }
 
-/// Whether [`latency`] does not show all that there is.
+/// Returns true if [`latency`] cuts off some seconds.
 pub(crate) fn latency_is_cut(timeline: &Timeline) -> bool {
     let most = timeline.plan.target.scale(AXIS_TARGETS);
     timeline.phases.iter().flat_map(|phase| &phase.seconds).filter_map(Second::mean).any(|mean| mean > most)
 }
 
-/// What all backups together got written per second, in MB/s.
+/// Plots the bytes per second that all backups together wrote, in MB/s.
 pub(crate) fn throughput(timeline: &Timeline) -> Result<String, PlotError> {
     let value = |second: &Second| Some(second.written.get() as f64 / 1e6);
     OverTime { height: 220, at_least: 1.0, marks: &[] }.draw(timeline, value)

@@ -44,7 +44,8 @@ mod tests {
     use super::super::setup;
     use super::*;
 
-    /// What the report tells people to write must be understood, and mean what the demonstration ran.
+    /// The configuration that the report tells people to write is valid, and means what the demonstration
+    /// ran.
     #[test]
     fn the_service_takes_it_and_regulates_alike() {
         for law in [Law::Window, Law::Pid] {

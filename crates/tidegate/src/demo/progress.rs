@@ -1,11 +1,11 @@
-//! What is known while the demonstration runs: the scenario's events, gathered for whoever shows them. Pure.
+//! Progress of the running demonstration: the scenario's events, gathered for the view. Pure.
 
 use std::time::Duration;
 
 use super::plan::{PhasePlan, Plan};
 use super::timeline::{Held, Second};
 
-/// What the scenario tells while it runs.
+/// An event of the scenario while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event {
     /// The next phase of the plan begins.
@@ -22,7 +22,7 @@ pub(crate) struct Progress {
     pub(crate) plan: Plan,
     /// The seconds of every phase that has begun.
     pub(crate) phases: Vec<Vec<Second>>,
-    /// How far the present phase is.
+    /// The elapsed time of the present phase.
     pub(crate) elapsed: Duration,
     pub(crate) held: Held,
     pub(crate) why: Option<String>,
@@ -61,7 +61,7 @@ impl Progress {
         self.plan.phases.get(self.phases.len().checked_sub(1)?)
     }
 
-    /// How much of the phase with this index is done, from 0 to 1.
+    /// Returns the part of the phase with this index that is done, from 0 to 1.
     pub(crate) fn done(&self, index: usize) -> f64 {
         let Some(phase) = self.plan.phases.get(index) else { return 0.0 };
         match (index + 1).cmp(&self.phases.len()) {
@@ -83,7 +83,7 @@ impl Progress {
         self.phases.last()?.last()
     }
 
-    /// Whether the backups wrote in the latest second; when there is none yet, whether they do now.
+    /// Returns true if the backups wrote in the latest second; if there is none yet, true if they do now.
     pub(crate) fn writers_on(&self) -> bool {
         let seconds = self.phases.last().map_or(0, Vec::len) as u32;
         let latest = seconds.saturating_sub(1);

@@ -197,7 +197,7 @@ fn legend(lines: &[(&str, RGBColor)]) -> String {
     out
 }
 
-/// What the drawings' colours become in the dark.
+/// Colours of the drawings, each with the colour that replaces it in the dark.
 const DARK: [(RGBColor, &str); 8] = [
     plot::DARK[0],
     plot::DARK[1],

@@ -18,16 +18,16 @@ use super::progress::Event;
 use super::setup;
 use super::timeline::{Distribution, Explained, Held, Phase, Second, Timeline};
 
-/// How often the gateway is asked what it holds, and whether anybody wants to stop is looked at.
+/// The pause between two looks at the gateway's throttle and at a wish to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Between connecting the clients and the beginning of their load: all threads must be there by then.
 const HEAD_START: Duration = Duration::from_millis(100);
 
-/// How long what is outstanding at the end may take.
+/// The time that requests outstanding at the end may take.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Why a scenario did not run to its end.
+/// Reasons why a scenario did not run to its end.
 #[derive(Debug, Error)]
 pub(crate) enum ScenarioError {
     /// Somebody wanted it to stop.
@@ -161,7 +161,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What the clients saw since the last call.
+    /// Returns one second: the clients' figures since the last call, and the decision that stands.
     fn second(&mut self, decision: Option<&Decision>) -> Result<Second, ScenarioError> {
         let mut written = 0;
         let mut running = Vec::with_capacity(self.writers.len());

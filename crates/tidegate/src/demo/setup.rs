@@ -1,4 +1,4 @@
-//! What the scenario is made of: one pool on the emulated stripe set, a database, and its neighbours.
+//! Parts of the scenario: one pool on the emulated stripe set, a database, and its neighbours.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,13 +20,13 @@ const READS_PER_SECOND: f64 = 64.0;
 /// More than a minute's reads. At the bound they would wait in the client, and their time would still count.
 const READS_OUTSTANDING: u32 = 4_096;
 
-/// What a backup writes at once: the greatest burst of iSCSI's defaults.
+/// The size of a backup's writes: the greatest burst of iSCSI's defaults.
 const WRITE: Bytes = Bytes::from_kib(256);
 
 /// Every volume's size.
 pub(super) const VOLUME: Bytes = Bytes::from_gib(4);
 
-/// How much of its volume a backup writes before it begins again: what is written stays in memory.
+/// The part of its volume that a backup writes before it begins again: written data stays in memory.
 pub(super) const BACKUP_SPAN: Bytes = Bytes::from_mib(32);
 
 /// The protected consumer.

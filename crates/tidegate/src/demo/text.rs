@@ -45,7 +45,7 @@ pub(crate) fn table(outcome: &Outcome) -> String {
     out
 }
 
-/// What the columns mean, where the names cannot say it.
+/// Returns the meaning of the columns, where their names cannot say it.
 pub(crate) fn legend(outcome: &Outcome) -> String {
     format!(
         "Response times of the database's 4 KiB reads over its socket; means and percentiles leave nothing out. Above \
@@ -105,12 +105,12 @@ pub(crate) fn sentence(goal: &Goal) -> String {
     format!("{}  {what}: {value} (goal: {bound})", if goal.met { "met   " } else { "MISSED" })
 }
 
-/// What was measured for a goal.
+/// Returns the measured value of a goal.
 pub(crate) fn measured(goal: &Goal) -> String {
     goal.value.map_or_else(|| "not measured".to_owned(), |value| figure(goal.name, value))
 }
 
-/// What a goal asks for.
+/// Returns the bound of a goal.
 pub(crate) fn wanted(goal: &Goal) -> String {
     match goal.bound {
         Bound::AtLeast(least) => format!("at least {}", figure(goal.name, least)),

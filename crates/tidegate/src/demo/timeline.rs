@@ -1,5 +1,5 @@
-//! What was measured: seconds, phases, decisions. The scenario writes it; the judge, the view and the report
-//! read it.
+//! Measurements: seconds, phases, decisions. The scenario writes them; the judge, the view and the report
+//! read them.
 
 use std::ops::Range;
 
@@ -18,9 +18,9 @@ pub(crate) struct Second {
     pub(crate) latency_max: Latency,
     /// The database's reads outstanding at its end.
     pub(crate) outstanding: u64,
-    /// What all backups together got written in it.
+    /// The bytes that all backups together wrote in it.
     pub(crate) written: Bytes,
-    /// What the gateway held back at its end.
+    /// The gateway's throttle at its end.
     pub(crate) held: Held,
 }
 
@@ -31,14 +31,14 @@ impl Second {
     }
 }
 
-/// What the throttled consumers are held to.
+/// The throttle of the consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Held {
     /// Requests that all of them together may have outstanding at the array.
     pub(crate) window: Option<Window>,
-    /// How long each of their requests is held: the greatest over the consumers.
+    /// The delay of each of their requests: the greatest over the consumers.
     pub(crate) delay: Option<Latency>,
-    /// How many of them are held.
+    /// The number of throttled consumers.
     pub(crate) consumers: usize,
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct Phase {
     pub(crate) distribution: Distribution,
     /// Those that the plan finds worth telling.
     pub(crate) decisions: Vec<Explained>,
-    /// How much later than it should the measuring thread once woke up: what this machine itself, when it is
-    /// busy, may have added to any response time.
+    /// The greatest lateness of the measuring thread. This machine itself, when it is busy, may have added as
+    /// much to any response time.
     pub(crate) woke_late: Latency,
 }
 

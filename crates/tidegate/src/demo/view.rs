@@ -20,14 +20,14 @@ use super::progress::{Event, Progress};
 use super::text;
 use super::timeline::Second;
 
-/// How often the screen is drawn and the keyboard asked: often enough to feel immediate, and next to nothing
-/// in processor time, which the measurement needs.
+/// The time between two drawings of the screen and looks at the keyboard: short enough to feel immediate.
+/// Drawing takes next to none of the processor time, which the measurement needs.
 const FRAME: Duration = Duration::from_millis(200);
 
 /// A terminal smaller than this gets one line instead.
 const SMALLEST: (u16, u16) = (64, 20);
 
-/// How a view came to its end.
+/// The end of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The scenario said its last word.

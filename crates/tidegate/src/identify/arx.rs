@@ -36,21 +36,21 @@ const AROUND: f64 = 2.0 / 3.0;
 /// paper's disk has 0.42.
 const DESCRIBES: f64 = 0.1;
 
-/// How many gains the settling time and the overshoot are shown for.
+/// The number of gains for which the settling time and the overshoot are shown.
 const GAINS: u32 = 100;
 
-/// What was found.
+/// The identified model of an excited storage.
 pub(super) struct Excited {
-    /// How the storage was called.
+    /// The storage's name, as it was given.
     pub(super) model: String,
     excitation: Excitation,
     seed: u64,
     sampling: Sampling,
-    /// What makes it doubtful: intervals and orders without a fit, a fit that describes nothing.
+    /// Reasons for doubt: intervals and orders without a fit, a fit that describes nothing.
     warnings: Vec<String>,
     pub(super) recommended: Recommended,
     pub(super) arx: Arx,
-    /// What the recommended model was fitted to.
+    /// The samples that the recommended model was fitted to.
     pub(super) samples: Vec<ArxSample>,
     gain: Option<ControllerGain>,
 }
@@ -172,7 +172,7 @@ fn excite(model: &str, args: &Args) -> Result<Excited, Failure> {
 }
 
 impl Excited {
-    /// How it was measured.
+    /// Returns a description of the measurement.
     pub(super) fn effort(&self) -> String {
         let [from, to] = self.excitation.range();
         format!(
@@ -191,7 +191,7 @@ impl Excited {
         self.arx.gains(GAINS).map(point).collect()
     }
 
-    /// What was chosen, a sentence each.
+    /// Returns the recommendation, a sentence each.
     pub(super) fn sentences(&self) -> [String; 3] {
         let Recommended { interval, order, shortest } = self.recommended;
         let away =
@@ -244,7 +244,7 @@ impl Excited {
         )
     }
 
-    /// What makes it doubtful.
+    /// Returns the reasons for doubt.
     pub(super) fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -19,21 +19,21 @@ use crate::columns::{heading, write_rows};
 use crate::failure::Failure;
 use crate::live::{LiveError, Tenant};
 
-/// What is read where nothing is said: as Lee's disk was profiled (figure 4).
+/// The default size of reads: as Lee's disk was profiled (figure 4).
 pub(super) const SIZE: Bytes = Bytes::from_kib(4);
 
 /// A request that is waited for longer says that the storage does not keep up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was found.
+/// The identified profile of a storage.
 pub(super) struct Identified {
-    /// How the storage was called.
+    /// The storage's name, as it was given.
     pub(super) model: String,
     pub(super) profile: Profile,
     pub(super) gain: Gain,
-    /// Where the closed loop's pole is to be.
+    /// The intended place of the closed loop's pole.
     pub(super) pole: Pole,
-    /// How it was measured.
+    /// A description of the measurement.
     pub(super) effort: String,
 }
 
@@ -145,7 +145,7 @@ pub(super) fn offer(model: &str, size: Option<Bytes>) -> Result<(Offer, Option<I
 }
 
 impl Identified {
-    /// What makes the gain doubtful, in words.
+    /// Returns the reasons to doubt the gain, in words.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.gain.doubts.iter().map(ToString::to_string).collect()
     }
@@ -165,7 +165,7 @@ impl Identified {
         self.steeper().map(|process| (gain_for(process, self.pole), process.stable_below()))
     }
 
-    /// What a controller makes of it.
+    /// Returns the controller gain for this profile, in words.
     fn tuning(&self) -> String {
         if !self.gain.is_sustained() {
             return "No controller can work there: the queue grows without end, whatever the gain."
@@ -185,7 +185,7 @@ impl Identified {
         )
     }
 
-    /// What the profile says, a sentence each.
+    /// Returns the findings of the profile, a sentence each.
     pub(super) fn sentences(&self) -> [String; 3] {
         let region = self.profile.stable();
         let [most, assumed, to, at] =

@@ -16,7 +16,7 @@ use crate::logging;
 /// Periods that differ by more than this part of their mean say little.
 const UNEVEN: f64 = 0.3;
 
-/// How often a terminal is told.
+/// The time between two lines of progress on a terminal.
 const BETWEEN_NEWS: Duration = Duration::from_secs(1);
 
 /// The JSON document. Times in seconds.

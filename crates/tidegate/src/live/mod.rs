@@ -33,10 +33,10 @@ const FEWEST: f64 = 100.0;
 /// So many tenants: each has a connection with two threads.
 const MOST_TENANTS: usize = 64;
 
-/// How often it looks whether to stop.
+/// The pause between two looks at a wish to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often it looks at the pool's other consumers.
+/// The pause between two looks at the pool's other consumers.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// For how long nobody may use the pool before it begins.
@@ -48,7 +48,8 @@ const BEGINS_AFTER: Duration = Duration::from_millis(50);
 /// Requests alone are sent for no longer than this.
 const ALONE: Duration = Duration::from_secs(10);
 
-/// Of what was done, the part by which what waits may have grown: 1 in so many, as in the simulator.
+/// The number of completed requests for each request by which the backlog may have grown, as in the
+/// simulator.
 const GROWTH: f64 = 50.0;
 
 /// How a live pool may be loaded.
@@ -128,18 +129,18 @@ pub(crate) struct Live {
     tenants: Vec<Tenant>,
     arriving: Arriving,
     seed: u64,
-    /// How long a measurement lasts.
+    /// The duration of a measurement.
     lasts: Duration,
-    /// When there is no time for another one.
+    /// The time from which there is no time for another one.
     deadline: Instant,
-    /// Of all tenants together.
+    /// The requests that all tenants together may have outstanding.
     depth: NonZeroU32,
     /// The pool's other consumers; `None`: whoever else uses it is not looked at.
     neighbours: Option<Neighbours>,
     interrupted: Arc<AtomicBool>,
 }
 
-/// What is measured, and within which bounds.
+/// The load of the measurements, and their bounds.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) arriving: Arriving,
@@ -152,7 +153,7 @@ pub(crate) struct Bounds {
     pub(crate) depth: NonZeroU32,
 }
 
-/// What came of one rate.
+/// The result at one rate.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answered {
     pub(crate) offered: Iops,
@@ -164,13 +165,14 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// As it is judged.
+    /// Returns the result as it is judged.
     pub(crate) fn measured(&self) -> Measured {
         let quantiles: Option<Vec<_>> = self.tenants.iter().map(|tenant| Some((*tenant)?.quantile)).collect();
         quantiles.filter(|_| self.sustained).map_or(Measured::Overloaded, Measured::Sustained)
     }
 
-    /// As a point of a profile, of who is alone. `None` where no request was answered.
+    /// Returns the result as a point of a profile of a tenant that is alone; `None` if no request was
+    /// answered.
     pub(crate) fn point(&self) -> Option<Point> {
         let Responses { mean, quantile, .. } = (*self.tenants.first()?)?;
         let Self { offered, completed, sustained, .. } = *self;
@@ -178,7 +180,7 @@ impl Answered {
     }
 }
 
-/// Why a live pool was not measured.
+/// Reasons why a live pool was not measured.
 #[derive(Debug, Error)]
 pub(crate) enum LiveError {
     /// The export.
@@ -187,7 +189,7 @@ pub(crate) enum LiveError {
     /// Requests were answered with errors: their response times say nothing.
     #[error("{errors} requests were answered with an error, the first with: {first}")]
     Answers {
-        /// How many.
+        /// The number of failed requests.
         errors: u64,
         /// The first error.
         first: String,
@@ -205,13 +207,13 @@ pub(crate) enum LiveError {
         "`{name}` sends {requests:.0} requests in {lasts:?}, too few for a 95th percentile: --requests {needed}"
     )]
     TooFew {
-        /// Whose they are.
+        /// The tenant.
         name: ConsumerName,
-        /// How many it sends.
+        /// The number of requests that it sends.
         requests: f64,
-        /// How long a measurement lasts.
+        /// The duration of a measurement.
         lasts: Duration,
-        /// How many requests of all tenants it takes.
+        /// The number of requests of all tenants that are needed.
         needed: u64,
     },
     /// There is not even time for one.
@@ -219,15 +221,15 @@ pub(crate) enum LiveError {
         "a measurement of {requests} requests takes {lasts:?}, longer than --within: fewer --requests, or more time"
     )]
     TooLong {
-        /// How many requests of all tenants.
+        /// The number of requests of all tenants.
         requests: u32,
-        /// How long they take.
+        /// The time that they take.
         lasts: Duration,
     },
     /// Something else has taken the time.
     #[error("no time is left --within for a measurement of {lasts:?}: fewer --requests, or more time")]
     NoTime {
-        /// How long it would last.
+        /// The time that it would take.
         lasts: Duration,
     },
     /// A profile was not finished.
@@ -246,7 +248,7 @@ pub(crate) enum LiveError {
     Interrupted,
 }
 
-/// What came of loads that were watched.
+/// The result of loads that were watched.
 struct Watched {
     ended: Ended,
     /// Requests that were answered before they were stopped.
@@ -255,7 +257,7 @@ struct Watched {
     reports: Vec<LoadReport>,
 }
 
-/// What a load is watched for.
+/// The reason why watching a load ended.
 enum Ended {
     /// It has lasted.
     Lasted,
@@ -321,14 +323,14 @@ impl Live {
         format!("{} of {}, live", Latency::from(self.lasts), self.target)
     }
 
-    /// Whether a measurement at this part of all rates has requests enough of everybody, and there is time
-    /// for it.
+    /// Returns true if a measurement at this part of all rates has requests enough of every tenant, and there
+    /// is time for it.
     pub(crate) fn is_worth(&self, scale: f64) -> bool {
         self.tenants.iter().all(|tenant| self.requests_of(tenant, scale) >= FEWEST)
             && self.ends() + LOOK <= self.deadline
     }
 
-    /// When a measurement would end that begins now.
+    /// Returns the time at which a measurement would end that begins now.
     fn ends(&self) -> Instant {
         Instant::now() + BEGINS_AFTER + self.lasts
     }
@@ -516,7 +518,7 @@ fn growth(halves: [(f64, f64); 2], last: f64) -> f64 {
     (2.0 * (second - first)).clamp(0.0, last)
 }
 
-/// What loads have had answered since the last call, and have outstanding now.
+/// Returns the number of requests answered since the last call, and the number outstanding now.
 fn sampled(loads: &[LoadHandle]) -> (u64, usize) {
     let samples = loads.iter().map(LoadHandle::sample);
     samples

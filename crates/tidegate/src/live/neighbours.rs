@@ -1,4 +1,4 @@
-//! Who else uses a pool, as the gateway's metrics tell.
+//! Other users of a pool, according to the gateway's metrics.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,43 +8,43 @@ use thiserror::Error;
 
 use crate::http;
 
-/// How long the page may take, all of it: while it is waited for the pool is loaded.
+/// The time that the whole page may take: while it is waited for, the pool is loaded.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A larger page is not of metrics: ten thousand consumers need a part of this.
 const LARGEST: u64 = 256 << 20;
 
-/// What is counted of consumers that use a pool: what was answered, and what has not been answered yet.
+/// Metrics of the consumers of a pool: counts of answered requests, and numbers of requests not answered yet.
 const ANSWERED: [&str; 2] = ["tidegate_requests_total", "tidegate_errors_total"];
 const WAITING: [&str; 2] = ["tidegate_queued_requests", "tidegate_in_flight_requests"];
 
 /// The consumers of the pool of an export.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    /// Where the gateway serves its metrics: a host and a port.
+    /// The address of the gateway's metrics: a host and a port.
     address: String,
     export: String,
     pool: String,
     answered: BTreeMap<String, f64>,
 }
 
-/// Why a pool is not loaded.
+/// Reasons why a pool is not loaded.
 #[derive(Debug, Error)]
 pub(crate) enum NeighboursError {
     /// No metrics.
     #[error("{address}: cannot read the gateway's metrics: {source}")]
     Unreadable {
-        /// Where.
+        /// The address of the metrics.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Those of another gateway.
     #[error("{address}: these are not the metrics of the gateway that has the export `{export}`")]
     Elsewhere {
-        /// Where.
+        /// The address of the metrics.
         address: String,
-        /// Which export.
+        /// The export.
         export: String,
     },
     /// It is in use.
@@ -53,7 +53,7 @@ pub(crate) enum NeighboursError {
          others and measures them, too"
     )]
     InUse {
-        /// Which pool.
+        /// The pool.
         pool: String,
         /// One of those that use it.
         consumer: String,

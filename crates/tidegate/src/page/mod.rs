@@ -1,5 +1,5 @@
-//! What the reports have in common: one HTML file each that needs nothing else, for light and dark, screen
-//! and paper.
+//! Common parts of the reports: one HTML file each that needs nothing else, for light and dark, screen and
+//! paper.
 
 pub(crate) mod plot;
 
@@ -63,7 +63,7 @@ pub(crate) fn dash(colour: RGBColor) -> String {
     )
 }
 
-/// As plotters writes it, so that the style sheet finds it.
+/// Returns a colour as plotters writes it, so that the style sheet finds it.
 fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }

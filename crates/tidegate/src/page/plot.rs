@@ -1,4 +1,4 @@
-//! What the reports' plots have in common: SVG to stand inside a page.
+//! Common parts of the reports' plots: SVG to stand inside a page.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 pub(crate) const INK: RGBColor = RGBColor(0x33, 0x41, 0x55);
 /// The lines behind the drawing.
 pub(crate) const GRID: RGBColor = RGBColor(0xE2, 0xE8, 0xF0);
-/// What both become in the dark.
+/// The two colours above, each with the colour that replaces it in the dark.
 pub(crate) const DARK: [(RGBColor, &str); 2] = [(INK, "#a9b4c4"), (GRID, "#2a3442")];
 
 const WIDTH: u32 = 1_040;
@@ -28,7 +28,7 @@ impl PlotError {
     }
 }
 
-/// Where a plot is drawn.
+/// The area that a plot is drawn on.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A plot with two axes of numbers.
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;

@@ -13,7 +13,7 @@ use super::tournament::cells;
 struct Part {
     /// The committed run.
     run: &'static str,
-    /// What stands before the verdicts.
+    /// The text before the verdicts.
     head: &'static str,
 }
 

@@ -9,9 +9,9 @@ use tidegate_experiments::{Job, Jobs, RunResult};
 
 use super::ReproduceError;
 
-/// What runs them.
+/// The executor of simulations.
 pub(super) struct Executor {
-    /// Whether to show progress on stderr.
+    /// True if progress is shown on stderr.
     live: bool,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-/// Why nothing came of it, or not what the papers say.
+/// Reasons why there is no result, or why it differs from the papers.
 #[derive(Debug, Error)]
 pub(crate) enum ReproduceError {
     /// There is no such experiment.
@@ -81,7 +81,7 @@ pub(crate) enum ReproduceError {
     Simulate {
         /// Its name.
         what: String,
-        /// Why.
+        /// The cause.
         source: SubjectError,
     },
     /// The tournament is no experiment of a paper.
@@ -94,15 +94,15 @@ pub(crate) enum ReproduceError {
     Tournament {
         /// Its name.
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: ScenarioError,
     },
     /// It ran, and differs otherwise than is known.
     #[error("{} of {all} experiments differ from the paper otherwise than is known: {}", .differ.len(), .differ.join(", "))]
     Differs {
-        /// Which.
+        /// The experiments that differ otherwise than is known.
         differ: Vec<String>,
-        /// Of how many.
+        /// The number of experiments that ran.
         all: usize,
     },
     /// The report could not be drawn.
@@ -111,7 +111,7 @@ pub(crate) enum ReproduceError {
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,

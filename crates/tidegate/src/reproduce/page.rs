@@ -24,7 +24,7 @@ const LINES: [RGBColor; 8] = [
 /// Values to compare with.
 const MARK: RGBColor = RGBColor(0x94, 0x8A, 0x7A);
 
-/// What the drawings' colours become in the dark.
+/// Colours of the drawings, each with the colour that replaces it in the dark.
 const DARK: [(RGBColor, &str); 11] = [
     plot::DARK[0],
     plot::DARK[1],

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 use tidegate_experiments::{Experiment, ExperimentReport, LawReport, PidReport, Report, Verdict};
 
-/// What there is, one line each.
+/// Returns the list of experiments, one line each.
 pub(super) fn list(experiments: &[Experiment]) -> String {
     let width = experiments.iter().map(|experiment| experiment.id.len()).max().unwrap_or(0);
     let mut out = String::new();
@@ -15,7 +15,7 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
     out
 }
 
-/// What there is, as a document.
+/// Returns the list of experiments as a document.
 pub(super) fn list_json(experiments: &[Experiment]) -> String {
     let list: Vec<_> = experiments
         .iter()
@@ -91,7 +91,7 @@ pub(super) fn table(report: &Report) -> String {
     out
 }
 
-/// How many agree, and what the others do.
+/// Returns the numbers of experiments that agree, differ as is known, and differ otherwise.
 pub(super) fn summary(report: &Report) -> String {
     let mut text = format!(
         "{} of {} experiments agree with their papers",

@@ -10,7 +10,7 @@ use super::ReproduceError;
 use super::execute::Executor;
 use super::text::figure;
 
-/// What it is called among the experiments.
+/// The tournament's name among the experiments.
 pub(super) const NAME: &str = "tournament";
 
 /// Runs it, and says what came of it.

@@ -112,7 +112,7 @@ fn schema() -> Result<Type, ParquetError> {
     Type::group_type_builder("series").with_fields(columns).build()
 }
 
-/// What the system said, where it was the system.
+/// Returns the system's error if the system caused this one, otherwise one that wraps it.
 fn failed(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {

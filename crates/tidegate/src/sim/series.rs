@@ -36,7 +36,7 @@ pub(super) const NAMES: usize = 3;
 /// Columns of numbers, which may have no value.
 pub(super) const NUMBERS: usize = 13;
 
-/// How a time series is written.
+/// The format of a time series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Text, as RFC 4180 has it, with a line of names.
@@ -45,7 +45,7 @@ pub(crate) enum Format {
     Parquet,
 }
 
-/// Where a time series goes, and how it is written: its name says so.
+/// The file of a time series and its format, which the file's name tells.
 #[derive(Debug, Clone)]
 pub(super) struct SeriesPath {
     path: PathBuf,

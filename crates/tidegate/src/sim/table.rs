@@ -112,7 +112,7 @@ fn window(window: Option<WindowOutcome>) -> [String; 2] {
     })
 }
 
-/// Whether they are kept, and what is short where they are not.
+/// Returns the text on reservations: kept, or how much is missed and which side is short.
 fn reservations(missed: Option<Missed>) -> String {
     let Some(Missed { window, storage }) = missed else { return NONE.to_owned() };
     if window + storage <= 0.0 {

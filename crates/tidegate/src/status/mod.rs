@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::http::{self, Answer};
 use text::Said;
 
-/// Where a service is looked for where nothing is said: as in every example.
+/// The default address of a service, as in every example.
 const USUAL: &str = "127.0.0.1:9809";
 
 /// The service itself gives up after five seconds, and says so.
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Why it is not known how a service stands.
+/// Reasons why the status of a service is not known.
 #[derive(Debug, Error)]
 pub(crate) enum StatusError {
     /// Nothing is served over HTTP.
@@ -79,7 +79,7 @@ pub(crate) enum StatusError {
          address? Elsewhere: `-c FILE` or `--url http://ADDRESS:PORT`"
     )]
     NotThere {
-        /// Where.
+        /// The address.
         address: String,
         /// The system's answer.
         source: io::Error,
@@ -93,9 +93,9 @@ pub(crate) enum StatusError {
     /// It says itself that it cannot.
     #[error("http://{address}: {said}; its log says more")]
     Unavailable {
-        /// Where.
+        /// The address.
         address: String,
-        /// What it said.
+        /// The service's message.
         said: String,
     },
     /// Another service, or an older one.
@@ -104,9 +104,9 @@ pub(crate) enum StatusError {
          service's configuration, with `-c FILE`"
     )]
     Another {
-        /// Where.
+        /// The address.
         address: String,
-        /// What it said instead.
+        /// The fault in its answer.
         what: String,
     },
     /// A document of another version.
@@ -115,9 +115,9 @@ pub(crate) enum StatusError {
          the service was started with", ours = Status::VERSION
     )]
     Version {
-        /// Where.
+        /// The address.
         address: String,
-        /// Which.
+        /// The service's version.
         theirs: u64,
     },
 }
@@ -150,7 +150,7 @@ fn configured(path: &Path) -> Result<String, Failure> {
     Ok(reachable(address).to_string())
 }
 
-/// Who listens on all addresses is asked at this machine's own.
+/// Returns the address to ask: this machine's own for a service that listens on all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -176,7 +176,7 @@ fn named(url: &str) -> Result<String, Failure> {
     })
 }
 
-/// What the service says, read and as it came.
+/// Asks a service for its status. Returns it parsed, and as text.
 fn ask(address: &str) -> Result<(Status, String), StatusError> {
     let another = |what: String| StatusError::Another { address: address.to_owned(), what };
     let Answer { status, line, body } = match http::get(address, "/v1/status", PATIENCE, LARGEST) {

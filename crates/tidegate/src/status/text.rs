@@ -1,4 +1,4 @@
-//! How a service stands, for people.
+//! Text form of a service's status, for people.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const LEAST_OLD: f64 = 3.0;
 
 const UNKNOWN: &str = "unknown";
 
-/// What a service said.
+/// The answer of a service.
 pub(super) struct Said<'a> {
     pub(super) status: &'a Status,
     pub(super) address: &'a str,
@@ -73,7 +73,7 @@ fn stands(resource: &ResourceStatus, sees: bool) -> String {
     }
 }
 
-/// What holds, or would hold; `None` where nothing does.
+/// Returns the throttle in force, or the one that would be, in words; `None` if there is none.
 fn operating(decided: &DecisionStatus) -> Option<String> {
     let window = decided.window_requests.map(|window| format!("a window of {}", Window::new(window)));
     match &decided.operating_point {
@@ -97,7 +97,7 @@ fn operating(decided: &DecisionStatus) -> Option<String> {
     }
 }
 
-/// What was not measured is not good.
+/// Returns a warning for a signal that was not measured: no measurement does not mean a good one.
 const fn silence(decided: &DecisionStatus) -> &'static str {
     match decided.input {
         InputStatus::Samples => "",
@@ -149,12 +149,12 @@ fn write_resource(f: &mut fmt::Formatter<'_>, resource: &ResourceStatus) -> fmt:
     }
 }
 
-/// What does not apply.
+/// The mark of a value that does not apply.
 const NONE: &str = "-";
 
 struct Column {
     name: &'static str,
-    /// Whether it is there also when it says nothing.
+    /// True if the column is shown even if it has nothing to say.
     always: bool,
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }

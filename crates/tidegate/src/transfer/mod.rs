@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::failure::Failure;
 use progress::Bars;
 
-/// Where a broker is looked for where nothing is said.
+/// The default address of a broker.
 const BROKER: &str = "http://127.0.0.1:7311";
 
 const EXAMPLES: &str = "\
@@ -60,7 +60,8 @@ impl Whom {
         self.client_with(self.patience.to_duration())
     }
 
-    /// Of whom one question is asked, and no transfer depends.
+    /// Returns a client for one question on which no transfer depends: it does not wait for a broker that is
+    /// away.
     fn client_at_once(&self) -> Result<Client, Failure> {
         self.client_with(Duration::ZERO)
     }
@@ -296,7 +297,7 @@ struct RemoveArgs {
     names: Vec<ObjectName>,
 }
 
-/// What was begun is called off in this time, by a node that is there.
+/// The time in which uploads that were begun are called off, if their nodes answer.
 const CALLING_OFF: Duration = Duration::from_secs(5);
 
 /// Runs what waits for others, sockets and files, unless SIGINT or SIGTERM ends it. Then no part of a file is
@@ -435,7 +436,7 @@ enum Way {
     From,
 }
 
-/// What came of several transfers. One that fails does not stop the others.
+/// The outcome of several transfers. One that fails does not stop the others.
 struct Said {
     json: bool,
     /// In the order of the command, whatever ends first.
@@ -575,7 +576,7 @@ async fn nodes(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a node's own sensor calls it, and whether it is to be heard.
+/// Returns the kind of a node's sensor and, if it is silent, for how long.
 fn sensor(node: &Node) -> String {
     let Some(sensor) = &node.sensor else { return "-".to_owned() };
     let kind = sensed::Kind::NAMED
@@ -635,8 +636,8 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), Failure>
     if failed > 0 { Err(Failure::Transfers(failed)) } else { Ok(()) }
 }
 
-/// Whether every replica is where our own configuration has it, or on a node that the broker does not have
-/// any more.
+/// Checks that every replica is where our own configuration has it. Replicas on nodes that the broker no
+/// longer has pass.
 fn unknown_place(places: &Places, object: &Object) -> Result<(), PlacesError> {
     places.any()?;
     let mut told = object.replicas.iter().filter_map(|one| Some((&one.node, one.place.as_deref()?)));

@@ -9,11 +9,11 @@ use tidegate_transfer::{Event, ObjectName};
 /// them.
 const LONGEST: usize = 24;
 
-/// Of all transfers of a command.
+/// The progress bars of all transfers of a command.
 pub(super) struct Bars {
     /// Hidden by itself where stderr is no terminal.
     all: Option<MultiProgress>,
-    /// How many have ended, where there are several.
+    /// The bar of ended transfers, if there are several.
     total: Option<ProgressBar>,
     width: usize,
 }
@@ -31,7 +31,7 @@ impl Bars {
         Self { all, total, width }
     }
 
-    /// Of one object, above the total.
+    /// Adds the bar of one object, above the total.
     pub(super) fn of(&self, name: &ObjectName) -> Progress<'_> {
         let bar = self.all.as_ref().map(|all| {
             let bar = match &self.total {
@@ -76,7 +76,7 @@ fn cut(name: &str, width: usize) -> String {
     if name.len() <= width { name.to_owned() } else { format!("…{}", &name[name.len() + 1 - width..]) }
 }
 
-/// Of one transfer.
+/// The progress bar of one transfer.
 pub(super) struct Progress<'a> {
     bars: &'a Bars,
     name: ObjectName,
