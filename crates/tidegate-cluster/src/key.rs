@@ -130,7 +130,7 @@ impl fmt::Debug for Secret {
 /// Warns as [`Key::from_file`] does.
 ///
 /// # Errors
-/// When it does not, or cannot be read.
+/// If the file does not hold them, or cannot be read.
 pub fn check_credentials(path: &Path) -> Result<(), SecretError> {
     let text = read_credentials(path)?;
     let parsed = async_nats::ConnectOptions::new().credentials(&text);

@@ -1,13 +1,14 @@
 //! State of the other hosts, from their messages: the rules that hold on every carrier. Pure: time is an
 //! argument.
 //!
-//! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages only later
-//! ones than those heard count. A second incarnation under a known name may be the host after a restart, or
-//! another machine that was given the same name by mistake; which of the two shows only when the first speaks
-//! again. So the first counts until it takes its leave or has been silent for three intervals, and a first
-//! that speaks again after a second was heard makes them duplicates.
+//! A **host** is known by its name, and one start of it by its incarnation. Of a host's messages, only those
+//! count that are later than the ones already heard. A second incarnation under a known name may be the host
+//! after a restart, or another machine with the same name by mistake. The two cases differ only when the
+//! first incarnation speaks again. So the first one counts until it takes its leave or has been silent for
+//! three intervals. If it speaks after the second was heard, the two are duplicates.
 //!
-//! A name is bound to where it comes from, as far as a carrier shows that: see [`origin`](crate::origin).
+//! A name is bound to the address that its messages come from, if the carrier shows that: see
+//! [`origin`](crate::origin).
 //!
 //! Bounds: 512 hosts (when they are all there, the one silent for longest makes room if it is stale), 64
 //! resources of each.

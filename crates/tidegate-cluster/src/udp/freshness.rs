@@ -3,18 +3,20 @@
 //!
 //! Every datagram carries a **nonce**, a number that its sender has just drawn, and **echoes** the latest
 //! nonces that its sender heard from others. A datagram that echoes a nonce of ours was made after we drew
-//! it: nobody can echo what was not yet drawn, and nobody without the key can make a datagram. So
+//! it. A nonce cannot be echoed before it is drawn, and a datagram cannot be made without the key. So
 //!
 //! - a sender counts while it has echoed a nonce that we drew at most [`LEASE_INTERVALS`] intervals ago, and
 //! - of one incarnation only growing sequence numbers count, which are remembered for as long as any nonce
 //!   that its datagrams may echo is still good.
 //!
 //! Hence a datagram is taken at most once, and no datagram is taken that is older than the lease. An attacker
-//! who records and sends again gains nothing: the same incarnation's datagrams fail the sequence, those of an
-//! earlier incarnation echo nonces that are no longer good, or fail the sequence that we still remember. An
-//! attacker who can also hold datagrams back may deliver each of them once, up to a lease late. One who
-//! floods can delay that a *new* host is heard, because its nonce must find a place among those to echo; half
-//! of the places are kept for hosts that count already.
+//! that records datagrams and sends them again gains nothing. Datagrams of the same incarnation fail the
+//! sequence. Those of an earlier incarnation echo nonces that are no longer good, or fail the sequence that
+//! we still remember.
+//!
+//! An attacker that can also keep datagrams back may deliver each of them once, up to a lease late. A flood
+//! of datagrams can delay that a *new* host is heard, because its nonce must find a place among those to
+//! echo. Half of the places are kept for hosts that count already.
 //!
 //! Timestamps were the alternative. They need clocks that agree, and fail just when a clock does not; a boot
 //! counter in a file fails when the file is lost. The price paid here is eight bytes per host in each
