@@ -2,7 +2,7 @@
 //! Storage Systems*, IWQoS 2004.
 //!
 //! The paper's figures are lost in the text, and with them operating points, latency goals and request sizes.
-//! What holds for all experiments, unless one says otherwise:
+//! Unless an experiment says otherwise:
 //!
 //! - A storage is some servers with exponential service times, as many requests per second as below. Clients
 //!   have one request outstanding each, there are eight (§3.1), and throttlers release evenly.
@@ -28,12 +28,12 @@
 //! 0.1378 ms per IO/s. A disk of 15 000 rpm with seeks of 3.6 ms does 170 requests per second, and more with
 //! some requests to choose from.
 //!
-//! How far the paper's noise went is lost with its figures, and how many requests its servers serve at once
-//! it does not say. For cache and disk both are the same, and were found together: of one to eight servers,
-//! and operating points from 0.2 to 0.8 up to 0.8 to 1.3 of the capacity, the least squares of all ten R² of
-//! table 2 and both α that figure 3 and table 2 accept, by a program of its own, without any law. They are
-//! three servers, from 0.6 to 1.1 of the capacity; two, from 0.4 to 1, come next, and a single one has too
-//! much α in all of these.
+//! The extent of the paper's noise is lost with its figures, and it does not say how many requests its
+//! servers serve at once. For cache and disk both are the same, and were found together, by a program of its
+//! own, without any law. It tried one to eight servers, and operating points from 0.2 to 0.8 up to 0.8 to 1.3
+//! of the capacity. It took the least squares of all ten R² of table 2 and both α that figure 3 and table 2
+//! accept. They are three servers, from 0.6 to 1.1 of the capacity. Two servers, from 0.4 to 1, come next; a
+//! single one has too much α in all of these.
 
 mod identification;
 mod literal;
