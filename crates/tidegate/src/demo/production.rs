@@ -44,8 +44,7 @@ mod tests {
     use super::super::setup;
     use super::*;
 
-    /// The configuration that the report tells people to write is valid, and means what the demonstration
-    /// ran.
+    /// The configuration in the report is valid, and means the same as the demonstration's own.
     #[test]
     fn the_service_takes_it_and_regulates_alike() {
         for law in [Law::Window, Law::Pid] {
