@@ -24,7 +24,7 @@ pub(crate) mod palette {
 }
 use palette::{BURST, SET_POINT, TARGET};
 
-/// The top of an axis of response times, in targets, at most: one terrible second must not flatten all
+/// The greatest end of an axis of response times, in targets: one terrible second must not flatten all
 /// others.
 pub(crate) const AXIS_TARGETS: f64 = 6.0;
 
