@@ -17,7 +17,7 @@ const MINUTE: u32 = 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeOfDay(u32);
 
-/// What is no time of day.
+/// The error for a text that is no time of day.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is no time of day; write for example `08:00`, which is UTC, or `08:00+02:00`")]
 pub struct ParseTimeOfDayError(String);
@@ -109,25 +109,25 @@ impl Period {
         }
     }
 
-    /// When it begins.
+    /// Returns its beginning.
     #[must_use]
     pub const fn from(self) -> TimeOfDay {
         self.from
     }
 
-    /// When it is over.
+    /// Returns its end.
     #[must_use]
     pub const fn until(self) -> TimeOfDay {
         self.until
     }
 
-    /// Whether it is all of every day.
+    /// Returns true if it is all of every day.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.from == self.until
     }
 
-    /// Whether this time is in it.
+    /// Returns true if this time is in it.
     #[must_use]
     pub fn contains(self, time: TimeOfDay) -> bool {
         self.is_whole() || time.after(self.from) < self.until.after(self.from)
@@ -141,12 +141,12 @@ impl fmt::Display for Period {
     }
 }
 
-/// What holds at which time of day, every day again: parts of a day, each with a value. No two hold at once;
-/// between them there may be times at which nothing does.
+/// Values by time of day, the same every day: parts of a day, each with a value. No two parts overlap;
+/// between them there may be times without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daily<T>(Vec<(Period, T)>);
 
-/// What parts of a day contradict each other in. Parts are called by their places in what was given.
+/// A contradiction between parts of a day. Parts are identified by their indices in the list that was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DailyError {
     /// There are none.
@@ -155,25 +155,25 @@ pub enum DailyError {
     /// One ends when it begins.
     #[error("it ends when it begins")]
     Empty {
-        /// Which.
+        /// The part.
         part: usize,
     },
     /// Two begin at once.
     #[error("another one begins at {at}, too")]
     Twice {
-        /// The later one of what was given.
+        /// The part that was given later.
         part: usize,
-        /// When.
+        /// The time at which both begin.
         at: TimeOfDay,
     },
     /// One goes on when the next one has begun.
     #[error("it goes on until {until}, and the next one begins at {next}")]
     Overlap {
-        /// Which.
+        /// The part that goes on.
         part: usize,
-        /// When it ends.
+        /// Its end.
         until: TimeOfDay,
-        /// When the next one begins.
+        /// The beginning of the next one.
         next: TimeOfDay,
     },
     /// The only one has a beginning and no end.
@@ -184,7 +184,7 @@ pub enum DailyError {
 }
 
 impl DailyError {
-    /// Which part it is about.
+    /// Returns the index of the part that it is about.
     #[must_use]
     pub const fn part(&self) -> usize {
         match *self {
@@ -236,7 +236,7 @@ impl<T> Daily<T> {
         whole.collect::<Result<_, _>>().map(Self)
     }
 
-    /// What holds at this time; `None` where nothing does.
+    /// Returns the value for this time; `None` if there is none.
     #[must_use]
     pub fn at(&self, time: TimeOfDay) -> Option<&T> {
         self.0.iter().find(|(period, _)| period.contains(time)).map(|(_, value)| value)

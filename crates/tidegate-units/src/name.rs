@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The longest name in bytes. An NBD export name may have 4096; a metric label or a terminal column may not.
 const MAX_LEN: usize = 255;
 
-/// Why a text is not a name.
+/// The reason that a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
     /// The text is empty.
@@ -104,7 +104,8 @@ name! {
 }
 
 name! {
-    /// Who loads a resource: an initiator address, a host, a VM, a tenant, a cgroup, an NBD export.
+    /// The name of a consumer, which loads a resource: an initiator address, a host, a VM, a tenant, a
+    /// cgroup, an NBD export.
     ConsumerName
 }
 

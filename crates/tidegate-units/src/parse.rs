@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-/// Why a text is not a quantity.
+/// The reason that a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseUnitError {
     /// There is no number in front.
     #[error("`{text}` does not start with a number; write for example `{example}`")]
     NoNumber {
-        /// What was given.
+        /// The text that was given.
         text: String,
         /// A valid value of the same kind.
         example: &'static str,
@@ -16,7 +16,7 @@ pub enum ParseUnitError {
     /// The unit is missing or unknown.
     #[error("`{text}`: {}; use one of {expected}, for example `{example}`", missing_or_unknown(.unit))]
     Unit {
-        /// What was given.
+        /// The text that was given.
         text: String,
         /// The part after the number.
         unit: String,
@@ -28,7 +28,7 @@ pub enum ParseUnitError {
     /// The number is outside of what the type can hold.
     #[error("`{text}` is out of range: {range}")]
     Range {
-        /// What was given.
+        /// The text that was given.
         text: String,
         /// The range, in words.
         range: &'static str,
@@ -39,7 +39,7 @@ fn missing_or_unknown(unit: &str) -> String {
     if unit.is_empty() { "the unit is missing".to_owned() } else { format!("unknown unit `{unit}`") }
 }
 
-/// What a kind of quantity accepts: its units with their factors, and what to say when the text is wrong.
+/// The grammar of a kind of quantity: its units with their factors, and the words for errors.
 pub(crate) struct Grammar {
     pub(crate) units: &'static [(&'static str, f64)],
     pub(crate) expected: &'static str,

@@ -134,8 +134,8 @@ impl fmt::Display for Window {
     }
 }
 
-/// What a consumer is entitled to, relative to the others on the same resource. Between 1 and 1 000 000, so
-/// that sums of shares and ratios between them stay exact and bounded.
+/// The part of a resource that a consumer is entitled to, relative to the others on it. Between 1 and
+/// 1 000 000, so that sums of shares and ratios between them stay exact and bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Shares(u32);
@@ -145,7 +145,7 @@ impl Shares {
     pub const MIN: Self = Self(1);
     /// The greatest.
     pub const MAX: Self = Self(1_000_000);
-    /// What a consumer has when nothing is said: room for a tenfold difference both ways.
+    /// The shares of a consumer if none are configured: room for a tenfold difference both ways.
     pub const DEFAULT: Self = Self(100);
 
     /// From a number of shares; `None` outside of 1…1 000 000.
