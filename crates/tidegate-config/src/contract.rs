@@ -1,4 +1,4 @@
-//! What is promised to a consumer, as it stands among the keys of an export or a virtual machine.
+//! Contracts: the promise to a consumer, as it stands among the keys of an export or a virtual machine.
 
 use tidegate_control::{Contract, ContractError};
 use tidegate_units::{Bytes, Daily, Iops, Latency};
@@ -10,34 +10,34 @@ use crate::section::{Given as Value, Section};
 /// The keys of the table `contract`.
 pub const KEYS: &[&str] = &["iops", "response_time", "expected", "bucket"];
 
-/// The keys where there is admission, and where a list of tables says what holds when.
+/// The keys if there is admission, which allows a list of tables, one for each part of the day.
 pub const ADMITTED_KEYS: &[&str] =
     &["iops", "response_time", "expected", "bucket", "size", daily::KEYS[0], daily::KEYS[1]];
 
 /// More at once is no burst any more.
 const GREATEST_BUCKET: u64 = 65_536;
 
-/// By what admission control divides a response time that can be promised to find what it expects (Lee §2: a
+/// The factor between a latency that can be promised and the expected one, in admission control (Lee §2: a
 /// margin of 20 %).
 const MARGIN: f64 = 1.2;
 
 /// A contract, and how it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Given {
-    /// What is promised.
+    /// The promise.
     pub contract: Contract,
-    /// σ, where it is said.
+    /// σ, if it is written.
     pub bucket: Option<u32>,
 }
 
-/// One of the requirements of a contract: what is promised, and what admission control is to know of it.
+/// One of the requirements of a contract: the promise, and the facts that admission control uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Requirement {
     /// The promise.
     pub given: Given,
-    /// Whether what is expected was said; otherwise it is what usually is.
+    /// True if the expected latency is written; otherwise it is the promised one divided by `MARGIN`.
     pub expects: bool,
-    /// The mean size of the requests, where it is said.
+    /// The mean size of the requests, if it is written.
     pub size: Option<Bytes>,
 }
 

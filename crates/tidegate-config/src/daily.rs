@@ -1,5 +1,4 @@
-//! When something holds, where several hold one after the other: the keys `from` and `until` of the tables in
-//! a list.
+//! Times of day at which the tables of a list hold, one after the other: their keys `from` and `until`.
 
 use tidegate_units::{Daily, DailyError, TimeOfDay};
 
@@ -12,8 +11,8 @@ pub const KEYS: &[&str] = &["from", "until"];
 /// More changes a day than one in a quarter of an hour are not what somebody agreed on.
 const MOST: usize = 96;
 
-/// When a table of a list holds: `from` a time, and `until` another, where it does not last until the next
-/// one begins. `None` where it is wrong or missing, which is then reported.
+/// Returns the times of one table of a list: `from`, and `until` if it does not last until the next table
+/// begins. Returns `None`, and reports it, if a time is wrong or missing.
 fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Option<TimeOfDay>)> {
     if !table.has("from") {
         table.missing("from", "\"08:00\"", report);
@@ -26,8 +25,9 @@ fn times(table: &Section<'_>, report: &mut Report<'_>) -> Option<(TimeOfDay, Opt
     Some((from?.value, until.map(|given| given.value)))
 }
 
-/// What holds when, of the tables in a list and what was read of each. `None` when a time is wrong or
-/// missing, two tables hold at once, or something was not read: all of which is then reported.
+/// Reads the times of the tables in a list, and combines each with the value that was read of it. Returns
+/// `None` if a time is wrong or missing, two tables hold at once, or a value was not read. All of these are
+/// reported.
 pub fn read<T>(
     list: Given<&str>,
     tables: Vec<(&Section<'_>, Option<T>)>,

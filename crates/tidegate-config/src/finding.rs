@@ -1,4 +1,4 @@
-//! What is wrong with a document, where, and what to write instead.
+//! Findings: errors and warnings about a document, their places, and their remedies.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use crate::nearest;
 use crate::section::Given;
 use crate::source::{Excerpt, Source};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The document cannot be used.
     Error,
-    /// It can, and probably does not do what was meant.
+    /// The document can be used, and probably does not do what was meant.
     Warning,
 }
 
@@ -28,7 +28,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Returns its severity.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.severity
@@ -46,13 +46,13 @@ impl Finding {
         self.excerpt.place.column
     }
 
-    /// What is wrong.
+    /// Returns the description of the problem.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do, where that is known.
+    /// Returns the remedy, if it is known.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         self.help.as_deref()
@@ -124,7 +124,7 @@ impl<'a> Report<'a> {
         self.add(Severity::Error, span, message.into(), Some(help.into()));
     }
 
-    /// What is written there refers to a thing of a kind that does not exist; `known` are those that do.
+    /// Reports a reference to a thing that does not exist; `known` are the things of its kind that exist.
     pub fn unknown<T: AsRef<str>>(&mut self, given: &Given<T>, kind: &str, mut known: Vec<&str>) {
         let name = given.value.as_ref();
         known.sort_unstable();
@@ -136,7 +136,7 @@ impl<'a> Report<'a> {
         self.error_with_help(&given.span, format!("there is no {kind} `{}`", name.escape_debug()), help);
     }
 
-    /// What is written there is allowed and probably not meant.
+    /// Reports something that is allowed and probably not meant.
     pub fn warning(&mut self, span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         self.add(Severity::Warning, span, message.into(), Some(help.into()));
     }
@@ -162,7 +162,7 @@ impl<'a> Report<'a> {
         self.findings
     }
 
-    /// Whether anything is worse than a warning.
+    /// Returns true if any finding is worse than a warning.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)

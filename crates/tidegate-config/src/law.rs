@@ -63,7 +63,7 @@ const TABLES: &[(&str, &[LawKind])] = &[
 /// Shorter ones measure single requests, and the journal could not follow.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why rates and how they are released do not matter.
+/// The reason that rates and their release have no effect, for messages.
 pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only where there are `bands`";
 
 /// Longer ones would let go or hold long after the reason is gone.
@@ -79,13 +79,13 @@ enum Choice {
     None,
 }
 
-/// What a pool or a host can be regulated by.
+/// The laws that can regulate a pool or a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Laws {
-    /// What the window law has where nothing is said: it is another one where hosts share the resource.
+    /// The window law's configuration if none is written: it differs if hosts share the resource.
     pub window: WindowConfig,
-    /// Whether consumers can be held to rates. Without that there is neither the integral nor the self-tuning
-    /// law.
+    /// True if consumers can be limited to rates. Without that there is neither the integral nor the
+    /// self-tuning law.
     pub rates: bool,
 }
 
@@ -166,7 +166,7 @@ pub const RESOURCE_KEYS: &[&str] = &[
     "pid",
 ];
 
-/// What such a resource has beside them where the self-tuning law is one of its laws.
+/// Further keys of such a resource if the self-tuning law is one of its laws.
 pub const RATE_KEYS: &[&str] = &["self_tuning", "bands"];
 
 /// Reads which of these laws, the first where nothing is said, and what it is told. Each has what is not
@@ -209,7 +209,7 @@ pub fn read_one_of(
     loop_config(section, LoopConfig { law, ..defaults }, Automatic::No, report)
 }
 
-/// Whether the set point is chosen automatically.
+/// The choice to set the set point automatically.
 #[derive(Clone, Copy, PartialEq)]
 enum Automatic {
     No,
@@ -483,7 +483,7 @@ fn no_effect(pool: &Section<'_>, keys: &[&str], why: &str, report: &mut Report<'
     }
 }
 
-/// Where in a pool the value is that an error is about: the first of these that is written.
+/// Returns the keys of a pool whose value an error may be about. The first one that is written is the place.
 fn place_of(error: &LoopConfigError) -> &'static [&'static [&'static str]] {
     match error {
         LoopConfigError::Target => &[&["target"]],

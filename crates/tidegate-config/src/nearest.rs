@@ -3,7 +3,7 @@
 /// Below this similarity (Jaro–Winkler, 0…1) a suggestion is more confusing than a list.
 const SIMILAR: f64 = 0.75;
 
-/// What to write instead of `given`: the nearest of `valid`, or all of them.
+/// Returns the remedy for `given`: the nearest of `valid`, or all of them.
 pub(crate) fn help(given: &str, valid: &[&str]) -> String {
     match nearest(given, valid) {
         Some(near) => format!("did you mean `{near}`?"),

@@ -1,4 +1,4 @@
-//! How requests are released where a law commands rates, as it stands among the keys of a pool or a host.
+//! The release of requests under laws that command rates, as it stands among the keys of a pool or a host.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::nearest;
 pub struct Given<T> {
     /// The value.
     pub value: T,
-    /// Where it is written, in bytes of the text.
+    /// Its place, in bytes of the text.
     pub span: Range<usize>,
 }
 
@@ -31,9 +31,9 @@ pub enum TextOrTable<'a> {
 pub struct Section<'a> {
     table: &'a DeTable<'a>,
     keys: &'static [&'static str],
-    /// How messages call it: "pool `vg0`".
+    /// Its name in messages: "pool `vg0`".
     what: String,
-    /// Where it is named: for what it lacks.
+    /// The place where it is named, for messages about missing keys.
     span: Range<usize>,
 }
 
@@ -53,13 +53,13 @@ impl<'a> Section<'a> {
         Self { table, keys, what, span }
     }
 
-    /// How messages call it.
+    /// Returns its name in messages.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Where it is named.
+    /// Returns the place where it is named.
     #[must_use]
     pub const fn span(&self) -> &Range<usize> {
         &self.span
@@ -72,24 +72,24 @@ impl<'a> Section<'a> {
         self.table.get(key)
     }
 
-    /// Whether a key may be in it at all.
+    /// Returns true if a key may be in it at all.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.keys.contains(&key)
     }
 
-    /// Whether there is a value under a key.
+    /// Returns true if there is a value under a key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// Whether what stands under a key is a text.
+    /// Returns true if the value under a key is a text.
     #[must_use]
     pub fn is_text(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)))
     }
 
-    /// Where a key is written, if it is.
+    /// Returns the place of a key, if it is written.
     #[must_use]
     pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
         self.table.get_key_value(key).map(|(key, _)| key.span())

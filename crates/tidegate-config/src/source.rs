@@ -16,22 +16,22 @@ pub(crate) struct Place {
     pub(crate) column: usize,
 }
 
-/// The line around a span, and which part of it to underline.
+/// The line around a span, and the part of it to underline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
     pub(crate) place: Place,
     /// The line or the part of it around the place, without control characters: it goes to a terminal.
     pub(crate) line: String,
-    /// How many characters of `line` are before the part to underline.
+    /// The number of characters of `line` before the part to underline.
     pub(crate) indent: usize,
-    /// How many characters to underline, at least one, at most to the end of `line`.
+    /// The number of characters to underline, at least one, at most to the end of `line`.
     pub(crate) width: usize,
 }
 
 /// Longer lines are cut: an excerpt is to be read at a glance, and a finding stays bounded.
 const LONGEST_LINE: usize = 100;
 
-/// How much of a cut line is shown before the place.
+/// The number of characters of a cut line that are shown before the place.
 const BEFORE: usize = 20;
 
 impl Source<'_> {
