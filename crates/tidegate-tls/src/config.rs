@@ -40,7 +40,7 @@ pub struct ClientFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerName(pki_types::ServerName<'static>);
 
-/// Why a text is not such a name.
+/// The error for a text that is not such a name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is neither a DNS name nor an address")]
 pub struct ServerNameError(String);

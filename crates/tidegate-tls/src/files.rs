@@ -25,7 +25,7 @@ pub struct Identity {
     pub private_key: PathBuf,
 }
 
-/// What is wrong with a file.
+/// The reason that a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// It cannot be read.
@@ -33,7 +33,7 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's answer.
         source: io::Error,
     },
     /// There is no certificate in it.
@@ -44,7 +44,7 @@ pub enum TlsError {
     Authority {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// There is no private key in it.
@@ -59,12 +59,12 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The other.
         private_key: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// Whether a file holds certificates of authorities.
+/// Checks that a file holds certificates of authorities.
 ///
 /// # Errors
 /// When it does not, or cannot be read.
@@ -72,7 +72,7 @@ pub fn check_authorities(path: &Path) -> Result<(), TlsError> {
     authorities(path).map(drop)
 }
 
-/// Whether a file holds certificates.
+/// Checks that a file holds certificates.
 ///
 /// # Errors
 /// When it does not, or cannot be read.
@@ -80,8 +80,8 @@ pub fn check_certificate(path: &Path) -> Result<(), TlsError> {
     certificates(path).map(drop)
 }
 
-/// Whether a file holds a private key. Warns in the log when others than its owner and group may read or
-/// write it.
+/// Checks that a file holds a private key. Warns in the log if users other than its owner and group may read
+/// or write it.
 ///
 /// # Errors
 /// When it does not, or cannot be read.
@@ -90,7 +90,7 @@ pub fn check_private_key(path: &Path) -> Result<(), TlsError> {
     warn_if_open(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
-/// Whether a certificate and a private key are a pair.
+/// Checks that a certificate and a private key are a pair.
 ///
 /// # Errors
 /// When they are not, or a file cannot be used.

@@ -24,13 +24,13 @@ use thiserror::Error;
 
 use crate::stream::{Buffer, TlsStream, send_all};
 
-/// How long the other side may take to receive what is left, once the plain side has ended.
+/// The time for the other side to receive the rest, once the plain side has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Chunks that one direction moves before it is the other's turn.
 const TURN: usize = 4;
 
-/// How a relay ended that did not fail.
+/// The end of a relay that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayEnd {
     /// Both sides have ended in order.
@@ -41,10 +41,10 @@ pub enum RelayEnd {
     Abandoned,
 }
 
-/// Why a relay failed.
+/// The reason that a relay failed.
 #[derive(Debug, Error)]
 pub enum RelayError {
-    /// What came is no TLS, or was tampered with.
+    /// The data received is no TLS, or was tampered with.
     #[error("the encrypted connection is broken: {0}")]
     Tls(rustls::Error),
     /// The encrypted connection's socket failed.

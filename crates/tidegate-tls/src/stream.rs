@@ -14,10 +14,10 @@ use crate::config::{ClientTls, ServerTls};
 use crate::name;
 use crate::relay::Relay;
 
-/// What is received at once. The library takes it in pieces of a record.
+/// The number of bytes received at once. The library takes them in pieces of a record.
 pub(crate) const CHUNK: usize = 64 << 10;
 
-/// Why a handshake failed.
+/// The reason that a handshake failed.
 #[derive(Debug, Error)]
 pub enum HandshakeError {
     /// It took too long.
@@ -26,7 +26,7 @@ pub enum HandshakeError {
     /// The other side hung up. It may have refused the certificate without a word.
     #[error("the other side hung up during the TLS handshake")]
     HungUp,
-    /// What came is no TLS, a certificate is not accepted, or the other side says no.
+    /// The data received is no TLS, a certificate is not accepted, or the other side reports an error.
     #[error("{}", explain(.0))]
     Tls(rustls::Error),
     /// The socket failed.
@@ -153,7 +153,7 @@ impl TlsStream {
         certificates.first().map(name::names).unwrap_or_default()
     }
 
-    /// Whether the other side showed a certificate, which was verified then.
+    /// Returns true if the other side showed a certificate, which was verified then.
     #[must_use]
     pub fn is_peer_known(&self) -> bool {
         self.connection.peer_certificates().is_some_and(|certificates| !certificates.is_empty())
