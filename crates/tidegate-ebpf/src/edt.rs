@@ -47,7 +47,7 @@ pub const fn key(address: IpAddr) -> Key {
     }
 }
 
-/// Which packets to a member are held.
+/// The packets to a member that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Packets {
@@ -59,12 +59,13 @@ pub enum Packets {
     Responses = 2,
 }
 
-/// How the payload of a packet begins: its first four bytes in network order, of which the mask's bits count.
+/// The beginning of a packet's payload: its first four bytes in network order, of which the mask's bits
+/// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Beginning {
-    /// Which bits count.
+    /// The bits that count.
     pub mask: u32,
-    /// What they are.
+    /// The values of these bits.
     pub value: u32,
 }
 
@@ -79,11 +80,11 @@ const BEGINNINGS_AT: usize = 8;
 const BEGINNING_BYTES: usize = 8;
 const PORTS_AT: usize = BEGINNINGS_AT + MOST_BEGINNINGS * BEGINNING_BYTES;
 
-/// What holds for all members, as the map has it.
+/// The settings common to all members, in the map's format.
 pub type Settings = [u8; PORTS_AT + PORT_BYTES];
 
-/// Packets of this kind from these ports go to this class. Of each port, how packets begin that count as
-/// responses.
+/// Returns the settings by which packets of this kind from these ports go to this class. Each port has the
+/// beginnings of packets that count as responses.
 ///
 /// # Panics
 /// With more than [`MOST_BEGINNINGS`] different beginnings.

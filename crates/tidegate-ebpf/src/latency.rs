@@ -34,8 +34,8 @@ pub const BUCKETS: usize = (((COARSEST_BITS - FINEST_BITS) << SUB_BITS) + 2) as 
 /// first and the last one.
 pub const RELATIVE_ERROR: f64 = 1.0 / (1 << SUB_BITS) as f64;
 
-/// What a processor counted for a device, as the map has it: nanoseconds of all reads together, reads by
-/// bucket; the same of writes.
+/// Counts of one processor for a device, in the map's format: nanoseconds of all reads together, then reads
+/// by bucket. The same of writes follows.
 pub type Times = [u64; 2 * (1 + BUCKETS)];
 
 /// The sum of response times in nanoseconds, and how many there were in each bucket: of reads, and of writes.
