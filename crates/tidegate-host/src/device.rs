@@ -1,4 +1,4 @@
-//! How the kernel numbers block devices.
+//! The kernel's numbers of block devices.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceNumber {
-    /// Which driver, as numbered at this boot.
+    /// The driver's number, as given at this boot.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// The device's number within the driver.
     pub minor: u32,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// Why a text is not the number of a device.
+/// The error for a text that is not the number of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected a device number such as `253:0`, not `{0}`")]
 pub struct DeviceNumberError(String);

@@ -1,4 +1,4 @@
-//! What loading programs of any kind into the kernel has in common.
+//! Helpers for loading eBPF programs of any kind into the kernel.
 
 use std::error::Error;
 use std::io;
@@ -18,7 +18,8 @@ pub(crate) fn lacks(what: &str) -> io::Error {
     io::Error::other(format!("the program lacks {what}"))
 }
 
-/// Why a program was not loaded. What the kernel has to say of every instruction is for who wrote them.
+/// Returns the reason that a program was not loaded. The kernel's report on each instruction is left out: it
+/// is for the program's authors.
 pub(crate) fn not_loaded(program: &str, error: ProgramError) -> io::Error {
     match error {
         ProgramError::LoadError { io_error, .. } => io_error,

@@ -1,4 +1,4 @@
-//! Where the kernel's files are.
+//! The place of the kernel's files.
 
 use std::fs;
 use std::io;
@@ -40,13 +40,13 @@ impl Root {
     }
 }
 
-/// Why something of the kernel's cannot be used.
+/// The reason that a file of the kernel's cannot be used.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -54,11 +54,11 @@ pub enum ReadError {
     /// Its content is not what the kernel's documentation says.
     #[error("{}:{line}: {problem}", path.display())]
     Malformed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What was expected, and what was there.
+        /// The text that was expected, and the text found.
         problem: String,
     },
 }

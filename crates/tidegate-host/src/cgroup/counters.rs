@@ -1,4 +1,4 @@
-//! What a cgroup has done to devices, as text of the kernel's.
+//! Counters of a cgroup's I/O to devices, as text of the kernel's.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use tidegate_units::Bytes;
 use crate::device::DeviceNumber;
 use crate::sense::tree::shown;
 
-/// What a cgroup has done to a device since both exist. They only grow, have 64 bits, and do not wrap.
+/// A cgroup's I/O to a device since both exist. The counters only grow, have 64 bits, and do not wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounters {
     /// Reads.
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// What was read.
+    /// The bytes read.
     pub read: Bytes,
-    /// What was written.
+    /// The bytes written.
     pub written: Bytes,
 }
 
 impl IoCounters {
-    /// What was done since an older reading; `None` if a number went back: then the cgroup, or the device,
-    /// was removed and made again.
+    /// Returns the difference from an older reading; `None` if a number went back. Then the cgroup, or the
+    /// device, was removed and made again.
     #[must_use]
     pub fn since(self, old: Self) -> Option<Self> {
         let bytes = |new: Bytes, old: Bytes| new.get().checked_sub(old.get()).map(Bytes::new);
@@ -37,7 +37,7 @@ impl IoCounters {
 
 type Found = BTreeMap<DeviceNumber, IoCounters>;
 
-/// What is wrong, and in which line, counted from 1.
+/// A problem and the number of its line, counted from 1.
 type Wrong = (usize, String);
 
 /// `io.stat`: `8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`. Kernels before 5.15 write devices that

@@ -19,9 +19,9 @@ const LEAST: u64 = 2;
 /// which nothing is forgotten, to be exact.
 const GRAIN: u64 = 10;
 
-/// What a cgroup may do to a device per second; what is not said is not limited. Whole numbers: of bytes at
-/// least two, since some kernels refuse one, of requests multiples of ten, rounded up: the kernel would round
-/// down. Others' may be anything.
+/// The limits of a cgroup's I/O to a device, per second; a missing number is no limit. Numbers are whole.
+/// Bytes are at least two, since some kernels refuse one. Requests are multiples of ten, rounded up, since
+/// the kernel would round down. Limits that others have set may have any numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoLimit {
     /// In the order of [`Key::ALL`].
@@ -59,7 +59,7 @@ impl Key {
         }
     }
 
-    /// What is asked for as the kernel can keep it, not below.
+    /// Returns the requested rate as a number that the kernel can keep, rounded up.
     pub(crate) fn rounded(self, per_second: f64) -> u64 {
         // A cast saturates.
         let value = per_second.ceil() as u64;
@@ -107,25 +107,25 @@ impl IoLimit {
         self.with(Key::WriteBytes, rate.per_second())
     }
 
-    /// How much may be read, in requests; `None`: any number.
+    /// Returns the limit of reads, in requests; `None` if there is none.
     #[must_use]
     pub fn read_rate(self) -> Option<Iops> {
         self.get(Key::Reads).map(|value| Iops::new(value as f64))
     }
 
-    /// How much may be written, in requests.
+    /// Returns the limit of writes, in requests; `None` if there is none.
     #[must_use]
     pub fn write_rate(self) -> Option<Iops> {
         self.get(Key::Writes).map(|value| Iops::new(value as f64))
     }
 
-    /// How much may be read, in bytes; `None`: any number.
+    /// Returns the limit of reads, in bytes; `None` if there is none.
     #[must_use]
     pub fn read_byte_rate(self) -> Option<ByteRate> {
         self.get(Key::ReadBytes).map(|value| ByteRate::new(value as f64))
     }
 
-    /// How much may be written, in bytes.
+    /// Returns the limit of writes, in bytes; `None` if there is none.
     #[must_use]
     pub fn write_byte_rate(self) -> Option<ByteRate> {
         self.get(Key::WriteBytes).map(|value| ByteRate::new(value as f64))
@@ -164,7 +164,7 @@ impl IoLimit {
         }
     }
 
-    /// Whether the difference is not worth a change.
+    /// Returns true if the difference is not worth a change.
     pub(crate) fn is_about(self, other: Self) -> bool {
         self.values.iter().zip(other.values).all(|(one, other)| match (*one, other) {
             (Some(one), Some(other)) => (one as f64 - other as f64).abs() <= ABOUT * one as f64,
@@ -186,7 +186,7 @@ impl IoLimit {
         text
     }
 
-    /// What [`numbers`](Self::numbers) says; of other words than these nothing is said.
+    /// Parses the text of [`numbers`](Self::numbers), and ignores words with other keys.
     pub(crate) fn parse_numbers(text: &str) -> Option<Self> {
         let mut limit = Self::NONE;
         for word in text.split_whitespace() {

@@ -31,7 +31,7 @@ pub use limit::IoLimit;
 pub(crate) use limit::Key;
 pub use pattern::{CgroupPattern, CgroupPatternError, looks_like};
 
-/// Cgroups that are looked for at most: a pattern such as `*/*` may mean more than anybody wants to read ten
+/// The most cgroups that are looked for: a pattern such as `*/*` may mean more than one wants to read ten
 /// times a second.
 pub const MOST_CGROUPS: usize = 4_096;
 
@@ -44,10 +44,10 @@ const STATISTICS: &str = "io.stat";
 const V1_COUNTS: &str = "blkio.throttle.io_serviced";
 const V1_BYTES: &str = "blkio.throttle.io_service_bytes";
 
-/// What [`Tree::try_out`] makes, and removes.
+/// The cgroup that [`Tree::try_out`] makes, and removes.
 const TRIAL: &str = "tidegate.trial";
 
-/// Which interface of the kernel's.
+/// The kernel's interface to cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The controller `blkio`.
@@ -67,7 +67,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Where it is: v2 if that has the controller `io`, or else v1. A controller is in one of them only.
+    /// Finds the hierarchy: v2 if that has the controller `io`, otherwise v1. A controller is in one of them
+    /// only.
     ///
     /// # Errors
     /// When there is neither.
@@ -111,7 +112,7 @@ impl Tree {
         &self.path
     }
 
-    /// Which interface it has.
+    /// Returns the version of its interface.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
@@ -130,12 +131,12 @@ impl Tree {
         })
     }
 
-    /// Whether somebody alive has [claimed](Self::claim) it.
+    /// Returns true if a living process has [claimed](Self::claim) it.
     pub(crate) fn is_claimed(&self) -> bool {
         flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_err()
     }
 
-    /// Whether the root gives its children the controller. Always by v1.
+    /// Returns true if the root gives its children the controller. By v1 it always does.
     pub(crate) fn offers_io(&self) -> io::Result<bool> {
         match self.version {
             Version::V1 => Ok(true),
@@ -194,8 +195,8 @@ impl Tree {
         (all, failed)
     }
 
-    /// What a cgroup, by its path below the root, has done to each device; `None` if it is not there or not
-    /// accounted for.
+    /// Returns the counters of a cgroup for each device, by the cgroup's path below the root. Returns `None`
+    /// if the cgroup is not there or not accounted for.
     ///
     /// # Errors
     /// When a file cannot be read, or is not what the kernel's documentation says.
@@ -310,7 +311,7 @@ impl Tree {
         .map_err(|source| ReadError::Unreadable { path: trial.clone(), source })
     }
 
-    /// Whether limits can be set in a child of the root, and whether it can be marked as ours.
+    /// Checks that limits can be set in a child of the root, and that the child can be marked as ours.
     pub(crate) fn try_out(&self, mark: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let offered = self.offers_io()?;
         let trial = self.path.join(TRIAL);
@@ -354,7 +355,7 @@ impl Tree {
         }
     }
 
-    /// Whether a child of the root has a limit or a weight of its own.
+    /// Returns true if a child of the root has a limit or a weight of its own.
     fn is_used(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.path)? {
             let child = entry?.path();
@@ -373,7 +374,7 @@ pub(crate) fn put(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// Whether a cgroup, or the device that a line is about, is not there.
+/// Returns true if the error means that a cgroup, or the device that a line is about, is not there.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }

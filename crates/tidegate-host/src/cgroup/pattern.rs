@@ -1,4 +1,4 @@
-//! Which cgroups are meant, by the paths of their directories.
+//! Patterns for cgroups, by the paths of their directories.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct CgroupPattern {
     names: Vec<String>,
 }
 
-/// Why a text means no cgroup.
+/// The reason that a text is no pattern for cgroups.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CgroupPatternError {
     /// It is empty, or a slash: the root cgroup cannot be limited.
@@ -59,7 +59,8 @@ impl fmt::Display for CgroupPattern {
 }
 
 impl CgroupPattern {
-    /// Whether a cgroup of this path, as [`CgroupReader`](crate::sense::CgroupReader) names it, is meant.
+    /// Returns true if the pattern means a cgroup of this path, as
+    /// [`CgroupReader`](crate::sense::CgroupReader) names it.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         let mut names = path.split('/');
@@ -104,8 +105,8 @@ impl CgroupPattern {
     }
 }
 
-/// Whether a text is a pattern's fixed parts with anything for each `*`. Takes the first place where a part
-/// fits, which is as good as any later one.
+/// Returns true if a text is a pattern's fixed parts with anything for each `*`. It takes the first place
+/// where a part fits, which is as good as any later one.
 #[must_use]
 pub fn looks_like(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };

@@ -1,7 +1,7 @@
-//! Who does what to a device, by control group.
+//! The I/O of control groups to a device.
 //!
-//! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes: of
-//! that a device's own counters say what all together felt ([`DiskStats`](super::DiskStats)).
+//! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes. Only
+//! the device's own counters have latencies, of all cgroups together ([`DiskStats`](super::DiskStats)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +24,7 @@ pub struct CgroupReader {
 /// A cgroup that is meant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cgroup {
-    /// What was read last.
+    /// The last reading.
     last: Option<Reading>,
     done: IoCounters,
     is_new: bool,
@@ -32,14 +32,14 @@ pub struct Cgroup {
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// Of the cgroup's directory: one that is made again under the same name has another.
+    /// The inode of the cgroup's directory: one that is made again under the same name has another.
     inode: u64,
     device: DeviceNumber,
     counters: IoCounters,
 }
 
 impl Reading {
-    /// What was done since an older one; `None` if that is of another cgroup or device.
+    /// Returns the I/O since an older reading; `None` if that is of another cgroup or device.
     fn since(self, last: Self) -> Option<IoCounters> {
         let is_same = (last.inode, last.device) == (self.inode, self.device);
         self.counters.since(last.counters).filter(|_| is_same)
@@ -47,20 +47,21 @@ impl Reading {
 }
 
 impl Cgroup {
-    /// What it did between the last two readings. Nothing as long as it is not accounted for, and the first
-    /// time, when nothing is known of the time before.
+    /// Returns its I/O between the last two readings. There is none while it is not accounted for, nor at the
+    /// first reading, since nothing is known of the time before.
     #[must_use]
     pub const fn done(&self) -> IoCounters {
         self.done
     }
 
-    /// Whether it was read for the first time, so that it may have done something that nobody knows of.
+    /// Returns true if it was read for the first time. It may have done I/O before that is not known.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Whether the kernel accounts for its I/O: by v2 only where its parent gives it the controller `io`.
+    /// Returns true if the kernel accounts for its I/O. By v2 that needs a parent that gives it the
+    /// controller `io`.
     #[must_use]
     pub const fn is_accounted(&self) -> bool {
         self.last.is_some()
@@ -133,7 +134,7 @@ impl CgroupReader {
         Ok(())
     }
 
-    /// Who is meant, in the order of their names.
+    /// Returns the cgroups that are meant, in the order of their names.
     pub fn cgroups(&self) -> impl Iterator<Item = (&ConsumerName, &Cgroup)> {
         self.cgroups.iter()
     }

@@ -36,7 +36,7 @@ use tidegate_units::{Bytes, Latency};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, Root};
 
-/// Where the kernel says it.
+/// The kernel's file.
 const PATH: &str = "/proc/diskstats";
 
 /// Bytes of a sector in this file, whatever the device's own sectors are.
@@ -47,7 +47,7 @@ const SECTOR: u64 = 512;
 pub struct DiskStats {
     /// In the order of their numbers, each number once.
     disks: Vec<Disk>,
-    /// What was read last; kept so that the next reading allocates nothing.
+    /// The text that was read last; kept so that the next reading allocates nothing.
     text: Vec<u8>,
 }
 
@@ -90,9 +90,9 @@ impl DiskStats {
         &self.disks
     }
 
-    /// Whether the same devices are there by the same names, so that [`Volumes`](crate::sense::Volumes)
-    /// probably have not changed either: what a device is made of, its size and device-mapper's name for it
-    /// can change without.
+    /// Returns true if the same devices are there by the same names. Then [`Volumes`](crate::sense::Volumes)
+    /// probably have not changed either. A device's parts, its size and device-mapper's name for it can
+    /// change without.
     #[must_use]
     pub fn same_devices(&self, other: &Self) -> bool {
         let same = |(one, other): (&Disk, &Disk)| one.number == other.number && one.name == other.name;
@@ -106,8 +106,8 @@ impl DiskStats {
         self.disks.get(at)
     }
 
-    /// What every device of this reading has done since an older one, in the order of their numbers. Devices
-    /// that have gone since do not appear.
+    /// Returns the activity of every device of this reading since an older one, in the order of their
+    /// numbers. Devices that have gone since do not appear.
     pub fn since<'a>(&'a self, previous: &'a Self) -> impl Iterator<Item = (&'a Disk, Change)> {
         let mut older = previous.disks.iter().peekable();
         self.disks.iter().map(move |disk| {
@@ -117,7 +117,7 @@ impl DiskStats {
         })
     }
 
-    /// What one device has done since an older reading; `None` if it is not there now.
+    /// Returns the activity of one device since an older reading; `None` if the device is not there now.
     #[must_use]
     pub fn change(&self, previous: &Self, number: DeviceNumber) -> Option<Change> {
         Some(self.get(number)?.since(previous.get(number)))
@@ -131,12 +131,12 @@ pub struct Disk {
     pub number: DeviceNumber,
     /// Its name in the kernel, such as `sda` or `dm-0`.
     pub name: DiskName,
-    /// What it has done since it exists.
+    /// Its counters since it exists.
     pub counters: Counters,
 }
 
 impl Disk {
-    /// What the device has done since an older reading of the device with the same number.
+    /// Returns the device's activity since an older reading of the device with the same number.
     #[must_use]
     pub fn since(&self, old: Option<&Self>) -> Change {
         self.since_with(old, usize::BITS)
@@ -236,7 +236,7 @@ pub struct Flushes {
     pub ms: u64,
 }
 
-/// What became of a device between two readings.
+/// The change of a device between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The same device, and what it did.
@@ -246,7 +246,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What the device did, if it is the same one.
+    /// Returns the device's activity, if it is the same device.
     #[must_use]
     pub fn delta(self) -> Option<DiskDelta> {
         match self {
@@ -256,7 +256,7 @@ impl Change {
     }
 }
 
-/// Why a device counts as new.
+/// The reason that a device counts as new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// Its number was not there.
@@ -269,12 +269,12 @@ pub enum Reason {
     /// A counter went back further than a wrap explains: a device that was removed and made again. (One that
     /// has already done more than its predecessor ever did cannot be told from it.)
     WentBack {
-        /// Which counter.
+        /// The name of the counter.
         counter: &'static str,
     },
 }
 
-/// What a device did between two readings.
+/// A device's activity between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskDelta {
     /// Reads.
@@ -305,9 +305,9 @@ impl DiskDelta {
 /// Requests of one kind that completed between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Done {
-    /// How many.
+    /// The number of requests.
     pub ios: u64,
-    /// How many more were merged into those.
+    /// The number of further requests that were merged into those.
     pub merged: u64,
     /// Their sectors of 512 bytes.
     pub sectors: u64,
@@ -322,7 +322,7 @@ impl Done {
         self.response_time.as_nanos().checked_div(self.ios).map(Latency::from_nanos)
     }
 
-    /// How much data.
+    /// Returns the amount of data.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes::new(self.sectors.saturating_mul(SECTOR))
@@ -340,10 +340,10 @@ impl Done {
     }
 }
 
-/// How far a counter of so many bits went; `None` if it went back further than a wrap explains.
+/// Returns how far a counter of so many bits went; `None` if it went back further than a wrap explains.
 ///
-/// Half of the range is where a step forward across the wrap and a step back are told apart: in one interval
-/// no counter of 32 bits moves by 24 days or by 1 TiB.
+/// A step forward across the wrap and a step back are told apart at half of the range. In one interval no
+/// counter of 32 bits moves by 24 days or by 1 TiB.
 fn step(old: u64, new: u64, bits: u32) -> Option<u64> {
     const MODULUS: u64 = 1 << 32;
     if new >= old {

@@ -2,12 +2,12 @@
 //!
 //! | sensor | reads | says |
 //! |---|---|---|
-//! | [`DiskStats`] | `/proc/diskstats` | what every block device has done, and what is outstanding there |
-//! | [`Volumes`] | `/sys/block` | which device is which volume, of which group, on which disks |
-//! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | which control group does what to a device |
-//! | [`BlockLatency`] | an eBPF program's map | how long the requests of chosen devices took, each by each |
-//! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | what the storage under a path does as a whole, and its room |
-//! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | who loads which device, from which address |
+//! | [`DiskStats`] | `/proc/diskstats` | every block device's activity and outstanding requests |
+//! | [`Volumes`] | `/sys/block` | the volume of each device, its group and its disks |
+//! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
+//! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
+//! | [`StorageReader`] | `/proc/diskstats` or a cgroup, `statvfs` | activity and room of a path's storage |
+//! | [`sessions`] | configfs, `/proc/fs/nfsd`, socket tables | each device's consumers, their addresses |
 //!
 //! Parsing is pure and takes text; reading takes a [`Root`](crate::Root), so that all of it but
 //! [`BlockLatency`] works on a captured tree, too.

@@ -9,7 +9,7 @@ use crate::root::{ReadError, Root};
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// What is mounted, in the order in which it was.
+/// The mounted file systems, in the order in which they were mounted.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts(Vec<Mount>);
 
@@ -19,11 +19,11 @@ pub(crate) struct Mount {
     /// The file system's number: its device's, or for one that is not on one device (btrfs, tmpfs) a number
     /// with the major 0.
     pub(crate) file_system: DeviceNumber,
-    /// Where.
+    /// The directory where it is mounted.
     pub(crate) point: PathBuf,
     /// The kind of file system: `ext4`, `cgroup2`.
     pub(crate) kind: String,
-    /// What, as it was given: often a path in `/dev`.
+    /// The source, as it was given: often a path in `/dev`.
     pub(crate) source: String,
     /// The block device that it is on, or one of them.
     pub(crate) device: Option<DeviceNumber>,
@@ -57,17 +57,17 @@ impl Mounts {
         Ok(Self(mounts))
     }
 
-    /// Where a file system is mounted, first.
+    /// Returns the first mount of a file system.
     pub(crate) fn of(&self, file_system: DeviceNumber) -> Option<&Mount> {
         self.0.iter().find(|mount| mount.file_system == file_system)
     }
 
-    /// Where the first file system of a kind is mounted.
+    /// Returns the first mount of a kind of file system.
     pub(crate) fn of_kind(&self, kind: &str) -> Option<&Mount> {
         self.all_of_kind(kind).next()
     }
 
-    /// Where file systems of a kind are mounted.
+    /// Returns the mounts of a kind of file system.
     pub(crate) fn all_of_kind(&self, kind: &str) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(move |mount| mount.kind == kind)
     }

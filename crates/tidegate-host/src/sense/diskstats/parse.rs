@@ -3,7 +3,7 @@
 use super::{Counters, Disk, DiskName, Flushes, Transfers};
 use crate::device::DeviceNumber;
 
-/// What is wrong, and in which line, counted from 1.
+/// A problem and the number of its line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) line: usize,
@@ -43,7 +43,7 @@ const NAMES: [&str; 17] = [
 /// Columns before the counters: major, minor, name.
 const BEFORE: usize = 3;
 
-/// How many counters there may be; a kernel that has more than we know is newer, and adds at the end.
+/// The possible numbers of counters. A kernel that has more than we know is newer, and adds them at the end.
 const BASIC: usize = 11;
 const WITH_DISCARDS: usize = 15;
 const WITH_FLUSHES: usize = 17;
@@ -155,7 +155,7 @@ fn not_a_number(column: usize, name: &str, word: &[u8]) -> String {
     format!("column {column} ({name}): expected a number, not `{}`", shown(word))
 }
 
-/// What was there, short enough for a message.
+/// Returns the text found, short enough for a message.
 fn shown(word: &[u8]) -> String {
     let end = word.len().min(40);
     String::from_utf8_lossy(&word[..end]).into_owned()

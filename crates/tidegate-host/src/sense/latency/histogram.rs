@@ -3,7 +3,7 @@
 use tidegate_ebpf::latency::{BUCKETS, upper_bound};
 use tidegate_units::Latency;
 
-/// How many requests took how long: eight buckets per octave from 1 µs to 69 s.
+/// Numbers of requests by latency: eight buckets per octave from 1 µs to 69 s.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latencies {
     counts: Vec<u64>,
@@ -25,7 +25,7 @@ impl Latencies {
         }
     }
 
-    /// How many requests.
+    /// Returns the number of requests.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

@@ -1,24 +1,29 @@
-//! How long each request took at a block device: histograms that an eBPF program keeps in the kernel.
-//! `/proc/diskstats` has sums only, and so means; this has percentiles.
+//! Histograms of each request's latency at a block device, which an eBPF program keeps in the kernel.
+//! `/proc/diskstats` has only sums, and so means; histograms give percentiles.
 //!
-//! **What is counted.** Reads and writes (writes of zeroes included) that carry data, once each, when they
-//! end, at the devices that are watched. Flushes, discards and a driver's own commands are not.
+//! **Requests counted.** Reads and writes (writes of zeroes included) that carry data, once each, when they
+//! end, at the devices that are watched. Flushes, discards and a driver's own commands are not counted.
 //!
-//! | device | is counted | from | to |
-//! |---|---|---|---|
-//! | with a request queue (SCSI, NVMe, virtio, loop, dm-multipath) | a request, with all that was merged into it, as in `/proc/diskstats` | the kernel makes it, as there | its last byte is answered. What only a flush after it still waits for is left out |
-//! | without (device-mapper otherwise: LVM, dm-crypt; md, zram) | a bio, as it was submitted | it is submitted | its last part is answered. The kernel divides some, at the stripes of a volume, and `/proc/diskstats` counts the parts |
+//! - At a device with a request queue (SCSI, NVMe, virtio, loop, dm-multipath), a request counts, with all
+//!   that was merged into it, as in `/proc/diskstats`. Its latency begins when the kernel makes the request,
+//!   as there, and ends when its last byte is answered. The further wait for a flush after it is left out.
+//! - At a device without one (device-mapper otherwise: LVM, dm-crypt; md, zram), a bio counts as it was
+//!   submitted. Its latency begins when it is submitted, and ends when its last part is answered. The kernel
+//!   divides some bios, at the stripes of a volume, and `/proc/diskstats` counts the parts.
 //!
-//! What is given to a partition counts for the partition and for its disk. A bio that a driver hands on to
-//! another device as it is, instead of a copy, is not seen to end: that was so with md before 5.14, and is
-//! with NVMe's own multipath of what was merged below. A bio that ends while the program runs for another one
-//! on the same processor is not counted; nor is a request of a device whose `queue/iostats` is 0.
+//! Bios for a partition count for the partition and for its disk. If a driver hands on a bio itself to
+//! another device, instead of a copy, its end is not seen. That was so with md before 5.14. It is so with
+//! NVMe's own multipath for bios that were merged below.
 //!
-//! **What it costs.** While no device is watched no program is attached, and nothing is in the way of any
-//! request. Otherwise programs run for the requests of all devices, and look up those that are watched.
+//! A bio that ends while the program runs for another one on the same processor is not counted. Requests of a
+//! device whose `queue/iostats` is 0 are not counted either.
 //!
-//! **What bounds it.** The room for devices that is asked for: of each 3.4 KiB per processor that the kernel
-//! could have. Bios under way are 32 768; beyond that the longest unheard of are forgotten and not counted.
+//! **Cost.** While no device is watched no program is attached, and no request is delayed. Otherwise programs
+//! run for the requests of all devices, and look up those that are watched.
+//!
+//! **Memory.** The caller asks for room for a number of devices: each takes 3.4 KiB per processor that the
+//! kernel could have. At most 32 768 bios under way are known; beyond that the least recently seen ones are
+//! forgotten and not counted.
 //!
 //! It takes Linux 5.12 or newer with the types of its structures in it (`CONFIG_DEBUG_INFO_BTF`), and CAP_BPF
 //! and CAP_PERFMON.
@@ -43,7 +48,7 @@ pub use self::histogram::Latencies;
 use crate::device::DeviceNumber;
 use crate::ebpf::{failed, lacks, not_loaded, take};
 
-/// What gives the sensor to a machine where it does not work.
+/// The remedy for a machine where the sensor does not work.
 pub const REMEDY: &str =
     "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF and CAP_PERFMON";
 
@@ -55,23 +60,23 @@ pub struct BlockLatency {
     attached: Vec<BtfTracePointLink>,
     times: PerCpuHashMap<aya::maps::MapData, u32, Times>,
     watched: BTreeSet<DeviceNumber>,
-    /// For devices.
+    /// The number of devices that there is room for.
     room: usize,
-    /// That the kernel could have.
+    /// The number of processors that the kernel could have.
     processors: usize,
 }
 
 /// Response times at one device, or at several together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadsAndWrites {
-    /// Of reads.
+    /// The latencies of reads.
     pub reads: Latencies,
-    /// Of writes.
+    /// The latencies of writes.
     pub writes: Latencies,
 }
 
 impl ReadsAndWrites {
-    /// What happened since an older reading.
+    /// Returns the requests since an older reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { reads: self.reads.since(&earlier.reads), writes: self.writes.since(&earlier.writes) }
@@ -84,7 +89,7 @@ impl ReadsAndWrites {
     }
 }
 
-/// Why not all devices are watched that were to be.
+/// The reason that not all requested devices are watched.
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// The kernel refused something. The next call tries it again.
@@ -97,9 +102,9 @@ pub enum WatchError {
     NoRoom {
         /// One of those that are not.
         first: DeviceNumber,
-        /// How many more are not.
+        /// The number of further devices that are not watched.
         others: usize,
-        /// How many are.
+        /// The number of devices that are watched.
         most: usize,
     },
 }
@@ -172,7 +177,7 @@ impl BlockLatency {
         }
     }
 
-    /// What was counted at a device since it is watched; `None` if it is not.
+    /// Returns the counts of a device since it is watched; `None` if it is not.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -204,7 +209,7 @@ impl BlockLatency {
     }
 }
 
-/// Whether it works here: it is loaded and attached for a moment, and watches no device.
+/// Checks that the sensor works here: it is loaded and attached for a moment, and watches no device.
 ///
 /// # Errors
 /// Why it does not.

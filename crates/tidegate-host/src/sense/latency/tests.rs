@@ -41,7 +41,7 @@ fn loaded() -> Option<BlockLatency> {
 /// A device that nobody else uses.
 struct Device {
     path: PathBuf,
-    /// What is to be done when it is not needed any more.
+    /// The action to take when the device is not needed any more.
     remove: Box<dyn Fn()>,
     _backing: Option<NamedTempFile>,
 }
@@ -110,7 +110,8 @@ impl Device {
         (0..writes).for_each(|number| file.write_all_at(block, place(number)).unwrap());
     }
 
-    /// What `/proc/diskstats` says of the device's work, once it says that it is done.
+    /// Returns the change of `/proc/diskstats` over the device's work, once the file shows that the work is
+    /// done.
     fn counters_over(&self, reads: u64, writes: u64, work: impl FnOnce()) -> DiskDelta {
         let before = DiskStats::read(&Root::default()).unwrap();
         work();
@@ -132,8 +133,8 @@ impl Drop for Device {
     }
 }
 
-/// Whether the buckets can be of requests that took so long together: each is as wide as is said, and where
-/// it is said.
+/// Returns true if the buckets can be of requests that took so long together: each has the width and the
+/// place that is stated.
 fn is_consistent(latencies: &Latencies) -> bool {
     let (mut least, mut most, mut below, mut bound_before) = (0, 0, 0, 0);
     for (bound, within) in latencies.cumulative() {
@@ -150,8 +151,8 @@ fn is_consistent(latencies: &Latencies) -> bool {
 /// The kernel's sum is of whole milliseconds, and ends a little later, after who waits was woken.
 const OF_REQUESTS_MS: f64 = 2.0;
 
-/// Of a bio the kernel counts how often its clock ticked meanwhile, up to 10 ms each time: of many short ones
-/// none at all, or several, as it happens.
+/// Limit of the difference for bios. For a bio the kernel counts the ticks of its clock meanwhile, up to
+/// 10 ms each. Many short bios get none at all, or several, by chance.
 const OF_BIOS_MS: f64 = 50.0;
 
 fn agree(latencies: &Latencies, kernels: &Done, within_ms: f64) {
