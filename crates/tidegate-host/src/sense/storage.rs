@@ -1,4 +1,4 @@
-//! What lies under a path: a storage system as a whole, whatever it is made of.
+//! The storage under a path: a storage system as a whole, whatever it is made of.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ use crate::root::Root;
 pub struct StorageReader {
     path: PathBuf,
     root: Root,
-    /// What the path was on when the source was made: it may be mounted anew, from another device.
+    /// The device that the path was on when the source was made: it may be mounted anew, from another device.
     on: Option<DeviceNumber>,
     source: Source,
 }
@@ -44,25 +44,25 @@ enum Source {
     },
 }
 
-/// What the storage did since it was asked before.
+/// The storage's activity since the last sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StorageSample {
     /// Reads.
     pub read: StorageLane,
     /// Writes.
     pub write: StorageLane,
-    /// What is free in its file system, for who is not root.
+    /// Free space in its file system, for users other than root.
     pub free: Option<Bytes>,
-    /// How large its file system is.
+    /// The size of its file system.
     pub size: Option<Bytes>,
 }
 
-/// One direction. Nothing where nobody knows, which is not the same as nothing moved.
+/// One direction. Values are `None` if they are not known, which is not the same as no activity.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StorageLane {
-    /// What moved.
+    /// Bytes per second.
     pub rate: Option<ByteRate>,
-    /// How long the device's requests took on average, whoever made them; nothing where there were none.
+    /// The mean latency of all of the device's requests; `None` if there were none.
     pub latency: Option<Latency>,
 }
 
@@ -74,8 +74,8 @@ struct Lanes {
 }
 
 impl StorageReader {
-    /// Of a path, on a thread that may wait for its file system. With a `cgroup`, such as
-    /// `system.slice/minio.service`, what that does counts, instead of what everybody does to the device.
+    /// Makes a reader for a path. Call it on a thread that may wait for the path's file system. With a
+    /// `cgroup`, such as `system.slice/minio.service`, that cgroup's I/O counts, instead of the device's.
     ///
     /// # Errors
     /// When nobody counts what cgroups do here.
@@ -104,7 +104,7 @@ impl StorageReader {
         }
     }
 
-    /// What it did since this was last asked, which is `elapsed`.
+    /// Returns the storage's activity since the last call; `elapsed` is the time since then.
     pub fn sample(&mut self, elapsed: Duration) -> StorageSample {
         let on = self.is_on();
         let Lanes { read, write } = if on != self.on || matches!(self.source, Source::Unknown) {
@@ -189,8 +189,8 @@ fn of_cgroup(done: IoCounters, elapsed: Duration) -> Lanes {
     Lanes { read: lane(done.read), write: lane(done.written) }
 }
 
-/// What a cgroup did to the device, or to all devices where there is none to tell it from: a bio that goes
-/// through several layers of devices counts at each of them then.
+/// Returns a cgroup's I/O to the device, or to all devices if the device is not known. In that case a bio
+/// that goes through several layers of devices counts at each of them.
 fn together(found: &BTreeMap<DeviceNumber, IoCounters>, device: Option<DeviceNumber>) -> IoCounters {
     if let Some(device) = device {
         // What was not touched yet has no line.

@@ -9,8 +9,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::root::{ReadError, Root};
 
-/// Whether an error means that the thing was removed, also between finding and reading it: configfs and sysfs
-/// answer ENODEV for an attribute whose object has gone.
+/// Returns true if an error means that the thing was removed, also between finding and reading it. For an
+/// attribute whose object has gone, configfs and sysfs answer ENODEV.
 fn gone(error: &io::Error) -> bool {
     const ENXIO: i32 = 6;
     const ENODEV: i32 = 19;
@@ -86,7 +86,7 @@ impl Directory {
     }
 }
 
-/// What is in a directory.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     /// Directories, in order of their names.
@@ -126,7 +126,7 @@ pub(crate) fn list(root: &Root, usual: impl AsRef<Path>) -> Result<Option<Listin
     Ok(Some(listing))
 }
 
-/// Where a symbolic link points, as it is written; `None` if there is no such link.
+/// Returns the target of a symbolic link, as it is written; `None` if there is no such link.
 pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBuf>, ReadError> {
     const EINVAL: i32 = 22;
     let path = root.path(usual);
@@ -137,7 +137,7 @@ pub(crate) fn link(root: &Root, usual: impl AsRef<Path>) -> Result<Option<PathBu
     }
 }
 
-/// Whether there is something at a path.
+/// Returns true if there is something at a path.
 pub(crate) fn exists(root: &Root, usual: impl AsRef<Path>) -> bool {
     root.path(usual).exists()
 }
@@ -152,7 +152,7 @@ pub(crate) fn malformed(
     ReadError::Malformed { path: root.path(usual), line, problem: problem.into() }
 }
 
-/// What was there, short enough for a message.
+/// Returns the text found, short enough for a message.
 pub(crate) fn shown(text: &str) -> String {
     text.trim_end().chars().take(60).collect()
 }

@@ -1,9 +1,9 @@
-//! Which block device is which volume, of which group, on which disks: device-mapper and LVM as sysfs shows
-//! them, without starting a process.
+//! Volumes of block devices, their groups and their disks: device-mapper and LVM as sysfs shows them, without
+//! starting a process.
 //!
-//! `/sys/block/<name>/` has `dev` (the number), `size` (in sectors of 512 bytes), `slaves/` (what the device
-//! is made of), `diskseq` (since 5.15), and for device-mapper `dm/name` and `dm/uuid`. A volume group has no
-//! file: it is the volumes that say they belong to it.
+//! `/sys/block/<name>/` has `dev` (the number), `size` (in sectors of 512 bytes), `slaves/` (the devices it
+//! is made of), and `diskseq` (since 5.15). For device-mapper it has `dm/name` and `dm/uuid`, too. A volume
+//! group has no file: its volumes tell that they belong to it.
 
 mod lvm;
 
@@ -40,18 +40,18 @@ pub struct Device {
     pub number: DeviceNumber,
     /// Its name in the kernel, as in `/proc/diskstats`: `dm-0`, `sda`, `cciss/c0d0`.
     pub name: String,
-    /// What it is.
+    /// The kind of device.
     pub kind: Kind,
     /// Its size.
     pub size: Bytes,
-    /// What it is made of, one level down: physical volumes, legs of a RAID, a partition's disk.
+    /// The devices it is made of, one level down: physical volumes, legs of a RAID, a partition's disk.
     pub made_of: Vec<DeviceNumber>,
     /// A number that no other device has had since boot (5.15): a device that was removed and made again has
     /// another one.
     pub sequence: Option<u64>,
 }
 
-/// What a block device is.
+/// The kinds of block devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A logical volume, or a hidden part of one.
@@ -75,7 +75,7 @@ pub enum Kind {
     Disk,
 }
 
-/// What shares a fate when storage saturates.
+/// Devices that slow down together when storage saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group<'a> {
     /// A volume group of LVM, by its name.
@@ -183,9 +183,14 @@ impl Volumes {
         None
     }
 
-    /// What a device saturates together with: a logical volume's volume group; that volume group also for
-    /// what is made of its volumes alone (dm-crypt on a volume); a partition's disk; otherwise the device
-    /// itself. `None` if there is no such device.
+    /// Returns the group that a device saturates together with. That is:
+    ///
+    /// - for a logical volume, its volume group;
+    /// - for a device made only of volumes of one group (dm-crypt on a volume), that volume group;
+    /// - for a partition, its disk's group;
+    /// - otherwise the device itself.
+    ///
+    /// Returns `None` if there is no such device.
     #[must_use]
     pub fn group(&self, number: DeviceNumber) -> Option<Group<'_>> {
         self.group_at(number, DEEPEST)

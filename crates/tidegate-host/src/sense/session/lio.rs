@@ -5,8 +5,8 @@
 //! target/core/iblock_0/<backstore>/{info,udev_path}
 //! target/iscsi/<target>/tpgt_1/lun/lun_0/<link> → core/iblock_0/<backstore>
 //!                             /np/10.0.0.1:3260, /np/[::]:3260
-//!                             /dynamic_sessions                    initiators without an entry in acls (demo mode)
-//!                             /acls/<initiator>/info               one session: the initiator's latest
+//!                             /dynamic_sessions            initiators without an entry in acls (demo mode)
+//!                             /acls/<initiator>/info       one session: the initiator's latest
 //!                             /acls/<initiator>/lun_3/<link> → tpgt_1/lun/lun_0
 //!                             /acls/<initiator>/lun_3/statistics/scsi_auth_intr/{read_mbytes,write_mbytes}
 //! ```
@@ -35,16 +35,16 @@ const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 /// changes no count.
 const TURNS: usize = 32;
 
-/// What a session has written is read at one of so many readings: a file takes as long to open as a hundred
-/// consumers take otherwise. Who begins to write shows at the second reading at the latest. Divides `TURNS`,
-/// as the next one does.
+/// A session's write counter is read once in this many readings: opening a file takes as long as a hundred
+/// consumers take otherwise. A consumer that begins to write shows at the second reading at the latest.
+/// Divides `TURNS`, as the next one does.
 const WRITES_TURNS: usize = 2;
 
-/// What it has read: it divides a device's reads, which takes no haste.
+/// A session's read counter is read once in this many readings: it divides a device's reads, which is not
+/// urgent.
 const READS_TURNS: usize = 8;
 
-/// What has been read of LIO. A target is looked at again only when somebody has logged in or out there, or
-/// when it is its turn.
+/// The state read of LIO. A target is read again only after a login or logout there, or when it is its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lio {
     targets: BTreeMap<String, (Mark, Target)>,
@@ -53,7 +53,7 @@ pub(super) struct Lio {
     turn: usize,
 }
 
-/// What changes whenever a session comes or goes. Both are `None` where the kernel does not say.
+/// Counts that change whenever a session comes or goes. Either is `None` if the kernel does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Mark {
     /// Sessions of the target now.
@@ -169,8 +169,8 @@ impl Lio {
         Ok(())
     }
 
-    /// What was counted last of each session, in their order. Only sessions that share a device have any: of
-    /// one alone the device's own counters say more.
+    /// Returns the last counters of each session, in their order. Only sessions that share a device have any:
+    /// for a session alone the device's own counters say more.
     pub(super) fn counters(&self) -> impl Iterator<Item = Option<Counters>> {
         let counted = self.targets.values().flat_map(|(_, target)| &target.counted);
         counted.map(|counted| counted.as_ref().and_then(|counted| counted.counters))
@@ -180,7 +180,7 @@ impl Lio {
         self.targets.values().flat_map(|(_, target)| &target.groups)
     }
 
-    /// What is known, as sessions: with addresses from elsewhere.
+    /// Returns the known sessions, with addresses added from the socket table.
     fn conclude(&self, root: &Root) -> Result<Vec<Session>, ReadError> {
         let mut sessions = Vec::new();
         let mut starts = Vec::new();
@@ -209,13 +209,13 @@ impl Lio {
         Ok(sessions)
     }
 
-    /// Whether addresses are known only from the socket table, which is read only then.
+    /// Returns true if some addresses are known only from the socket table, which is read only then.
     fn sockets_tell(&self) -> bool {
         self.groups().any(|(group, _)| group.dynamic > 0 || group.hidden > 0)
     }
 }
 
-/// Why there is nothing to read, if so.
+/// Returns the reason that there is nothing to read, if so.
 fn absence(root: &Root) -> Result<Option<Absence>, ReadError> {
     let Some(config) = tree::list(root, CONFIG)? else { return Ok(Some(Absence::NoConfigfs)) };
     if config.directories.is_empty() {

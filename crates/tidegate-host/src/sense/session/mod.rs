@@ -1,11 +1,12 @@
-//! Who loads which device, from which address: what the storage targets of the kernel say of their clients.
+//! Sessions, as the storage targets of the kernel report them: the consumers that load each device, and their
+//! addresses.
 //!
 //! One [`Session`] is one login of one consumer as far as it concerns one volume. A consumer with three
-//! volumes has three, a volume of two consumers is in two; the same consumer may come from two addresses, and
+//! volumes has three, a volume of two consumers is in two. The same consumer may come from two addresses, and
 //! two consumers from one.
 //!
-//! What the kernel does not tell is said as a [`Doubt`], not guessed: who is throttled by mistake is a
-//! consumer that did nothing.
+//! If the kernel does not tell something, the session has a [`Doubt`]. Nothing is guessed: a wrong guess
+//! would throttle a consumer that did nothing.
 
 mod lio;
 mod nfsd;
@@ -25,23 +26,23 @@ use crate::root::{ReadError, Root};
 /// A consumer's use of one volume through a storage target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Through which kind of target.
+    /// The kind of target.
     pub via: Via,
-    /// Who: an initiator's IQN, an NVMe host's NQN, the name an NFS client gives itself.
+    /// The consumer's name: an initiator's IQN, an NVMe host's NQN, the name an NFS client gives itself.
     pub consumer: ConsumerName,
-    /// What the consumer is logged in to: a target's IQN, a subsystem's NQN, an export's path.
+    /// The target that the consumer is logged in to: a target's IQN, a subsystem's NQN, an export's path.
     pub target: Arc<str>,
-    /// What the volume is called there, such as `tpgt_1/lun_0`, and which it is.
+    /// The volume: its name there, such as `tpgt_1/lun_0`, and its device or file.
     pub volume: Arc<Backing>,
     /// Its number on this machine; `None` if the volume is no block device, or none that can be told.
     pub device: Option<DeviceNumber>,
     /// The addresses that the session's connections certainly come from, each once. Empty while its
     /// connections are lost, or where nothing is certain.
     pub addresses: Vec<IpAddr>,
-    /// What is not known of the addresses; `None` if `addresses` are all there are.
+    /// The doubt about the addresses; `None` if `addresses` are all there are.
     pub doubt: Option<Arc<Doubt>>,
-    /// What the consumer has done to the volume, where the target counts it, and where several sessions share
-    /// the device: of one alone the device's own counters say more.
+    /// The consumer's I/O to the volume, if the target counts it and several sessions share the device. For a
+    /// session alone the device's own counters say more.
     pub counters: Option<Counters>,
 }
 
@@ -57,7 +58,7 @@ pub enum Via {
 }
 
 impl Via {
-    /// As a label of metrics.
+    /// Returns its value as a label of metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -78,26 +79,26 @@ impl fmt::Display for Via {
     }
 }
 
-/// What is behind a volume that a target offers.
+/// The storage behind a volume that a target offers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Backing {
-    /// What the volume is called at its target: `tpgt_1/lun_0`, a namespace's number.
+    /// The volume's name at its target: `tpgt_1/lun_0`, a namespace's number.
     pub name: String,
     /// The device or file that it is, as it was configured.
     pub path: Option<PathBuf>,
 }
 
-/// What the target has counted of one consumer at one volume. Only grows, while the target's configuration
+/// The target's counters of one consumer at one volume. They only grow, while the target's configuration
 /// lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// What was read, in whole MiB; wraps at 4 PiB.
+    /// Reads, in whole MiB; wraps at 4 PiB.
     pub read_mib: u32,
-    /// What was written, in whole MiB; wraps at 4 PiB.
+    /// Writes, in whole MiB; wraps at 4 PiB.
     pub written_mib: u32,
 }
 
-/// Why the addresses of a session are not known, or not all.
+/// The doubt about the addresses of a session, of which some or all are not known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Doubt {
     /// The reason.
@@ -137,7 +138,7 @@ impl fmt::Display for Doubt {
 }
 
 impl Session {
-    /// Whether it is the same, but for what has been counted.
+    /// Returns true if the session is the same, apart from the counters.
     fn is_as(&self, other: &Self) -> bool {
         let Self { via, consumer, target, volume, device, addresses, doubt, counters: _ } = self;
         (via, device, addresses) == (&other.via, &other.device, &other.addresses)
@@ -146,7 +147,7 @@ impl Session {
     }
 }
 
-/// What a device has done since the reading before.
+/// A device's activity since the reading before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity {
     /// It has read.
@@ -160,27 +161,27 @@ impl Activity {
     pub const ANY: Self = Self { reads: true, writes: true };
 }
 
-/// What all storage targets say.
+/// The sessions of all storage targets.
 #[derive(Debug, Default)]
 pub struct Sessions {
     /// Every session, in the order of kinds, targets and consumers.
     pub sessions: Vec<Session>,
-    /// What became of each kind of target.
+    /// The result of reading each kind of target.
     pub targets: Vec<(Via, Target)>,
 }
 
-/// What became of reading one kind of target.
+/// The result of reading one kind of target.
 #[derive(Debug)]
 pub enum Target {
     /// It was read.
     Read,
     /// It is not there, which is no error.
     Absent(Absence),
-    /// What it says could not be read or understood; none of its sessions are known.
+    /// Its files could not be read or understood; none of its sessions are known.
     Failed(ReadError),
 }
 
-/// Why a kind of target has nothing to say.
+/// The reason that a kind of target has no sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Absence {
     /// `/sys/kernel/config` is not there or empty.
@@ -192,7 +193,7 @@ pub enum Absence {
 }
 
 impl Absence {
-    /// What would give sessions of a kind of target.
+    /// Returns the remedy, which would give sessions of a kind of target.
     #[must_use]
     pub fn remedy(self, via: Via) -> &'static str {
         match (via, self) {
@@ -234,7 +235,7 @@ impl fmt::Display for Absence {
     }
 }
 
-/// What reading one kind of target found.
+/// The result of reading one kind of target, if there is no error.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Sessions(Vec<Session>),
@@ -304,7 +305,7 @@ impl SessionReader {
         before
     }
 
-    /// What was read last.
+    /// Returns the last reading.
     #[must_use]
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
@@ -353,7 +354,7 @@ fn consumer_name(text: &str) -> ConsumerName {
     ConsumerName::new(&name).expect("neither empty nor too long, and without control characters")
 }
 
-/// What the tests of all kinds of targets need.
+/// Helpers for the tests of all kinds of targets.
 #[cfg(test)]
 mod captured {
     use super::{Found, ReadError, Root, Session};

@@ -72,7 +72,7 @@ pub(super) fn sessions(root: &Root) -> Result<Found, ReadError> {
 struct Reader<'a> {
     mounts: &'a Mounts,
     exports: &'a [Export],
-    /// What file systems are called, and where they are.
+    /// The file systems seen so far: their names and places.
     volumes: BTreeMap<DeviceNumber, Exported>,
     sessions: Vec<Session>,
 }
@@ -98,7 +98,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What a file system is called: by where it is mounted, otherwise by its number.
+    /// Returns a file system. Its name is its mount point, otherwise the path of the only export, otherwise
+    /// its number.
     fn volume(&mut self, file_system: DeviceNumber) -> Exported {
         let (mounts, exports) = (self.mounts, self.exports);
         let volume = self.volumes.entry(file_system).or_insert_with(|| {

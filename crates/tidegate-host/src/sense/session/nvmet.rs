@@ -136,7 +136,7 @@ fn subsystem(root: &Root, name: String, ports: &[Port]) -> Result<Subsystem, Rea
     Ok(Subsystem { name: name.into(), hosts, namespaces, portals })
 }
 
-/// Which devices the configured paths are.
+/// Finds the devices of the configured paths.
 fn resolve_devices(root: &Root, subsystems: &mut [Subsystem]) -> Result<(), ReadError> {
     if subsystems.iter().all(|subsystem| subsystem.namespaces.is_empty()) {
         return Ok(());
@@ -182,7 +182,7 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
 }
 
-/// What the socket table tells of who is connected.
+/// Adds the sessions that the socket table tells of.
 fn by_sockets(subsystems: &[Subsystem], sockets: &Sockets, found: &mut Vec<Session>) {
     // Who is connected to which portal.
     let mut peers: BTreeMap<SocketAddr, BTreeSet<IpAddr>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Who is connected to a portal: `/proc/net/tcp` and `tcp6` of this network namespace
+//! Connections to a portal: `/proc/net/tcp` and `tcp6` of this network namespace
 //! (Documentation/networking/proc_net_tcp.rst).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -63,20 +63,20 @@ impl Sockets {
         Ok(())
     }
 
-    /// Whether somebody listens at a portal here.
+    /// Returns true if a socket listens at a portal here.
     pub(super) fn listens_at(&self, portal: SocketAddr) -> bool {
         self.listening.iter().any(|socket| reaches(*socket, portal) || reaches(portal, *socket))
     }
 }
 
 impl Connection {
-    /// Whether the connection may have been made to a portal.
+    /// Returns true if the connection may have been made to a portal.
     pub(super) fn is_to(&self, portal: SocketAddr) -> bool {
         reaches(portal, self.local)
     }
 }
 
-/// Whether connections to `portal` may have `local` as their local address.
+/// Returns true if connections to `portal` may have `local` as their local address.
 fn reaches(portal: SocketAddr, local: SocketAddr) -> bool {
     portal.port() == local.port()
         && match portal.ip() {

@@ -1,4 +1,4 @@
-//! How LVM writes itself into device-mapper names and UUIDs (LVM2: `dm_build_dm_name`, `build_dm_uuid`).
+//! LVM's names and UUIDs for device-mapper devices (LVM2: `dm_build_dm_name`, `build_dm_uuid`).
 
 /// A logical volume, or a part of one that LVM keeps to itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,17 +11,17 @@ pub struct LogicalVolume {
     pub group_uuid: String,
     /// The logical volume's UUID, in the same form.
     pub uuid: String,
-    /// What the device is to its logical volume, if it is a part that nobody is meant to use: `real` and
-    /// `cow` of a snapshot, `tpool` of a thin pool, `cdata` of a cache, `rimage_0` of a RAID volume. `None`
-    /// for the volume itself.
+    /// The device's role in its logical volume, if it is a part that is not meant to be used. Examples are
+    /// `real` and `cow` of a snapshot, `tpool` of a thin pool, `cdata` of a cache, `rimage_0` of a RAID
+    /// volume. `None` for the volume itself.
     pub part: Option<String>,
 }
 
 /// Characters of a UUID without hyphens.
 const UUID: usize = 32;
 
-/// What LVM appends to the names of sub-volumes of mirrors and RAIDs. Their UUIDs have no suffix, other than
-/// those of snapshots, pools and caches; no other volume may have such a name.
+/// Suffixes that LVM gives the names of sub-volumes of mirrors and RAIDs. Their UUIDs have no suffix, unlike
+/// those of snapshots, pools and caches. No other volume may have such a name.
 const INTERNAL: [&str; 4] = ["_rimage_", "_rmeta_", "_mimage_", "_mlog"];
 
 impl LogicalVolume {

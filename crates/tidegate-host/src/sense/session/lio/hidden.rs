@@ -1,13 +1,16 @@
 //! Addresses of sessions that LIO does not show, from the socket table.
 //!
-//! LIO tells no addresses of initiators without an entry in its lists, and of those with one it shows one
-//! session each, although an initiator that comes by two paths has two. How many sessions a target has, it
-//! does tell. The connections at its portals that no session accounts for are theirs, and of initiators that
-//! are just looking around (discovery) or logging in.
+//! LIO tells no addresses of initiators without an entry in its lists. Of an initiator with an entry it shows
+//! one session, although an initiator that comes by two paths has two. It does tell the number of a target's
+//! sessions.
 //!
-//! Which is whose is only said where there is no other possibility: all of them come from one address, and
-//! there are as many as sessions to be accounted for; or all of those sessions are of one initiator, and
-//! there are exactly as many. Portals may be shared by targets, and then so are the connections.
+//! The connections at its portals that no session accounts for belong to these sessions, or to initiators
+//! that are in discovery or logging in.
+//!
+//! A connection is assigned to a session only if there is no other possibility. Either all connections come
+//! from one address, and there are as many as sessions to be accounted for. Or all of those sessions are of
+//! one initiator, and there are exactly as many. Portals may be shared by targets, and then so are the
+//! connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,21 +18,21 @@ use super::super::sockets::{Connection, Sockets};
 use super::super::{Doubt, Why};
 use super::distinct;
 
-/// What a portal group has.
+/// A portal group: its portals and its sessions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) portals: Vec<SocketAddr>,
     /// The addresses of the connections of each session that is shown.
     pub(super) logins: Vec<Vec<IpAddr>>,
-    /// How many sessions have a name only.
+    /// The number of sessions that have a name only.
     pub(super) dynamic: usize,
-    /// How many different names these have.
+    /// The number of different names that these have.
     pub(super) dynamic_initiators: usize,
-    /// How many more sessions the group's target has.
+    /// The number of further sessions of the group's target.
     pub(super) hidden: usize,
 }
 
-/// What has become known.
+/// The addresses found for sessions, or the doubt about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Known {
     /// Addresses that are all theirs.
@@ -37,16 +40,16 @@ pub(super) enum Known {
     Doubt(Doubt),
 }
 
-/// What has become known of a group's sessions.
+/// The addresses found for a group's sessions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// Of those with a name only, if there are any.
+    /// The addresses of the sessions with a name only, if there are any.
     pub(super) dynamic: Option<Known>,
-    /// Of the further ones of each initiator that is shown, if there are any.
+    /// The addresses of the further sessions of each initiator that is shown, if there are any.
     pub(super) hidden: Option<Known>,
 }
 
-/// For each group what the sockets tell of its sessions.
+/// Returns what the sockets tell of each group's sessions.
 pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
     let rest = unaccounted(groups, &sockets.established);
     groups

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::device::DeviceNumber;
 use crate::sense::tree::shown;
 
-/// What is wrong, and in which line, counted from 1.
+/// A problem and the number of its line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) line: usize,
@@ -91,7 +91,7 @@ pub(super) fn dynamic(text: &str) -> Vec<&str> {
     text.split(separator).map(|name| name.trim_end_matches('\n')).filter(|name| !name.is_empty()).collect()
 }
 
-/// What a backstore says of what is behind it.
+/// The device or the path that a backstore reports.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) device: Option<DeviceNumber>,
@@ -126,8 +126,8 @@ fn numbers(text: &str) -> Option<DeviceNumber> {
     format!("{major}:{minor}").parse().ok()
 }
 
-/// What stands between two marks; up to the end without the second one. The path is the administrator's, and
-/// the marks may occur in it: the first begins it, the last ends it.
+/// Returns the text between two marks, or up to the end if the second one is missing. The path is the
+/// administrator's, and the marks may occur in it: the first begins it, the last ends it.
 fn between(line: &str, before: &str, after: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once(before)?;
     let path = rest.rsplit_once(after).map_or(rest, |(path, _)| path);

@@ -14,21 +14,21 @@ use crate::root::{ReadError, Root};
 use crate::sense::session::{Activity, Backing, Counters, Session, Via, consumer_name};
 use crate::sense::tree::{self, Directory};
 
-/// What has been read of backstores, by their directories: many initiators share a few.
+/// The backstores that have been read, by their directories: many initiators share a few.
 pub(super) type Backstores = HashMap<PathBuf, Arc<Backstore>>;
 
-/// What is known of a target.
+/// The state of a target.
 #[derive(Debug, Default)]
 pub(super) struct Target {
     /// Without their counters.
     pub(super) sessions: Vec<Session>,
-    /// Of each session what counts it, if anything does.
+    /// The counters of each session, if it has any.
     pub(super) counted: Vec<Option<Counted>>,
     pub(super) groups: Vec<(Group, Places)>,
 }
 
 impl Target {
-    /// Whether the same is known of it, but for what has been counted.
+    /// Returns true if the state is the same, apart from the counters.
     pub(super) fn is_as(&self, other: &Self) -> bool {
         fn places(target: &Target) -> impl Iterator<Item = Option<&str>> {
             target.counted.iter().map(|counted| counted.as_ref().map(|counted| counted.read_at.as_str()))
@@ -40,12 +40,12 @@ impl Target {
 /// The counters of a session.
 #[derive(Debug)]
 pub(super) struct Counted {
-    /// Where what was read is counted, and what was written, from the directory of all targets.
+    /// The files that count reads and writes, relative to the directory of all targets.
     read_at: String,
     written_at: String,
-    /// As they were read last.
+    /// The counters as they were read last.
     pub(super) counters: Option<Counters>,
-    /// What has been done on the device since.
+    /// The device's activity that has not been read since.
     due: Activity,
 }
 
@@ -84,12 +84,12 @@ impl Counted {
     }
 }
 
-/// Where the sessions of a portal group are among the target's.
+/// The indices of a portal group's sessions among the target's.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
-    /// Of each initiator with an entry that is logged in.
+    /// The sessions of each initiator with an entry that is logged in.
     pub(super) logins: Vec<Range<usize>>,
-    /// Of the initiators without an entry.
+    /// The sessions of the initiators without an entry.
     pub(super) dynamic: Range<usize>,
 }
 
@@ -232,7 +232,7 @@ impl Reader<'_> {
         Ok(Some(backstore))
     }
 
-    /// What the one link in a directory points to. Its name is whoever's who made it.
+    /// Returns the target of the one link in a directory. The link may have any name.
     fn only_link(&self, at: &Path) -> Result<Option<PathBuf>, ReadError> {
         let Some(listing) = tree::list(self.root, at)? else { return Ok(None) };
         match listing.links.first() {

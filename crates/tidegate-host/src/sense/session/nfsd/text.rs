@@ -10,7 +10,7 @@ use crate::sense::tree::shown;
 /// A client of NFSv4.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Client {
-    /// What it calls itself, as the kernel escapes it.
+    /// The name that it gives itself, as the kernel escapes it.
     pub(super) name: String,
     /// `None` if it does not come over IP.
     pub(super) address: Option<IpAddr>,
@@ -79,7 +79,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// Whether it may be for an address: what is said by name is not looked up, and may be for anybody.
+    /// Returns true if it may be for an address. Names are not looked up, and may mean any client.
     pub(super) fn may_be_for(&self, address: IpAddr) -> bool {
         let (network, bits) = match self.client.split_once('/') {
             Some((network, bits)) => (network, Some(bits)),
