@@ -88,7 +88,7 @@ impl Guardian {
         answered
     }
 
-    /// Whether it still watches. One that does not answer is ended.
+    /// Returns true if it still watches. A guardian that does not answer is ended.
     pub fn is_alive(&mut self) -> bool {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return false;

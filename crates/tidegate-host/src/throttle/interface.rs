@@ -11,20 +11,20 @@ use super::ThrottleError;
 use super::probe::{HTB, with_remedy};
 use super::tc::{Qdisc, Tc};
 
-/// What packets would go through leaves after this time without anybody held.
+/// The time without a throttled consumer after which the devices and disciplines for delays are removed.
 pub(super) const STAYS: Duration = Duration::from_secs(60);
 
-/// What is in force is compared with the kernel this often: others may have removed it.
+/// The time between two comparisons with the kernel: others may have removed something.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Routes are asked for again after this time.
+/// The time after which a route is asked for again.
 pub(super) const ROUTE_STAYS: Duration = Duration::from_secs(10);
 
-/// By which interface packets to a consumer leave, and when that was asked.
+/// The interfaces by which packets to consumers leave, and when the kernel was asked.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     known: BTreeMap<IpAddr, (u32, Instant)>,
-    /// When those that nobody asks for any more were forgotten.
+    /// The time at which routes that are not used any more were forgotten.
     tidied: Instant,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn claim(tc: &mut Tc, index: u32) -> Result<(), ThrottleError> {
     tc.add_root(index).map_err(|source| refused(with_remedy(source, HTB)))
 }
 
-/// What traffic control of an interface refused.
+/// Returns the error for a refusal by an interface's traffic control.
 pub(super) fn refused(index: u32, source: std::io::Error) -> ThrottleError {
     ThrottleError::TrafficControl { interface: called(index), source }
 }

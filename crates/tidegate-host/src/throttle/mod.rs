@@ -39,14 +39,14 @@ pub use probe::{Capability, Need, lacking, probe};
 pub use rate::{Rate, WriteLimit};
 pub use undo::{Found, undo, undo_orphaned};
 
-/// Which of the packets to a held consumer are held.
+/// The packets to a throttled consumer that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Packets {
     /// All from the storage ports: answers to reads and to writes alike.
     #[default]
     All,
-    /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows
-    /// anybody.
+    /// Those without payload: the paper's choice for writes. With today's receive windows it hardly slows any
+    /// consumer.
     Acks,
     /// Those without payload, and those that begin with what paces writes, and no read: an R2T or a response
     /// of iSCSI or NVMe/TCP, a short reply of NFS. By the port (3260, 4420, 2049); from any other port what
@@ -55,7 +55,7 @@ pub enum Packets {
     Responses,
 }
 
-/// What holds.
+/// The mechanisms of throttling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
     /// Classes with a delay each, in a device of their own that nftables rules send packets through.
@@ -65,7 +65,7 @@ pub enum Method {
     Edt,
     /// A cgroup has what is written to a device wait in front of it. Packets are not touched.
     Rate,
-    /// What control groups do to a device waits in front of it, by their limits. Packets are not touched.
+    /// Limits of control groups make their I/O to a device wait in front of it. Packets are not touched.
     Cgroup,
 }
 
@@ -120,9 +120,9 @@ impl Throttle {
         }
     }
 
-    /// Whether anybody is held for a resource as is wanted, or nobody is to be. Asked after an
-    /// [`apply`](Self::apply) that failed: that may have been for another resource, or for one member of
-    /// many.
+    /// Returns true if any consumer is throttled for a resource as wanted, or if none should be. It is asked
+    /// after an [`apply`](Self::apply) that failed: the failure may concern another resource, or one member
+    /// of many.
     #[must_use]
     pub fn holds(&self, wanted: &Hold) -> bool {
         match self {
@@ -133,9 +133,9 @@ impl Throttle {
         }
     }
 
-    /// Whether consumers may be throttled more than is wanted, because what is in force could not be changed.
-    /// Asked after an [`apply`](Self::apply) of the same that failed. A throttle that can set nothing new,
-    /// and releases, is not stuck.
+    /// Returns true if consumers may be throttled more than is wanted, because the state in force could not
+    /// be changed. It is asked after an [`apply`](Self::apply) of the same that failed. A throttle that can
+    /// set nothing new, and releases, is not stuck.
     #[must_use]
     pub fn is_stuck(&self, wanted: &[Hold]) -> bool {
         match self {
@@ -147,24 +147,24 @@ impl Throttle {
     }
 }
 
-/// What a throttle is to have in force for one resource.
+/// The state that a throttle should have in force for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Whose consumers they are.
+    /// The resource whose consumers they are.
     pub resource: ResourceName,
-    /// Who is in the resource's set: held as soon as there is a delay.
+    /// The members of the resource's set: throttled as soon as there is a delay.
     pub members: BTreeSet<IpAddr>,
-    /// For how long each packet to a member is held. Zero: not at all.
+    /// The delay of each packet to a member. Zero: none.
     pub delay: Latency,
-    /// What [`Rate`] does instead: what may be written to the devices that members use. A device that is not
-    /// named is not limited.
+    /// The limits that [`Rate`] uses instead: of the writes to the devices that members use. A device that is
+    /// not named is not limited.
     pub limits: BTreeMap<DeviceNumber, WriteLimit>,
-    /// What [`Cgroups`] does instead: what each of the resource's cgroups may do to its device. One that is
-    /// not named is let go.
+    /// The limits that [`Cgroups`] uses instead: of each of the resource's cgroups for its device. A cgroup
+    /// that is not named is released.
     pub cgroups: BTreeMap<CgroupDevice, IoLimit>,
 }
 
-/// Why a throttle could not do what it was told.
+/// The reason that a throttle could not do what it was told.
 #[derive(Debug, Error)]
 pub enum ThrottleError {
     /// Traffic control refused.
@@ -186,7 +186,7 @@ pub enum ThrottleError {
         kind: String,
         /// The major number of its handle.
         handle: u32,
-        /// What can be done.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The device that packets wait in is not as it was left.
@@ -198,7 +198,7 @@ pub enum ThrottleError {
     /// No route leads to a consumer.
     #[error("no way to {address}: {source}")]
     Unreachable {
-        /// Whom.
+        /// The consumer.
         address: IpAddr,
         /// The kernel's answer.
         source: io::Error,
@@ -211,9 +211,9 @@ pub enum ThrottleError {
     NoRoom {
         /// One of them.
         first: IpAddr,
-        /// How many more.
+        /// The number of further members.
         others: usize,
-        /// How many there is room for.
+        /// The number of members that there is room for.
         most: usize,
     },
     /// nftables refused, or is not there.
@@ -222,12 +222,12 @@ pub enum ThrottleError {
     /// A file of a cgroup's.
     #[error("{}: {source}", path.display())]
     Cgroup {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// What a cgroup has for a limit.
+    /// The limit of a cgroup could not be read.
     #[error(transparent)]
     Limits(#[from] ReadError),
     /// The cgroup that limits cannot be removed, or something else has its name.
@@ -236,7 +236,7 @@ pub enum ThrottleError {
     /// The kernel has something else than what it was told.
     #[error("{what} is not what was asked for, although nothing was refused")]
     ReadBack {
-        /// What was read back.
+        /// The part that was read back.
         what: String,
     },
     /// More resources than the throttle has classes.

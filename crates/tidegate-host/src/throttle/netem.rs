@@ -25,22 +25,22 @@ pub struct Netem {
     ports: BTreeSet<u16>,
     resources: Resources,
     device: Option<Holding>,
-    /// Whether the kernel may have a device of ours that is not known here, with any delay.
+    /// True if the kernel may have a device of ours that is not known here, with any delay.
     device_is_doubtful: bool,
-    /// Whether the kernel may have other rules than are known here.
+    /// True if the kernel may have other rules than are known here.
     table_is_doubtful: bool,
-    /// Those that lead to members who are held: their names, by their numbers.
+    /// The interfaces that lead to throttled members: their names, by their numbers.
     interfaces: BTreeMap<u32, String>,
-    /// When they were found; `None` if members have changed since.
+    /// The time at which they were found; `None` if members have changed since.
     reached: Option<Instant>,
     routes: Routes,
     in_force: Table,
     /// The classes of its rules, in their order; `None` if anything else may be different from what is
     /// wanted.
     ordered: Option<Vec<u16>>,
-    /// When everything was compared with the kernel.
+    /// The time of the last comparison with the kernel.
     looked: Instant,
-    /// When somebody was held last.
+    /// The last time that a consumer was throttled.
     last_held: Option<Instant>,
 }
 
@@ -105,7 +105,7 @@ impl Netem {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Whether a resource's delay is that of its class, and rules send packets there.
+    /// Returns true if a resource's delay is zero, or is that of its class and rules send packets there.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         let Some((name, resource)) = self.resources.iter().find(|(name, _)| **name == wanted.resource) else {
             return wanted.delay == Latency::ZERO;
@@ -120,8 +120,8 @@ impl Netem {
             && !self.in_force.interfaces.is_empty()
     }
 
-    /// Whether packets may be delayed more than is wanted: the device's delays, or the rules of who goes
-    /// there, could not be changed.
+    /// Returns true if packets may be delayed more than is wanted. Either the device's delays or the rules
+    /// that send packets there could not be changed.
     pub(super) fn is_stuck(&self) -> bool {
         let delays = || self.device.iter().flat_map(|device| device.delays.values());
         self.device_is_doubtful || self.table_is_doubtful && delays().any(|delay| *delay > Latency::ZERO)
@@ -142,8 +142,8 @@ impl Netem {
         Ok(())
     }
 
-    /// Whether the device is as we left it. What is redirected to one that is gone, or down, is lost: this
-    /// cannot wait until everything is looked at again.
+    /// Verifies that the device is as we left it. Packets that are redirected to a device that is gone, or
+    /// down, are lost. So this check cannot wait until everything is compared again.
     fn see_device(&mut self, _: Instant) -> Result<(), ThrottleError> {
         let Some(known) = &self.device else { return Ok(()) };
         let found = self.tc.device().map_err(|source| refused(known.index, source))?;
@@ -285,8 +285,8 @@ impl Netem {
         ruled.into_iter().map(|(_, resource)| resource.class).collect()
     }
 
-    /// Whether the kernel still has what it was given: whoever removed it, it is put there anew the next
-    /// time.
+    /// Verifies that the kernel still has what it was given. If something was removed, it is put there anew
+    /// the next time.
     fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());

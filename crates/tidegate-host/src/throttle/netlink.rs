@@ -26,7 +26,7 @@ const HEADER: usize = 16;
 /// The kernel answers at once; without an answer something is very wrong, and nobody may wait for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the kernel puts into one datagram of a dump.
+/// The most bytes that the kernel puts into one datagram of a dump.
 const LARGEST_DATAGRAM: usize = 64 * 1024;
 
 /// A connection to the kernel. One request at a time.

@@ -35,11 +35,11 @@ const HOLD: &str = "hold";
 pub(super) struct Part {
     /// The class of its packets.
     pub(super) class: u16,
-    /// Whose packets.
+    /// The consumers whose packets they are.
     pub(super) members: BTreeSet<IpAddr>,
-    /// Whether its packets go to the class now.
+    /// True if its packets go to the class now.
     pub(super) ruled: bool,
-    /// For how long the class holds them: of two rules for a consumer the longer one decides.
+    /// The delay of the class: of two rules for a consumer the longer one decides.
     pub(super) delay: Latency,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Whether the kernel would be told the same: of the delays only their order is in the rules.
+    /// Returns true if the kernel's rules would be the same: of the delays only their order is in the rules.
     pub(super) fn same_rules(&self, other: &Self) -> bool {
         let same = |(one, other): ((&String, &Part), (&String, &Part))| {
             one.0 == other.0 && one.1.members == other.1.members
@@ -65,8 +65,8 @@ impl Table {
             && self.hooks() == other.hooks()
     }
 
-    /// What `nft -f` is given to put this into force whatever is there. Without parts: nothing but the
-    /// removal.
+    /// Returns the text for `nft -f` that puts this into force whatever is there. Without parts it is nothing
+    /// but the removal.
     fn render(&self) -> String {
         let mut text = format!("add table {TABLE}\ndelete table {TABLE}\n");
         if !self.parts.is_empty() {
@@ -76,9 +76,9 @@ impl Table {
         text
     }
 
-    /// What `nft -f` is given to make this of `before`, which is in force and whose table stays. Nothing is
-    /// touched that stays as it is: while a set or a chain is replaced, as atomic as it is said to be,
-    /// packets slip through.
+    /// Returns the text for `nft -f` that makes this of `before`, which is in force and whose table stays.
+    /// Things that stay the same are not touched. While a set or a chain is replaced, packets slip through,
+    /// although that should be atomic.
     fn changes(&self, before: &Self) -> String {
         let mut text = String::new();
         let (old_sets, sets) = (before.sets(), self.sets());
@@ -184,9 +184,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// Which TCP headers, and the greatest IPv4 length that a packet with one has without payload: 20 bytes each
-/// of IPv4 and TCP, with 12 of timestamps, or with up to 40 of options. The shortest answer, of 24 bytes by
-/// NVMe/TCP, makes 76 with timestamps.
+/// TCP header lengths, each with the greatest IPv4 length of a packet that has such a header and no payload.
+/// It is 20 bytes each of IPv4 and TCP, with 12 of timestamps, or with up to 40 of options. The shortest
+/// answer, of 24 bytes by NVMe/TCP, makes 76 with timestamps.
 const WITHOUT_PAYLOAD: [(&str, u32); 2] = [("<= 8", 52), ("> 8", 80)];
 
 /// IPv6 counts what follows its header; IPv4 includes its own, which is of this length.
@@ -239,7 +239,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether the kernel holds what is wanted.
+    /// Returns true if the kernel has what is wanted.
     pub(super) fn agrees_with(&self, table: &Table) -> bool {
         let sets = table.sets().into_iter().map(|(name, (_, members))| (name, members)).collect();
         let hooks: BTreeSet<_> = table.hooks().into_keys().collect();
@@ -260,7 +260,7 @@ pub(super) fn change(before: &Table, table: &Table) -> io::Result<()> {
     run(&["-f", "-"], &table.changes(before)).map(drop)
 }
 
-/// What of ours is in the kernel; `None` when there is no table.
+/// Reads our part of the kernel's tables; `None` if there is no table.
 pub(super) fn read() -> io::Result<Option<Seen>> {
     let listing = run(&["-j", "list", "tables"], "")?;
     let tables: Value = serde_json::from_slice(&listing)?;

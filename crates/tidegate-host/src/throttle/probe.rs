@@ -1,4 +1,4 @@
-//! What this kernel can throttle with, found by trying.
+//! The capabilities of this kernel to throttle, found by trying.
 
 use std::io;
 use std::thread;
@@ -14,16 +14,16 @@ use super::tc::{DEVICE, Tc};
 use super::{Method, Packets, cgroups, rate, undo};
 use crate::root::Root;
 
-/// What gives the device that packets wait in.
+/// The remedy for a missing device in which packets wait.
 pub(super) const IFB: &str = "the kernel module ifb (CONFIG_IFB)";
-/// What gives classes.
+/// The remedy for missing classes.
 pub(super) const HTB: &str = "the kernel module sch_htb (CONFIG_NET_SCH_HTB)";
-/// What gives delays by netem.
+/// The remedy for missing delays by netem.
 pub(super) const NETEM: &str =
     "the kernel module sch_netem (CONFIG_NET_SCH_NETEM); on RHEL in kernel-modules-extra";
-/// What gives delays by departure times.
+/// The remedy for missing delays by departure times.
 pub(super) const FQ: &str = "the kernel module sch_fq (CONFIG_NET_SCH_FQ)";
-/// What lets a program see packets.
+/// The remedy if a program cannot see packets.
 pub(super) const FILTER: &str = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and the module cls_bpf (CONFIG_NET_CLS_BPF), CAP_BPF and \
      CAP_NET_ADMIN";
 const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_tables, its egress hook and nft_fwd_netdev \
@@ -32,19 +32,19 @@ const NFTABLES: &str = "the package nftables, and Linux 5.17 or newer with nf_ta
 /// Something that a throttle needs, and whether it works here.
 #[derive(Debug)]
 pub struct Capability {
-    /// What, as an administrator would look for it.
+    /// Its name, as an administrator would look for it.
     pub what: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: &'static str,
-    /// Which throttles need it.
+    /// The throttles that need it.
     pub needed_by: Need,
-    /// `Err`: why it does not work.
+    /// The result of trying it; `Err` is the reason that it does not work.
     pub works: io::Result<()>,
-    /// What would give it.
+    /// The remedy if it does not work.
     pub remedy: &'static str,
 }
 
-/// Who cannot do without something.
+/// The throttles that cannot work without a capability.
 #[derive(Debug, Clone, Copy)]
 pub enum Need {
     /// These throttles.
@@ -54,7 +54,8 @@ pub enum Need {
 }
 
 impl Capability {
-    /// Whether nobody can be held by this throttle, and of these packets, where this does not work.
+    /// Returns true if this throttle, delaying these packets, can throttle no consumer without this
+    /// capability.
     #[must_use]
     pub fn is_needed(&self, method: Method, packets: Packets) -> bool {
         match self.needed_by {
@@ -63,7 +64,7 @@ impl Capability {
         }
     }
 
-    /// Why it does not work, and what would give it. `None`: it works.
+    /// Returns the reason that it does not work, and the remedy. `None`: it works.
     #[must_use]
     pub fn lacks(&self) -> Option<String> {
         let error = self.works.as_ref().err()?;
@@ -91,10 +92,12 @@ pub fn probe() -> io::Result<Vec<Capability>> {
     trial.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
 }
 
-/// What a throttle needs and this machine lacks, found by trying it here, with the rights that its user has:
-/// in a device of our own that leads nowhere, by rules that mean nobody, and in cgroups that are empty.
-/// Whatever is there of Tidegate's goes with it, so nobody may be held meanwhile. Of `edt` what follows the
-/// program's loading is only tried where there can be such a device.
+/// Returns the capabilities that a throttle needs and this machine lacks, found by trying with the rights of
+/// this process's user.
+///
+/// The trials use a device of our own that leads nowhere, rules that match no consumer, and empty cgroups.
+/// They remove whatever Tidegate has there, so no consumer may be throttled meanwhile. For `edt`, the steps
+/// after loading the program are tried only if such a device can be made.
 ///
 /// # Errors
 /// When it cannot be tried, or not be removed; or something else has the device's name.

@@ -1,13 +1,14 @@
-//! How packets begin that pace a writer, by storage protocol.
+//! Beginnings of packets that pace a writer, by storage protocol.
 
 /// A storage protocol over TCP.
 #[derive(Debug)]
 pub(super) struct Protocol {
-    /// Its own port. At ports that are nobody's, what paces writes of any protocol does.
+    /// Its own port. At ports of no protocol, the beginnings of every protocol count.
     port: u16,
-    /// Which bits tell, of the first four bytes of a packet's payload in network order.
+    /// The bits that tell, of the first four bytes of a packet's payload in network order.
     pub(super) mask: u32,
-    /// What these bits are in packets that pace writes, and in none that brings what was read.
+    /// The values of these bits in packets that pace writes. No packets with data of reads have them, apart
+    /// from short replies of NFS.
     pub(super) values: &'static [u32],
 }
 
@@ -27,7 +28,7 @@ pub(super) const PROTOCOLS: [Protocol; 3] = [
 ];
 
 impl Protocol {
-    /// Whether packets from that port may be this protocol's.
+    /// Returns true if packets from that port may be this protocol's.
     pub(super) fn is_at(&self, port: u16) -> bool {
         self.port == port || PROTOCOLS.iter().all(|protocol| protocol.port != port)
     }

@@ -1,4 +1,4 @@
-//! What is to be held, for each resource: what throttles by packet delay keep of it between two calls.
+//! The wanted delays for each resource: the state that throttles by packet delay keep between two calls.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use tidegate_units::{Instant, Latency, ResourceName};
 
 use super::{Hold, ThrottleError};
 
-/// What tells the packets of a resource stays this long after its last delay: what is still held goes before
-/// what follows, and a law that begins and ends to hold several times a second does not write rules each
-/// time.
+/// The time for which the rules of a resource's packets stay after its last delay. Delayed packets leave
+/// before those that follow. A law that throttles and releases several times a second does not write rules
+/// each time.
 pub(super) const RULE_STAYS: Duration = Duration::from_secs(2);
 
 /// Classes are numbers of four hexadecimal digits; the handles of their queues must not meet other programs'.
@@ -29,15 +29,15 @@ pub(super) struct Resource {
     pub(super) class: u16,
     pub(super) members: BTreeSet<IpAddr>,
     pub(super) delay: Latency,
-    /// When the delay became zero.
+    /// The time at which the delay became zero.
     since_released: Option<Instant>,
-    /// Whether its packets are to be told from others.
+    /// True if its packets are to be told from others.
     pub(super) ruled: bool,
 }
 
 impl Resources {
-    /// Takes note of what is wanted; a resource that is not named is let go. Whether anything is different
-    /// now but delays.
+    /// Takes note of what is wanted; a resource that is not named is released. Returns true if anything but
+    /// delays is different now.
     ///
     /// # Errors
     /// When there are more resources than classes.

@@ -51,9 +51,9 @@ pub(super) struct Qdisc {
     pub(super) handle: u32,
     pub(super) parent: u32,
     pub(super) queued: u32,
-    /// Of a netem: how long it holds a packet.
+    /// The delay of a packet, if it is a netem.
     pub(super) delay: Option<Duration>,
-    /// Of an fq.
+    /// The settings, if it is an fq.
     pub(super) fair: Option<Fair>,
 }
 
@@ -62,13 +62,13 @@ impl Qdisc {
         self.parent == ROOT
     }
 
-    /// Whether this is Tidegate's, the one at the root or one below.
+    /// Returns true if this is Tidegate's, the one at the root or one below.
     pub(super) fn is_ours(&self) -> bool {
         let major = if self.is_root() { self.handle } else { self.parent };
         major >> 16 == u32::from(HANDLE)
     }
 
-    /// What the kernel puts in place where nobody asked for anything has no handle.
+    /// Returns true if the kernel put it in place by default, which shows by the missing handle.
     pub(super) fn is_default(&self) -> bool {
         self.handle == 0
     }
@@ -126,8 +126,8 @@ impl Tc {
         const VERSION: u32 = 3;
         const QUANTUM_DIVISOR: u32 = 10;
         const TO_NO_CLASS: u32 = 0;
-        /// What may wait for the interface itself. By default it is the interface's 1 000 packets: less than
-        /// what stood there before may have held.
+        /// The limit of packets that wait for the interface itself. The default is the interface's 1 000
+        /// packets: less than the former discipline may have held.
         const DIRECT_QUEUE: u16 = 5;
         const DIRECT_PACKETS: u32 = 10_000;
         let init = words(&[VERSION, QUANTUM_DIVISOR, TO_NO_CLASS, 0, 0]);
@@ -149,7 +149,7 @@ impl Tc {
         const PARAMETERS: u16 = 1;
         const RATE_64: u16 = 6;
         const CEILING_64: u16 = 7;
-        /// What the class may send at once: a megabyte, in ticks at the unlimited rate.
+        /// The burst that the class may send at once: a megabyte, in ticks at the unlimited rate.
         const BURST: u32 = (1_000_000 * 1_000_000_000 / UNLIMITED_BYTES_PER_SECOND / TICK_NANOS) as u32;
         const QUANTUM_BYTES: u32 = 60_000;
         // struct tc_ratespec twice, whose rate is in the 64-bit attributes; link layer 1 is Ethernet, which

@@ -15,25 +15,25 @@ use super::tc::{DEVICE, Device, Qdisc, Tc};
 use crate::cgroup::Tree;
 use crate::root::Root;
 
-/// How long packets that are held may take to leave before what holds them is removed. The guardian has to be
-/// done within two seconds.
+/// The time for delayed packets to leave before the queue in which they wait is removed. The guardian has to
+/// be done within two seconds.
 const DRAIN: Duration = Duration::from_millis(1_200);
 
-/// What was found and removed.
+/// The things that were found and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Interfaces that had our queueing discipline, and our own device.
     pub interfaces: Vec<String>,
-    /// Whether the nftables table was there.
+    /// True if the nftables table was there.
     pub table: bool,
-    /// Whether the cgroup was there that limits what is written.
+    /// True if the cgroup was there that limits writes.
     pub cgroup: bool,
-    /// How many of others' cgroups had limits of ours.
+    /// The number of others' cgroups that had limits of ours.
     pub cgroups: usize,
 }
 
 impl Found {
-    /// Whether there was nothing.
+    /// Returns true if there was nothing.
     #[must_use]
     pub fn nothing(&self) -> bool {
         !self.table && !self.cgroup && self.cgroups == 0 && self.interfaces.is_empty()

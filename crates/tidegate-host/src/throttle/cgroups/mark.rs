@@ -1,5 +1,5 @@
-//! What says of a cgroup that its limits are ours, and what they were: an extended attribute of its
-//! directory. It is in the kernel's memory, and gone with the cgroup.
+//! The mark of a cgroup whose limits are ours, with the limits that it had before: an extended attribute of
+//! its directory. The kernel keeps it in memory until the cgroup is removed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,41 +11,42 @@ use rustix::io::Errno;
 use crate::cgroup::{IoLimit, Tree, Version};
 use crate::device::DeviceNumber;
 
-/// Who owns a cgroup's directory may set this (Linux 5.7), whoever owns its files: of a delegated cgroup that
-/// is somebody else, who can have limits lifted by it.
+/// The attribute's name by v2. The owner of a cgroup's directory may set it (Linux 5.7), even if others own
+/// its files. The owner of a delegated cgroup can have limits lifted by it.
 const NAME_BY_V2: &str = "user.tidegate";
 
-/// By v1 there may be none of that kind, and this takes CAP_SYS_ADMIN.
+/// The attribute's name by v1, which has no attributes of the other kind. This kind takes CAP_SYS_ADMIN.
 const NAME_BY_V1: &str = "trusted.tidegate";
 
 /// The longest that is read. The kernel takes 64 KiB.
 const MOST_BYTES: usize = 65_536;
 
-/// What parts the limits of a device.
+/// The separator between the limits of a device.
 const SEPARATOR: &str = "; ";
 
-/// What a device's limit was and is.
+/// The limits of a device before and after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// What somebody else had set, or nobody.
+    /// The limit that others had set, if any.
     pub(super) found: IoLimit,
-    /// What we were asked for.
+    /// The limit that we were asked for.
     pub(super) wanted: IoLimit,
-    /// What was in force before this: as long as the limit is not written, or of the four files of v1 not
-    /// all, it is still that.
+    /// The limit in force before this one. As long as the new one is not written, or by v1 not to all four
+    /// files, the old one still applies.
     pub(super) before: IoLimit,
-    /// What we have set: what was wanted, where that is lower than what was found.
+    /// The limit that we have set: number by number, the lower one of `found` and `wanted`.
     pub(super) in_force: IoLimit,
 }
 
 impl Mark {
-    /// Of a limit of ours in place of what is seen, of which `found` is what somebody else wants.
+    /// Returns the mark for a limit of ours in place of the one `seen`. `found` is the limit that others
+    /// want.
     pub(super) fn over(seen: IoLimit, found: IoLimit, wanted: IoLimit) -> Self {
         Self { found, wanted, before: seen, in_force: found.min(wanted) }
     }
 
-    /// What somebody else wants, where a limit is seen. That is decided number by number: who writes one of
-    /// them leaves ours in the others.
+    /// Returns the limit that others want, if this one is seen. It is decided number by number: if others
+    /// write one number, the rest are still ours.
     pub(super) fn theirs(self, seen: IoLimit) -> IoLimit {
         seen.without([self.before, self.in_force], self.found)
     }
@@ -97,7 +98,7 @@ pub(super) fn clear(tree: &Tree, directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a cgroup can be marked.
+/// Checks that a cgroup can be marked.
 pub(super) fn try_out(tree: &Tree, directory: &Path) -> io::Result<()> {
     set(directory, name(tree), "trial")
 }

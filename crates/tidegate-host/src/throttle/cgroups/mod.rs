@@ -90,14 +90,14 @@ impl Cgroups {
         failed
     }
 
-    /// Whether any cgroup that is to be held for a resource is.
+    /// Returns true if any cgroup that should be throttled for a resource is throttled, or if none should be.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         let to_be_held = || wanted.cgroups.iter().filter(|(_, limit)| **limit != IoLimit::NONE);
         let is_held = |key| self.held.contains_key(key) && !self.unsure.contains(key);
         to_be_held().next().is_none() || to_be_held().any(|(key, _)| is_held(key))
     }
 
-    /// Whether a cgroup may be limited more than is wanted: its limit could not be changed, or it is not
+    /// Returns true if a cgroup may be limited more than is wanted: its limit could not be changed, or is not
     /// known.
     pub(super) fn is_stuck(&self, wanted: &[Hold]) -> bool {
         let wanted = lowest(wanted);
@@ -311,7 +311,8 @@ pub(super) fn undo(root: &Root) -> io::Result<usize> {
     failed.map_or(Ok(found), Err)
 }
 
-/// What this machine can limit cgroups with, found by trying: a cgroup is made, and removed.
+/// Returns the capabilities that limits of cgroups need, each tried on this machine: a cgroup is made, and
+/// removed.
 #[must_use]
 pub fn probe(root: &Root) -> Vec<Capability> {
     const REMEDY: &str = "Linux 6.1 or newer with CONFIG_BLK_DEV_THROTTLING, and root, or CAP_DAC_OVERRIDE (by v1 CAP_SYS_ADMIN, too) \

@@ -18,7 +18,7 @@ struct Machine {
     path: String,
     names: [ConsumerName; 2],
     _file: NamedTempFile,
-    /// What is undone is undone on the whole machine: one test after the other, whichever process has it.
+    /// A lock: `undo` affects the whole machine, so tests run one after the other, in whichever process.
     _alone: File,
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         self.tree.path().join(self.names[cgroup].as_str())
     }
 
-    /// What the kernel has in force.
+    /// Returns the limit in force, as the kernel reports it.
     fn limit(&self, cgroup: usize) -> IoLimit {
         let limits = self.tree.limits(&self.directory(cgroup)).unwrap().unwrap();
         limits.get(&self.device).copied().unwrap_or_default()
@@ -349,8 +349,8 @@ fn a_limit_that_is_written_by_half_is_ours() {
     assert_eq!((machine.limit(0), machine.is_marked(0)), (IoLimit::NONE, false));
 }
 
-/// What looks like a machine with cgroup v2: files that can be made to fail. What was written last is what is
-/// read.
+/// A directory that looks like a machine with cgroup v2: files that can be made to fail. The text written
+/// last is the text read.
 struct Paper(TempDir);
 
 impl Paper {
@@ -393,7 +393,7 @@ sys/fs/cgroup/b/io.max
         self.0.path().join("sys/fs/cgroup").join(cgroup)
     }
 
-    /// What is in force; `""`: nothing.
+    /// Sets the content of `io.max`; `""` is no limit.
     fn says(&self, cgroup: &str, limits: &str) {
         let file = self.directory(cgroup).join("io.max");
         // It may be a directory, or lead elsewhere.

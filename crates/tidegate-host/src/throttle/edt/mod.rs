@@ -25,7 +25,7 @@ use super::resources::{RULE_STAYS, Resource, Resources};
 use super::tc::{Fair, Tc, class_id};
 use super::{Hold, Packets, ThrottleError};
 
-/// Of all that is held; how long is in the packets.
+/// The class of all delayed packets; their delays are in the packets.
 const CLASS: u16 = 1;
 
 /// Delays packets by their departure times.
@@ -39,27 +39,27 @@ pub struct Edt {
     program: Program,
     resources: Resources,
     routes: Routes,
-    /// That have all they need.
+    /// The interfaces that have all they need.
     interfaces: BTreeSet<u32>,
-    /// What the program's maps hold.
+    /// The members in the program's maps.
     members: BTreeMap<IpAddr, Member>,
     delays: BTreeMap<u32, Latency>,
-    /// Whether `members` are what they are to be, and nothing but a change of what is wanted can change that.
+    /// True if `members` are as wanted, so that only a change of what is wanted can change that.
     settled: bool,
-    /// When everything was compared with the kernel.
+    /// The time of the last comparison with the kernel.
     looked: Instant,
-    /// When somebody was held last.
+    /// The last time that a consumer was throttled.
     last_held: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Member {
     slot: u32,
-    /// When it came to its slot.
+    /// The time at which it came to its slot.
     since: Instant,
 }
 
-/// What becomes of an address in the program's maps.
+/// A change of an address in the program's maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Put(u32),
@@ -109,8 +109,8 @@ impl Edt {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Whether a resource's delay is in the program's map, somebody is told to have it, and the program is
-    /// where packets pass.
+    /// Returns true if a resource's delay is in force or zero. In force means that it is in the program's
+    /// map, some member has it, and the program is where packets pass.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         let known = self.resources.iter().find(|(name, _)| **name == wanted.resource);
         let Some((_, resource)) = known else { return wanted.delay == Latency::ZERO };
@@ -121,7 +121,7 @@ impl Edt {
                 && !self.interfaces.is_empty())
     }
 
-    /// Whether packets may be delayed more than is wanted: the program's maps could not be changed.
+    /// Returns true if packets may be delayed more than is wanted: the program's maps could not be changed.
     pub(super) fn is_stuck(&self) -> bool {
         let wanted = |slot: &u32| {
             let of_slot = |(_, resource): &(_, &Resource)| u32::from(resource.class) == *slot;
@@ -251,8 +251,8 @@ impl Edt {
         Ok(queue && self.tc.filters(index)?.iter().any(|filter| filter.program == self.program.id()))
     }
 
-    /// Whether interfaces still have what they were given: whoever removed it, it is put there anew the next
-    /// time. An fq that somebody has set otherwise since is left to them.
+    /// Verifies that interfaces still have what they were given. If something was removed, it is put there
+    /// anew the next time. An fq that others have set otherwise since is left to them.
     fn look_again(&mut self, now: Instant) -> Result<(), ThrottleError> {
         if now.saturating_since(self.looked) < LOOK_AGAIN {
             return Ok(());
@@ -285,8 +285,8 @@ impl Edt {
     }
 }
 
-/// What makes the members that are there those that are wanted. Who is not wanted any more has no delay for a
-/// while before it is removed: what is held leaves before what follows.
+/// Returns the changes that turn the present members into the wanted ones. A member that is not wanted any
+/// more has no delay for a while before it is removed. Its delayed packets leave before those that follow.
 fn changes(
     there: &BTreeMap<IpAddr, Member>,
     wanted: &BTreeMap<IpAddr, u32>,

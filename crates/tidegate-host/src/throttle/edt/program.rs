@@ -85,7 +85,8 @@ impl Program {
 
     /// Makes an address a member with the delay of a slot, or gives it that of another; read back.
     pub(super) fn put(&mut self, address: IpAddr, slot: u32) -> io::Result<()> {
-        /// What is there already stays: it keeps packets in order.
+        /// The flag to insert only if absent: the departure time that is there already keeps packets in
+        /// order.
         const NEW_ONLY: u64 = 1;
         let key = key(address);
         match self.last.insert(key, 0, NEW_ONLY) {
@@ -155,7 +156,7 @@ fn release_slots(map: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Of each port, how packets begin that pace writes.
+/// Returns the beginnings of packets that pace writes, for each port.
 fn beginnings(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<Beginning>> {
     let of = |port: &u16| {
         let at_port = PROTOCOLS.iter().filter(|protocol| protocol.is_at(*port));

@@ -21,7 +21,7 @@ struct Packet {
     to: IpAddr,
     from_port: u16,
     flags: u8,
-    /// Of the TCP header, in words of four bytes: more than 5 with options.
+    /// The length of the TCP header in words of four bytes: more than 5 with options.
     words: u8,
     payload: Vec<u8>,
 }
@@ -68,7 +68,7 @@ fn run(edt: &Edt, packet: &Packet) -> (u32, u64) {
     run_with_priority(edt, packet, 0).0
 }
 
-/// That, and its priority afterwards.
+/// Returns the same as `run`, and the packet's priority afterwards.
 fn run_with_priority(edt: &Edt, packet: &Packet, priority: u32) -> ((u32, u64), u32) {
     // struct __sk_buff.
     const CONTEXT: usize = 192;

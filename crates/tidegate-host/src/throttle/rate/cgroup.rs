@@ -16,12 +16,12 @@ use crate::cgroup::{IoLimit, LIMITS, PROCESSES, SUBTREE, Tree, put};
 use crate::device::DeviceNumber;
 use crate::root::Root;
 
-/// What ours is called: the first where its parent gave its children the controller `io` before, and the
-/// second where we had it do so, which is to be undone. So that is known after a SIGKILL, too.
+/// The names of our cgroup. The first is used if its parent gave its children the controller `io` before. The
+/// second is used if we had it do so, which has to be undone, even after a SIGKILL.
 const NAMES: [&str; 2] = ["tidegate", "tidegate.io"];
 const ENABLED_BY_US: &str = NAMES[1];
 
-/// How long threads that are ending may keep a cgroup from being removed.
+/// The time for which threads that are ending may keep a cgroup from being removed.
 const ENDING: Duration = Duration::from_millis(500);
 
 /// A mounted cgroup v2 whose controllers include `io`, and those whom it can be for.
@@ -32,7 +32,7 @@ pub(super) struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Where it is.
+    /// Finds the hierarchy.
     ///
     /// # Errors
     /// When there is none, or without `io`.
@@ -145,7 +145,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// What the kernel has in force.
+    /// Returns the limits in force, as the kernel reports them.
     pub(super) fn limits(
         &self,
         cgroup: &Cgroup,
@@ -157,7 +157,7 @@ impl Hierarchy {
         Ok(limits.into_iter().map(|(device, limit)| (device, WriteLimit::of(limit))).collect())
     }
 
-    /// Whether limits can be set in a child of the root.
+    /// Checks that limits can be set in a child of the root.
     pub(super) fn try_out(&self) -> io::Result<()> {
         self.tree.try_out(|_| Ok(()))
     }

@@ -4,7 +4,7 @@ use tidegate_units::{ByteRate, Iops};
 
 use crate::cgroup::{IoLimit, Key};
 
-/// What may be written to a device per second, in requests and in bytes, as the kernel keeps them: see
+/// The limit of writes to a device per second, in requests and in bytes, as the kernel keeps them: see
 /// [`IoLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteLimit {
@@ -40,12 +40,12 @@ impl WriteLimit {
         Self { writes: self.writes.min(other.writes), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Whether the difference is not worth a change.
+    /// Returns true if the difference is not worth a change.
     pub(super) fn is_about(self, other: Self) -> bool {
         IoLimit::from(self).is_about(other.into())
     }
 
-    /// What a limit says of writes.
+    /// Returns the part of a limit that concerns writes.
     pub(super) fn of(limit: IoLimit) -> Self {
         // What is not limited is the greatest number, which is never what we set.
         let writes = limit.get(Key::Writes).unwrap_or(u64::MAX);

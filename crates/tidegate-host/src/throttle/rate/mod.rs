@@ -31,12 +31,13 @@ use crate::device::DeviceNumber;
 use crate::root::Root;
 use crate::sense::session::Via;
 
-/// While somebody is held, sessions' threads are looked for this often, and everything is compared with the
-/// kernel.
+/// The time between two searches for sessions' threads, and between two comparisons with the kernel, while a
+/// consumer is throttled.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether the writes of who comes through a kind of target can be limited. Those of NVMe/TCP are submitted
-/// by work queues that others use too, and those of NFS go through the page cache, which writes them later.
+/// Returns true if the writes of consumers that come through a kind of target can be limited. Those of
+/// NVMe/TCP are submitted by work queues that others use too. Those of NFS go through the page cache, which
+/// writes them later.
 #[must_use]
 pub const fn reaches(via: Via) -> bool {
     match via {
@@ -56,13 +57,13 @@ pub struct Rate {
     /// While somebody is held, and a little longer.
     cgroup: Option<Cgroup>,
     in_force: BTreeMap<DeviceNumber, WriteLimit>,
-    /// Whether the kernel may have something else than is known here: then all of it is put there anew.
+    /// True if the kernel may have something else than is known here: then all of it is put there anew.
     doubtful: bool,
-    /// Whether the cgroup and its limits could not be removed although they had to be.
+    /// True if the cgroup and its limits could not be removed although they had to be.
     stuck: bool,
-    /// When everything was compared with the kernel.
+    /// The time of the last comparison with the kernel.
     looked: Instant,
-    /// When somebody was held last.
+    /// The last time that a consumer was throttled.
     last_held: Instant,
 }
 
@@ -107,14 +108,14 @@ impl Rate {
         done
     }
 
-    /// Whether any device has the limit that is wanted for a resource.
+    /// Returns true if any device has the limit that is wanted for a resource, or if none is wanted.
     pub(super) fn holds(&self, wanted: &Hold) -> bool {
         let mut devices = wanted.limits.keys();
         wanted.limits.is_empty()
             || (!self.doubtful && devices.any(|device| self.in_force.contains_key(device)))
     }
 
-    /// Whether writes may be limited more than is wanted: the limits could not be removed.
+    /// Returns true if writes may be limited more than is wanted: the limits could not be removed.
     pub(super) const fn is_stuck(&self) -> bool {
         self.stuck
     }
@@ -199,7 +200,8 @@ fn write(
     Ok(changed)
 }
 
-/// What this machine can limit with, found by trying: a cgroup is made, and removed.
+/// Returns the capabilities that limits of writes need, each tried on this machine: a cgroup is made, and
+/// removed.
 #[must_use]
 pub fn probe(root: &Root) -> Vec<Capability> {
     let hierarchy = Hierarchy::find(root);

@@ -1,5 +1,5 @@
-//! What is found of a machine, and what is left alone. Files of a tree take what is written to them and do
-//! nothing: what the kernel does with it is for the lab.
+//! Tests of what is found on a machine, and of what is left alone. Files of a tree take what is written to
+//! them and do nothing: the kernel's reaction is tested in the lab.
 
 use tempfile::TempDir;
 use tidegate_units::{ByteRate, Iops};

@@ -6,13 +6,14 @@ use std::io;
 
 use crate::root::Root;
 
-/// What LIO calls the thread that receives a connection's requests, and submits them.
+/// LIO's name for the thread that receives a connection's requests, and submits them.
 const RECEIVES: &str = "iscsi_trx";
 
-/// Of a task's flags in `stat`: it is the kernel's (PF_KTHREAD). Programs give themselves any name.
+/// A bit of a task's flags in `stat`: the task is the kernel's (PF_KTHREAD). Programs give themselves any
+/// name.
 const KERNELS: u64 = 0x0020_0000;
 
-/// Whose children all kernel threads are.
+/// The file with the children of the task that is the parent of all kernel threads.
 const KERNELS_PARENT: &str = "/proc/2/task/2/children";
 
 /// Finds them.
@@ -44,13 +45,13 @@ impl Threads {
         Ok(fs::read_dir(self.root.path("/proc"))?.filter_map(number).collect())
     }
 
-    /// Whether it is one of LIO's. Who has ended meanwhile is not.
+    /// Returns true if it is one of LIO's. A thread that has ended meanwhile is not.
     pub(super) fn is_one(&self, id: u32) -> bool {
         let stat = self.root.read(format!("/proc/{id}/stat")).unwrap_or_default();
         parse(&stat).is_some_and(|(name, flags)| name == RECEIVES && flags & KERNELS != 0)
     }
 
-    /// Whether it has not ended.
+    /// Returns true if it has not ended.
     pub(super) fn is_there(&self, id: u32) -> bool {
         self.root.read(format!("/proc/{id}/stat")).is_ok()
     }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{Body, CREATE, EXCLUSIVE, Tc, array, attributes, words};
 
-/// How it is called, and found again.
+/// The device's name, by which it is found again.
 pub(in super::super) const DEVICE: &str = "tidegate";
 
 const NEW_LINK: u16 = 16;
@@ -30,17 +30,17 @@ const FAMILIES: u16 = 26;
 
 const IFB: &str = "ifb";
 
-/// What has our device's name.
+/// The device that has our device's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Device {
     pub(in super::super) index: u32,
     pub(in super::super) is_up: bool,
-    /// What kind of device it is; nothing for a physical one.
+    /// The kind of device; empty for a physical one.
     pub(in super::super) kind: String,
 }
 
 impl Device {
-    /// Whether it can be ours: somebody may have given our name to something else.
+    /// Returns true if it can be ours: other programs may have given our name to something else.
     pub(in super::super) fn is_ours(&self) -> bool {
         self.kind == IFB
     }

@@ -8,7 +8,7 @@ use super::{Body, CREATE, EXCLUSIVE, HANDLE, KIND, OPTIONS, Tc, array, attribute
 const NEW_FILTER: u16 = 44;
 const GET_FILTER: u16 = 46;
 
-/// Of the options of a filter that is a program.
+/// Attributes of a filter that is a program, among its options.
 const PROGRAM: u16 = 6;
 const NAME: u16 = 7;
 const ID: u16 = 11;

@@ -15,15 +15,15 @@ const ORPHAN_MASK: u16 = 10;
 const HORIZON: u16 = 14;
 const HORIZON_DROPS: u16 = 15;
 
-/// What decides whether anything is lost in an fq, or held for other reasons than its time.
+/// The settings that decide whether an fq loses packets, or delays them for other reasons than their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Fair {
     /// Packets that may wait, and those of one connection; more are dropped. By default 10 000 and 100.
     limit: u32,
     flow_limit: u32,
-    /// Whether connections that have a queue here are told to space their packets. By default they are: over
-    /// the round trip that TCP measures, of which what is held here is a part, so that data would be held for
-    /// a little longer than its time says.
+    /// True if connections that have a queue here are told to space their packets. By default they are, over
+    /// the round trip that TCP measures. The delay here is a part of that, so packets would leave a little
+    /// later than their times say.
     paces: bool,
     /// Packets to other machines' connections are told apart by this much of a hash.
     orphan_mask: u32,
@@ -33,8 +33,8 @@ pub(in super::super) struct Fair {
 }
 
 impl Fair {
-    /// As what is held needs it: nothing is dropped that netem would not drop, and nothing held but by its
-    /// time.
+    /// The settings for delayed packets: none is dropped that netem would not drop, and none is delayed but
+    /// by its time.
     pub(in super::super) const WANTED: Self = Self {
         limit: LIMIT_PACKETS,
         flow_limit: LIMIT_PACKETS,
@@ -55,7 +55,7 @@ impl Fair {
             .with(HORIZON_DROPS, &[u8::from(self.horizon_drops)])
     }
 
-    /// What the kernel does not say is as it is by default.
+    /// Reads the kernel's options. A missing option has its default.
     pub(super) fn read(options: &[u8]) -> Self {
         let word = |wanted, default| {
             let found = attributes(options).find(|(kind, _)| *kind == wanted);
