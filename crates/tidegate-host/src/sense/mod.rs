@@ -1,4 +1,4 @@
-//! Sensors: they read what the kernel says, and never decide.
+//! Sensors: they read the kernel's state, and never decide.
 //!
 //! | sensor | reads | says |
 //! |---|---|---|

@@ -78,7 +78,7 @@ impl StorageReader {
     /// `cgroup`, such as `system.slice/minio.service`, that cgroup's I/O counts, instead of the device's.
     ///
     /// # Errors
-    /// When nobody counts what cgroups do here.
+    /// When no cgroup hierarchy here accounts for I/O.
     pub fn under(root: &Root, path: &Path, cgroup: Option<&str>) -> std::io::Result<Self> {
         let source = match cgroup {
             Some(cgroup) => Source::Cgroup {

@@ -49,7 +49,7 @@ pub(super) struct Settled {
     pub(super) hidden: Option<Known>,
 }
 
-/// Returns what the sockets tell of each group's sessions.
+/// Returns the addresses that the sockets tell for each group's sessions.
 pub(super) fn settle(groups: &[&Group], sockets: &Sockets) -> Vec<Settled> {
     let rest = unaccounted(groups, &sockets.established);
     groups
