@@ -96,8 +96,8 @@ pub fn probe() -> io::Result<Vec<Capability>> {
 /// this process's user.
 ///
 /// The trials use a device of our own that leads nowhere, rules that match no consumer, and empty cgroups.
-/// They remove whatever Tidegate has there, so no consumer may be throttled meanwhile. For `edt`, the steps
-/// after loading the program are tried only if such a device can be made.
+/// Those of packet delay end by removing whatever Tidegate has there, so no consumer may be throttled
+/// meanwhile. For `edt`, nothing is tried if such a device cannot be made, and the list is empty.
 ///
 /// # Errors
 /// When it cannot be tried, or not be removed; or something else has the device's name.
