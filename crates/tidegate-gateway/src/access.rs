@@ -61,7 +61,7 @@ pub struct Network {
     bits: u8,
 }
 
-/// Why a text is not a network.
+/// The reasons why a text is not a network.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NetworkError {
     /// It does not look like one.
@@ -102,7 +102,8 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Whether an address is in it. An IPv4 address that arrives as an IPv6 one counts as what it is.
+    /// Returns true if the address is in the network. An IPv4 address that arrives mapped into IPv6 counts as
+    /// IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -157,7 +158,7 @@ pub(crate) struct Credentials {
     pub(crate) groups: Vec<u32>,
 }
 
-/// What becomes of a client that asks for an export.
+/// The outcome of a client's request for an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
@@ -191,7 +192,7 @@ impl Access {
         }
     }
 
-    /// Whether it says anything about certificates.
+    /// Returns true if any rule names a certificate.
     pub(crate) fn asks_for_certificates(&self) -> bool {
         matches!(self, Self::Rules(rules) if rules.iter().any(|rule| rule.certificate.is_some()))
     }

@@ -1,5 +1,5 @@
-//! The bell of a thread that sleeps in its ring: who has work for it rings, at the price of a system call only
-//! while it sleeps.
+//! The bell of a thread that sleeps in its ring. A thread with work for it rings the bell. That costs a
+//! system call only while the sleeper is asleep.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,12 +33,13 @@ impl Bell {
         }
     }
 
-    /// Whether there may be work.
+    /// Returns true if there may be work.
     pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::SeqCst)
     }
 
-    /// Whether it was rung since this was asked last. Comes before the look for work.
+    /// Returns true if the bell was rung since the last call, and resets it. Call this before looking for
+    /// work.
     pub(crate) fn take(&self) -> bool {
         self.is_rung() && self.rung.swap(false, Ordering::SeqCst)
     }

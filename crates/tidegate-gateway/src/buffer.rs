@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munma
 
 use crate::config::MAX_PAYLOAD;
 
-/// What every device accepts for direct I/O.
+/// An alignment that every device accepts for direct I/O.
 const ALIGNMENT: usize = 4096;
 const SMALLEST: usize = 4096;
 /// Larger blocks are mapped: they occupy memory as it is written to, and grow without being copied. To fill
@@ -102,7 +102,7 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, ALIGNMENT).expect("a size class is a valid layout")
 }
 
-/// How much memory a payload of `length` bytes really occupies: what bounds are counted in.
+/// Returns the memory that a payload of `length` bytes really occupies. Bounds are counted in it.
 pub(crate) fn class_bytes(length: usize) -> usize {
     length.max(SMALLEST).next_power_of_two()
 }

@@ -1,4 +1,4 @@
-//! What a gateway is to serve, as typed values. Text becomes these once, at the edge (`tidegate-serve`).
+//! The configuration of a gateway, as typed values. Text becomes these once, at the edge (`tidegate-serve`).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,13 +24,13 @@ pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
 /// A whole gateway: where it listens, and the pools it serves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayConfig {
-    /// Where clients connect. Every endpoint serves every export.
+    /// The endpoints at which clients connect. Every endpoint serves every export.
     pub listen: Vec<ListenConfig>,
     /// The certificate that clients are shown, and the authorities of theirs.
     pub tls: Option<ServerFiles>,
     /// The pools; each has a worker thread of its own.
     pub pools: Vec<PoolConfig>,
-    /// What clients may occupy before they have chosen an export.
+    /// Bounds on clients that have not chosen an export yet.
     pub handshake: HandshakeLimits,
 }
 
@@ -79,9 +79,9 @@ impl GatewayConfig {
 /// An endpoint, and how clients are received there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// Where clients connect.
+    /// The endpoint at which clients connect.
     pub endpoint: Endpoint,
-    /// Whether they can or must speak by TLS.
+    /// The use of TLS: whether clients can or must use it.
     pub tls: TlsUse,
     /// The file of a Unix socket; without effect for TCP.
     pub file: SocketFile,
@@ -153,7 +153,7 @@ pub struct HandshakeLimits {
     pub waiting: usize,
     /// Handshakes at once of clients that have asked for something; a newcomer displaces as above.
     pub concurrent: usize,
-    /// How long one may take from accept to the transmission phase.
+    /// The longest time from accept to the transmission phase.
     pub deadline: Duration,
 }
 
@@ -168,20 +168,20 @@ impl Default for HandshakeLimits {
 pub struct PoolConfig {
     /// The name of the resource in metrics, decisions and logs.
     pub name: ResourceName,
-    /// Where the data is.
+    /// The storage that holds the data.
     pub backend: BackendConfig,
     /// The most requests outstanding at the backend for consumers that are not protected: D of SFQ(D). A
     /// window law works below this bound.
     pub depth: u32,
-    /// Who goes next.
+    /// The rule that picks the next request.
     pub discipline: Discipline,
-    /// How requests are released, where the law commands rates.
+    /// The release of requests, under laws that command rates.
     pub release: Release,
     /// The control law; `None` is plain SFQ(D) with the fixed `depth`.
     pub law: Option<LoopConfig>,
     /// The exports; each is a consumer.
     pub exports: Vec<ExportConfig>,
-    /// What the sessions of this pool may occupy.
+    /// Bounds on the sessions of this pool.
     pub limits: PoolLimits,
 }
 
@@ -242,7 +242,7 @@ impl PoolConfig {
     }
 }
 
-/// Where a pool's data is.
+/// The storage that holds a pool's data.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BackendConfig {
     /// A regular file or a block device per export, through io_uring.
@@ -256,32 +256,32 @@ pub enum BackendConfig {
     Emulated {
         /// The model.
         device: DeviceConfig,
-        /// What becomes of the model while it is in use; none but for an exponential server.
+        /// Changes to the model while it is in use. Only an exponential server can have any.
         changes: Vec<ExponentialChange>,
         /// Seed of the model's random numbers.
         seed: u64,
-        /// Where the bytes are.
+        /// The store of the bytes.
         data: DataStore,
     },
     /// An export of another NBD server per export. Size, block sizes and abilities are the server's.
     Nbd(UpstreamConfig),
 }
 
-/// How the exports of another NBD server are reached.
+/// The way to the exports of another NBD server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// Where the server is.
+    /// The server's address.
     pub address: Endpoint,
     /// The most connections per export, at most [`MOST_CONNECTIONS`](Self::MOST_CONNECTIONS); one if the
     /// server does not say that several are coherent.
     pub connections: NonZeroU16,
-    /// How long requests wait for a lost upstream to come back before they are answered with EIO.
+    /// The longest time that requests wait for a lost upstream before they are answered with EIO.
     pub reconnect: Duration,
     /// A connection on which requests wait for this long and nothing arrives is taken for lost.
     pub timeout: Duration,
-    /// What is sent again after a connection was lost.
+    /// The requests that are sent again after a connection was lost.
     pub replay: Replay,
-    /// Whom to trust and what to show, where the connections are encrypted.
+    /// The authorities to trust and the certificate to show, if the connections are encrypted.
     pub tls: Option<ClientFiles>,
 }
 
@@ -303,7 +303,7 @@ impl UpstreamConfig {
     }
 }
 
-/// Which requests are sent again that had reached the upstream when their connection was lost.
+/// The requests that are sent again if they had reached the upstream when their connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replay {
     /// Reads and flushes. Writes, trims and zeroes are answered with EIO: the upstream may still carry them
@@ -315,7 +315,7 @@ pub enum Replay {
     All,
 }
 
-/// Where an emulated device keeps its bytes.
+/// The store for the bytes of an emulated device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataStore {
     /// In memory, sparse: pages of zeros occupy nothing. Beyond `limit` writes fail with ENOSPC.
@@ -335,7 +335,7 @@ pub struct ExportConfig {
     /// The name by which clients ask for it. Several exports can have it: a client gets the first that it may
     /// use.
     pub served_as: Option<ExportName>,
-    /// What it is made of.
+    /// The storage that the export is made of.
     pub store: ExportStore,
     /// Said to clients that ask for it.
     pub description: Option<String>,
@@ -353,7 +353,8 @@ pub struct ExportConfig {
     pub reservation: Option<Iops>,
     /// A static limit that no law lifts.
     pub limit: Option<Limit>,
-    /// What is promised to it, where the pool's law commands rates. Without effect under another law.
+    /// The contract promised to the export, if the pool's law commands rates. It has no effect under another
+    /// law.
     pub contract: Option<Contract>,
     /// The response time that it is to have, where the pool's law is the self-tuning one. `None`: the pool's
     /// target.
@@ -394,7 +395,7 @@ impl ExportConfig {
     }
 }
 
-/// What an export is made of.
+/// The storage that an export is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportStore {
     /// An existing regular file or block device (pools with [`BackendConfig::File`]). Its size is the
@@ -406,8 +407,8 @@ pub enum ExportStore {
     Upstream(ExportName),
 }
 
-/// What the sessions of a pool may occupy. At a bound the gateway stops reading from the session's socket
-/// until there is room: the client waits, nothing is dropped.
+/// Bounds on the sessions of a pool. At a bound the gateway stops reading from the session's socket until
+/// there is room. The client waits, and nothing is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Sessions at once; a newcomer beyond that is refused during its handshake.
@@ -546,7 +547,7 @@ pub enum ConfigError {
     Law {
         /// The pool.
         pool: ResourceName,
-        /// What is wrong.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The bounds would not let a single request through.

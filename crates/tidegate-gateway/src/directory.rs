@@ -20,7 +20,8 @@ use crate::seats::{Seats, Source};
 use crate::stats::Refusal;
 use crate::worker::Command;
 
-/// How long a newcomer waits for the place of a session that is ended for it: some turns of the worker.
+/// The time for which a newcomer waits while a session is ended to make room for it: some turns of the
+/// worker.
 const ROOM: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -42,7 +43,7 @@ impl Door {
         Ok(Self { commands, bell, seats: Mutex::default(), sockets: Mutex::default() })
     }
 
-    /// Whether the worker is there to take it.
+    /// Sends a command and rings the worker's bell. Returns true if the worker is still there to take it.
     pub(crate) fn send(&self, command: Command) -> bool {
         if let Command::Session(new) = &command {
             let mut sockets = self.lock_sockets();

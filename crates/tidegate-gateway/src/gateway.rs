@@ -73,7 +73,7 @@ struct Pool {
     ended: Option<Receiver<usize>>,
     /// The answer to a question that the worker left open.
     unanswered: Mutex<Option<Receiver<PoolSnapshot>>>,
-    /// Why the worker failed, once it has.
+    /// The reason of the worker's failure, once it has failed.
     failure: Arc<OnceLock<String>>,
     exports: Vec<Opened>,
     /// Exports whose upstream was not reached yet: the worker does not know of them.
@@ -98,7 +98,7 @@ struct Opened {
     pin: Pin,
 }
 
-/// Why a gateway did not start.
+/// The reasons why a gateway did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The configuration contradicts itself.
@@ -134,7 +134,7 @@ pub enum StartError {
         address: Endpoint,
         /// The name of its export there.
         name: ExportName,
-        /// What is wrong.
+        /// The error of the upstream.
         source: Box<UpstreamError>,
     },
     /// The exports of an emulated pool do not fit on its device.
@@ -150,7 +150,7 @@ pub enum StartError {
     Device {
         /// The pool.
         pool: ResourceName,
-        /// What is wrong.
+        /// The error in the parameters.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The kernel gives no io_uring, thread or event descriptor.
@@ -163,7 +163,7 @@ pub enum StartError {
     },
 }
 
-/// Why a new configuration was not applied. Nothing of it was.
+/// The reasons why a new configuration was not applied. No part of it was.
 #[derive(Debug, Error)]
 pub enum ApplyError {
     /// The configuration contradicts itself, or a new export cannot be opened.
@@ -190,7 +190,7 @@ pub enum GatewayError {
     },
 }
 
-/// How a drain ended.
+/// The outcome of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainReport {
     /// Sessions that were cut off at the deadline with requests unanswered.
@@ -262,7 +262,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Where clients can connect, in the order of the configuration; TCP ports are the real ones.
+    /// Returns the endpoints at which clients can connect, in the order of the configuration. TCP ports are
+    /// the real ones.
     #[must_use]
     pub fn addresses(&self) -> Vec<Endpoint> {
         self.addresses.clone()
@@ -787,7 +788,7 @@ fn upstream_volume(pool: &PoolConfig, export: &ExportConfig, first: Connected, c
     Volume::Upstream(Box::new(Upstream::new(pool, export, target, config, first, clock.now())))
 }
 
-/// What differs and cannot be changed under running clients.
+/// Returns the names of the differences that cannot be applied while clients are connected.
 fn needs_restart(old: &GatewayConfig, new: &GatewayConfig) -> Vec<String> {
     let mut fixed = Vec::new();
     if old.listen != new.listen {

@@ -1,4 +1,4 @@
-//! What a client sends, taken apart: requests, with payloads in buffers of their own.
+//! The bytes that a client sends, taken apart: requests, with payloads in buffers of their own.
 
 use tidegate_nbd::transmission::{REQUEST_SIZE, Request, TOLERATED_PAYLOAD};
 use tidegate_nbd::{Errno, Geometry, Operation};
@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, BufferPool, class_bytes};
 use crate::memory::Allowance;
 use crate::ring::Part;
 
-/// What is received at once: sixteen writes of 4 KiB, or two thousand reads.
+/// The bytes received at once: sixteen writes of 4 KiB, or two thousand reads.
 const RECEIVE: usize = 64 * 1024;
 
 /// A payload of which at least this much is missing is received directly to where it belongs; less is cheaper
@@ -33,7 +33,7 @@ pub(crate) enum Parsed {
     Broken(String),
 }
 
-/// Where the next bytes are to be received.
+/// The place for the next bytes received.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) buffer: Buffer,
@@ -75,7 +75,7 @@ pub(crate) struct Abandoned {
 pub(crate) struct Input {
     /// Away while the kernel fills it.
     buffer: Option<Buffer>,
-    /// What is received and not yet taken.
+    /// The start of the bytes that are received and not yet taken; `end` is their end.
     start: usize,
     end: usize,
     state: State,
@@ -191,7 +191,8 @@ impl Input {
         }
     }
 
-    /// Where to receive next, after [`Parsed::More`]. The memory comes back by [`received`](Self::received).
+    /// Returns the place to receive into next, after [`Parsed::More`]. The memory comes back by
+    /// [`received`](Self::received).
     pub(crate) fn receive_into(&mut self) -> Option<Receive> {
         if let State::Payload { buffer, filled, length, .. } = &mut self.state
             && let Some(target) = buffer
@@ -269,12 +270,12 @@ impl Input {
         }
     }
 
-    /// Whether a payload has memory and is not complete.
+    /// Returns true if a payload has been begun and is not complete.
     pub(crate) fn is_within_payload(&self) -> bool {
         matches!(self.state, State::Payload { .. })
     }
 
-    /// Whether a request has begun to arrive and is not complete.
+    /// Returns true if a request has begun to arrive and is not complete.
     pub(crate) fn is_within_request(&self) -> bool {
         self.start != self.end || !matches!(self.state, State::Header)
     }

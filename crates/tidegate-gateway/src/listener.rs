@@ -33,10 +33,10 @@ use crate::worker::Command;
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;
 
-/// What is read at once during a handshake.
+/// The bytes read at once during a handshake.
 const CHUNK: usize = 4096;
 
-/// How long to wait after a failed accept: it fails when descriptors run out, and would spin.
+/// The pause after a failed accept. Accept fails when descriptors run out, and would spin.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Connections accepted in a row before the others are looked at.
@@ -91,7 +91,7 @@ impl Handshakes {
         }
     }
 
-    /// How many are under way, and how many have ended without a session.
+    /// Returns the number of handshakes under way, and of those that ended without a session.
     pub(crate) fn counts(&self) -> (usize, u64) {
         let waiting = self.waiting.load(Ordering::Relaxed);
         (self.lock().len() + waiting, self.ended.load(Ordering::Relaxed))

@@ -37,7 +37,7 @@ struct Account {
     returned: bool,
     /// They may try again in this round.
     retries: bool,
-    /// How often memory was returned.
+    /// The number of times memory was returned.
     returns: u64,
 }
 
@@ -246,8 +246,8 @@ impl Memory {
         self.accounts[key.0].retries
     }
 
-    /// How often memory of the export was returned: while this changes, requests that wait for memory have a
-    /// prospect.
+    /// Returns the number of times memory of the export was returned. While it changes, requests that wait
+    /// for memory have a prospect.
     pub(crate) fn returns(&self, key: AccountKey) -> u64 {
         self.accounts[key.0].returns
     }

@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 /// Items per send: a depth of 32 goes out at once, with room to spare.
 const MAX_ITEMS: usize = 64;
 
-/// What a message consists of: a head, and a body that is sent from where it lies.
+/// A part of a message: a head, and a body that is sent from where it lies.
 pub(crate) trait Item {
     fn head(&self) -> &[u8];
     fn body(&self) -> &[u8];
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What a socket would receive.
+    /// Returns the bytes that a socket would receive.
     fn wire(message: &mut Message<Reply>) -> Vec<u8> {
         message.prepare();
         message

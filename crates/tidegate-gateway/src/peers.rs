@@ -17,6 +17,6 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// Tells them what this host measured in the control interval that ends now.
     fn publish(&self, report: HostReport);
 
-    /// What each of them said last.
+    /// Returns the last report of each of them.
     fn heard(&self) -> Vec<HeardReport>;
 }

@@ -27,13 +27,13 @@ pub(crate) struct Request {
     pub(crate) syncing: bool,
     /// Bytes transferred, zeroed or trimmed so far.
     pub(crate) done: u32,
-    /// What is carried out now, or next.
+    /// The slice that is carried out now, or next.
     pub(crate) slice: Slice,
     /// The first change at an upstream that was made for it and needs a flush to be durable.
     pub(crate) change: Option<Change>,
 }
 
-/// Whether success means that data is on stable storage: a flush, or a change with FUA.
+/// Returns true if success means that data is on stable storage: a flush, or a change with FUA.
 pub(crate) fn is_durable(operation: &Operation) -> bool {
     matches!(
         *operation,

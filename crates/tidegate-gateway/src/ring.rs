@@ -30,8 +30,8 @@ pub(crate) const WORKER_ENTRIES: u32 = 1024;
 /// far above the depth of a pool; a thread exists only while an operation waits in it.
 const KERNEL_WORKERS: u32 = 1024;
 
-/// How long to watch for a completion before sleeping. Being woken costs a client at depth 1 about this much;
-/// who waits for a disk waits much longer, and is not watched for.
+/// The longest time to watch for a completion before sleeping. Being woken costs a client at depth 1 about
+/// this much. Disks take much longer, and are not watched for.
 const LONGEST_POLL: Duration = Duration::from_micros(50);
 
 /// A wait shorter than this was none: the operation completed while it was submitted, as those on cached data
@@ -41,7 +41,7 @@ const NO_WAIT: Duration = Duration::from_micros(5);
 /// Waits in a row that would have been worth watching for before watching begins.
 const SHORT_WAITS: u32 = 4;
 
-/// Whether, and for how long, to watch for completions before sleeping.
+/// The choice whether to watch for completions before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watching {
     /// While completions come soon.
@@ -50,8 +50,8 @@ pub(crate) enum Watching {
     Never,
 }
 
-/// Whether completions come so soon that watching for them is cheaper than sleeping: after a few short waits
-/// in a row, until the first long one.
+/// The record of waits that tells whether watching for completions is cheaper than sleeping. It is after a
+/// few short waits in a row, until the first long one.
 #[derive(Debug, Default)]
 struct Polling {
     short_waits: u32,
@@ -71,7 +71,7 @@ impl Polling {
     }
 }
 
-/// What an operation is for.
+/// The purpose of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     /// The ring's own: its bell has rung.
@@ -230,8 +230,8 @@ impl Ring {
         self.submit(Token::Bell, entry, Held::Nothing);
     }
 
-    /// Submits what was asked for and waits for a completion or the bell, at most until `timeout`; zero does not
-    /// wait.
+    /// Submits the operations asked for and waits for a completion or the bell, at most until `timeout`. Zero
+    /// does not wait.
     ///
     /// # Errors
     /// When the kernel refuses for another reason than time or a signal.

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use crate::config::PoolLimits;
 use crate::stats::Refusal;
 
-/// Where connections come from: clients that cannot be told apart by it share a quota.
+/// The source of a connection. Clients of one source cannot be told apart and share a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// An IPv4 address, or a network of 64 bits in IPv6, which one host may have alone.

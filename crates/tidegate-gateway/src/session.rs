@@ -11,7 +11,7 @@ use crate::directory::{Pin, SessionSlot};
 use crate::input::Input;
 use crate::message::{Message, Reply};
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Requests are read and answered.
@@ -25,7 +25,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
-/// Whoever a session was accepted from, and what was negotiated.
+/// A newly accepted session: its client, and the outcome of the negotiation.
 #[derive(Debug)]
 pub(crate) struct NewSession {
     pub(crate) socket: Arc<OwnedFd>,
@@ -33,7 +33,7 @@ pub(crate) struct NewSession {
     /// The export's identity across all pools.
     pub(crate) export: u64,
     pub(crate) style: ReplyStyle,
-    /// What the handshake has read too much.
+    /// Bytes that the handshake has read beyond its end.
     pub(crate) already: Vec<u8>,
     /// Shared with the relay of a session by TLS.
     pub(crate) slot: Arc<SessionSlot>,
@@ -44,9 +44,9 @@ pub(crate) struct NewSession {
 /// A wait for memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemoryWait {
-    /// Since when no memory of the export was returned.
+    /// The time from which on no memory of the export was returned.
     pub(crate) since: Instant,
-    /// How often memory had been returned by then; see [`crate::memory::Memory::returns`].
+    /// The number of times memory had been returned by then; see [`crate::memory::Memory::returns`].
     pub(crate) returns: u64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(crate) style: ReplyStyle,
     pub(crate) phase: Phase,
     pub(crate) input: Input,
-    /// Since when a receive is under way.
+    /// The time at which the receive under way began.
     pub(crate) receiving: Option<Instant>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
     pub(crate) stalled: bool,
@@ -74,15 +74,15 @@ pub(crate) struct Session {
     pub(crate) requests: usize,
     /// Memory that it is charged with.
     pub(crate) bytes: u64,
-    /// When its last request came; until then, when it was opened.
+    /// The time of its last request; before the first one, the time when it was opened.
     pub(crate) active: Instant,
     /// It has sent a request.
     pub(crate) used: bool,
-    /// When a send was begun or made progress.
+    /// The time when a send was last begun or made progress.
     pub(crate) progress: Instant,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
-    /// Which of its upstream's losses a flush has told it of; see [`crate::upstream::Ledger`].
+    /// The number of its upstream's losses that a flush has told it of; see [`crate::upstream::Ledger`].
     pub(crate) heard_losses: u64,
     /// Its place among the pool's sessions, given back when it is closed.
     pub(crate) slot: Option<Arc<SessionSlot>>,
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing holds it any more.
+    /// Returns true if nothing uses the session any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.phase == Phase::Closed
             && self.receiving.is_none()
@@ -122,7 +122,8 @@ impl Session {
             && self.requests == 0
     }
 
-    /// Whether it waits for memory that others have: nothing of its own can be what it waits for.
+    /// Returns true if the session waits for memory that others have. Nothing that it has itself can be what
+    /// it waits for.
     pub(crate) fn waits_for_others(&self) -> bool {
         self.stalled && self.memory_wait.is_some() && self.bytes == self.input.charged()
     }
@@ -133,12 +134,12 @@ impl Session {
         idle.then_some(self.active)
     }
 
-    /// Whether replies have been waiting for the client since `since`.
+    /// Returns true if replies have been waiting for the client since `since`.
     pub(crate) fn is_sending_since(&self, since: Instant) -> bool {
         self.message.is_none() && self.progress <= since
     }
 
-    /// Whether a payload that has its memory has been awaited since `since`.
+    /// Returns true if a payload that has its memory has been awaited since `since`.
     pub(crate) fn is_awaiting_payload_since(&self, since: Instant) -> bool {
         self.input.is_within_payload() && self.receiving.is_some_and(|began| began <= since)
     }

@@ -43,14 +43,15 @@ pub(crate) struct Consumer {
     lent: usize,
     /// Its volume hangs: the law does not count it.
     hung: bool,
-    /// When its volume answered again after it hung. What was dispatched before is no sample for the law.
+    /// The time when its volume answered again after it hung. Requests dispatched before are no samples for
+    /// the law.
     answered: Instant,
     /// Queued or at the backend: what the client has outstanding.
     outstanding: Integral,
     interval: [Operations; 2],
     /// Requests and bytes that completed in the last interval in which any did.
     sizes: (u64, Bytes),
-    /// Where the law commands rates. Elsewhere, so that it takes no room in the cache where it does not.
+    /// The state for laws that command rates. It is boxed to save room in the cache under other laws.
     tenant: Option<Box<Tenant>>,
     pub(crate) reads: OpSnapshot,
     pub(crate) writes: OpSnapshot,
@@ -90,7 +91,7 @@ pub(crate) struct Stage {
     scheduler: Sfq<usize>,
     depth: Window,
     release: Release,
-    /// What the law commands; without a law, or when it commands none: `None`.
+    /// The window that the law commands; `None` without a law, or when the law commands none.
     commanded: Option<Window>,
     law: Option<Law>,
     /// The other hosts that share the resource, if any do.
@@ -259,7 +260,7 @@ impl Stage {
         self.scheduler.pull(now)
     }
 
-    /// What a consumer has to show now.
+    /// Returns the consumer's snapshot.
     pub(crate) fn snapshot(
         &self,
         consumer: &Consumer,
@@ -304,7 +305,7 @@ impl Stage {
         consumer.outstanding.add(1, now);
     }
 
-    /// Whether requests wait to be dispatched.
+    /// Returns true if requests wait to be dispatched.
     pub(crate) fn has_queued(&self) -> bool {
         self.scheduler.queued() > 0
     }
@@ -382,7 +383,7 @@ impl Stage {
         }
     }
 
-    /// When the law wants to be stepped.
+    /// Returns the time of the law's next step.
     pub(crate) fn next_step(&self) -> Option<Instant> {
         self.law.as_ref().map(Law::due)
     }
@@ -432,7 +433,7 @@ impl Stage {
         self.recent.push_back(decision);
     }
 
-    /// What is not commanded is let go.
+    /// Applies the law's commands. Consumers without a command are released.
     fn carry_out<'a>(
         &mut self,
         commands: &Commands,
@@ -513,12 +514,12 @@ impl Consumer {
         &self.config.name
     }
 
-    /// Whether its queue takes another request.
+    /// Returns true if the consumer's queue takes another request.
     pub(crate) fn has_room(&self) -> bool {
         self.queued < MAX_QUEUED
     }
 
-    /// Whether the stage holds nothing of it.
+    /// Returns true if the stage has no request of the consumer.
     pub(crate) fn is_idle(&self) -> bool {
         self.queued == 0 && self.in_flight == 0
     }
@@ -625,7 +626,7 @@ impl Consumer {
     }
 }
 
-/// Which of the two ages of [`Stage::step`] an operation counts for.
+/// Returns the index of the operation's kind among the two ages of [`Stage::step`]. Trims have none.
 pub(crate) fn age_slot(operation: &Operation) -> Option<usize> {
     match kind(operation) {
         Kind::Read => Some(0),

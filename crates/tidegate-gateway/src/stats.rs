@@ -1,4 +1,4 @@
-//! What a gateway tells about itself: snapshots for metrics, dashboards and the demonstration.
+//! The gateway's reports about itself: snapshots for metrics, dashboards and the demonstration.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct GatewaySnapshot {
     pub refused: Vec<(Refusal, u64)>,
 }
 
-/// Why a connection got no session.
+/// The reasons why a connection got no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -144,7 +144,7 @@ pub struct PoolSnapshot {
     pub in_flight: usize,
     /// The window in force for the consumers that are not protected.
     pub window: Window,
-    /// What the law decided last; `None` without a law or before its first interval.
+    /// The law's last decision; `None` without a law or before its first interval.
     pub decision: Option<Decision>,
     /// The latest decisions, oldest first, at most [`RECENT_DECISIONS`].
     pub recent_decisions: Vec<Decision>,
@@ -157,11 +157,11 @@ pub struct PoolSnapshot {
 pub struct AwaitedSnapshot {
     /// The export's name.
     pub name: ConsumerName,
-    /// Why the first attempt to reach the upstream failed.
+    /// The reason why the first attempt to reach the upstream failed.
     pub reason: String,
 }
 
-/// How many decisions a pool remembers for its snapshot.
+/// The number of decisions that a pool remembers for its snapshot.
 pub const RECENT_DECISIONS: usize = 64;
 
 /// One consumer at one moment.
@@ -171,7 +171,7 @@ pub struct ConsumerSnapshot {
     pub name: ConsumerName,
     /// Its weight.
     pub shares: Shares,
-    /// Whether laws leave it alone.
+    /// True if laws never throttle the consumer.
     pub protected: bool,
     /// Removed from the configuration, waiting for its last session.
     pub removed: bool,
@@ -181,7 +181,7 @@ pub struct ConsumerSnapshot {
     pub queued: usize,
     /// Requests at the backend.
     pub in_flight: usize,
-    /// How long the law has each of its requests held.
+    /// The delay of each of its requests, as the law commands it.
     pub delay: Latency,
     /// Reads.
     pub reads: OpSnapshot,
@@ -197,37 +197,37 @@ pub struct ConsumerSnapshot {
     pub errors: u64,
     /// The storage has lost written data: no flush succeeds until the export is removed and added again.
     pub poisoned: bool,
-    /// What it got under its reservation, where it has one.
+    /// The service it got under its reservation, if it has one.
     pub reserved: Option<ReservedSnapshot>,
-    /// How it fares under a law that commands rates; `None` under another, and without one.
+    /// Its state under a law that commands rates; `None` under other laws, and without one.
     pub tenant: Option<TenantSnapshot>,
     /// The connections to its upstream export, where it has one.
     pub upstream: Option<UpstreamSnapshot>,
 }
 
-/// What a consumer got under its reservation, since it has one. I/Os are those of
+/// The service that a consumer got under its reservation, since it has one. I/Os are those of
 /// [`tidegate_sched::CostModel`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ReservedSnapshot {
     /// The reservation, in I/Os per second.
     pub rate: Iops,
-    /// For how long it had requests waiting for their turn.
+    /// The time during which it had requests waiting for their turn.
     pub backlogged: Duration,
-    /// What was dispatched for it, in I/Os.
+    /// The service dispatched for it, in I/Os.
     pub served_ios: f64,
-    /// How much of `backlogged` it got less than its reservation, judged by the second.
+    /// The part of `backlogged` in which it got less than its reservation, judged by the second.
     pub missed: Duration,
 }
 
 /// A consumer in a pool whose law commands rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TenantSnapshot {
-    /// At how many requests per second they are released; `None`: all of them at once.
+    /// The requests released per second; `None`: all of them at once.
     pub rate: Option<Iops>,
     /// From a request's release to its completion at the backend: what a contract is about. Since there is
     /// such a law.
     pub released: FineHistogram,
-    /// What was promised to it, and what came of that. `None` where nothing ever was.
+    /// The contract and its fulfilment; `None` if there never was one.
     pub contract: Option<ContractSnapshot>,
 }
 
@@ -239,7 +239,7 @@ pub struct ContractSnapshot {
     pub contract: Option<Contract>,
     /// Reads and writes that succeeded.
     pub requests: u64,
-    /// Of these, those that took longer than was promised, from release to completion.
+    /// The late requests among these: they took longer than promised, from release to completion.
     pub late: u64,
     /// For how long it had something outstanding.
     pub active: Duration,
@@ -250,7 +250,7 @@ pub struct ContractSnapshot {
 pub struct UpstreamSnapshot {
     /// Connections that take requests.
     pub connections: usize,
-    /// As many as there should be.
+    /// The number of connections that there should be.
     pub wanted: usize,
     /// Connections opened in place of lost ones.
     pub reconnects: u64,
@@ -258,8 +258,8 @@ pub struct UpstreamSnapshot {
     pub replayed: u64,
     /// Requests answered with EIO because their connection was lost, or because there was none for too long.
     pub failed: u64,
-    /// How often answered changes had not been flushed when the upstream was lost, so that a flush had to
-    /// fail.
+    /// The number of times that the upstream was lost with answered changes that had not been flushed. Each
+    /// made a flush fail.
     pub unflushed_losses: u64,
 }
 

@@ -14,7 +14,7 @@ use crate::stats::{ContractSnapshot, TenantSnapshot};
 /// The part of an interval's requests that the law's percentile is not exceeded by.
 const PERCENTILE: f64 = 0.95;
 
-/// What is kept of such a consumer beside what is kept of every one.
+/// The additional state of a consumer in a pool whose law commands rates.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     promise: Option<Promise>,
@@ -29,9 +29,9 @@ pub(crate) struct Tenant {
     interval: FineHistogram,
     /// From release to completion, since there is a law that commands rates.
     total: FineHistogram,
-    /// For how long the bucket had been short of tokens at the last observation.
+    /// The time for which the bucket had been short of tokens at the last observation.
     short: Duration,
-    /// Since when it has had nothing outstanding; `None` while it has.
+    /// The time from which on it has had nothing outstanding; `None` while it has.
     quiet_since: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ struct Promise {
     late: u64,
     /// For how long it had something outstanding, without the stretch that is not over yet.
     active: Duration,
-    /// When that stretch began, or the contract in it.
+    /// The time when that stretch began, or the contract in it.
     since: Option<Instant>,
 }
 

@@ -1,14 +1,14 @@
-//! How ranges are zeroed and trimmed: in slices, each charged with what it costs as far as that is known.
+//! Zeroing and trimming of ranges: in slices, each charged with its cost as far as that is known.
 //!
-//! Storage that can mark a range does in a millisecond what takes a minute where zeros are written, and the
+//! Storage that can mark a range does in a millisecond what takes a minute where zeros are written. The
 //! protocol has one request for both, of up to 4 GiB. So such a request is carried out slice by slice. Each
-//! slice waits for its turn like a request of its own: limits, shares and buckets see it, others go in
-//! between, and what is left of it goes with its session. A slice that is marked counts as one I/O. One that
-//! is written, or may be, counts by its bytes.
+//! slice waits for its turn like a request of its own. Limits, shares and buckets see it, and other requests
+//! go in between. The slices that remain end with their session. A slice that is marked counts as one I/O. A
+//! slice that is written, or may be, counts by its bytes.
 //!
-//! What the storage can do is learnt. The first slice is short and counts by its bytes. Where it turns out
-//! that the storage cannot mark, zeros are written from then on. Storage that takes longer than writing would
-//! is taken to write, for a while.
+//! The gateway learns the abilities of the storage. The first slice is short and counts by its bytes. If the
+//! storage turns out to be unable to mark, zeros are written from then on. Storage that takes longer than
+//! writing would is taken to write, for a while.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ const ANY_IO: Duration = Duration::from_millis(50);
 /// After this time slow storage is tried again: it may have been busy with others.
 const SLOW_FOR: Duration = Duration::from_secs(60);
 
-/// What carries a slice out.
+/// The mechanism that carries a slice out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// The range is marked as zero or unused. The storage says so if it cannot.
@@ -58,7 +58,7 @@ pub(crate) enum Method {
     Transfer,
 }
 
-/// What is carried out at once of a request: its bytes between these two.
+/// The part of a request that is carried out at once: its bytes from `from` to `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) from: u32,
@@ -75,7 +75,7 @@ impl Slice {
     }
 }
 
-/// Who writes zeros, and who knows when that is needed.
+/// The kinds of storage, by the part that writes zeros and by what the storage tells about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
     /// A file system or block device, which refuses to mark what it would have to write.
@@ -88,7 +88,7 @@ pub(crate) enum Storage {
     Emulated,
 }
 
-/// What is known of marking.
+/// The knowledge about the storage's ability to mark ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marking {
     /// It works, or is tried, with slices of up to this length.
@@ -127,7 +127,7 @@ impl Marking {
     }
 }
 
-/// What an export's storage does with ranges, as far as it is known.
+/// The behaviour of an export's storage with ranges, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Zeroing {
     storage: Storage,
@@ -259,7 +259,7 @@ impl Place {
         Slice { until: slice.until - beyond, charged, ..slice }
     }
 
-    /// What lies before the first whole block, or after the last.
+    /// Returns the slice before the first whole block, or after the last.
     fn edge(&self) -> Option<Slice> {
         let start = self.offset + u64::from(self.done);
         let is_edge = !start.is_multiple_of(BLOCK) || u64::from(self.length - self.done) < BLOCK;

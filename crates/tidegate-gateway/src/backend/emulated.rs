@@ -18,7 +18,8 @@ use crate::config::DataStore;
 use crate::request::Request;
 use crate::zeroing::{Method, Slice};
 
-/// What a request that only marks a range costs the modelled device: the write of one block of metadata.
+/// The cost, to the modelled device, of a request that only marks a range: the write of one block of
+/// metadata.
 const MARK: u32 = 4096;
 
 /// Tells the syncs of exports from requests in the device's ids.
@@ -31,7 +32,7 @@ pub(crate) struct Emulated {
     completed: Vec<Completion>,
 }
 
-/// What the device has finished.
+/// A request or sync that the device has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
     Request(usize),
@@ -57,7 +58,7 @@ impl Emulated {
         Ok(Self { device, store, completed: Vec::new() })
     }
 
-    /// When to [`advance`](Self::advance) next.
+    /// Returns the time for the next call of [`advance`](Self::advance).
     pub(crate) fn next_event(&self) -> Option<Instant> {
         self.device.next_event()
     }

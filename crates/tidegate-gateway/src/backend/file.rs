@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::ring::{Completed, Held, Part, Token};
 use crate::zeroing::{Method, Slice, ZEROES};
 
-/// What direct I/O needs where the system does not say: no storage in use has larger logical blocks.
+/// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
 
 /// The magic number of tmpfs (statfs(2)), which moves data without waiting for anything.
@@ -35,7 +35,7 @@ const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1
 /// size.
 const LARGEST_COPY: usize = 1 << 20;
 
-/// What can be begun on a file without waiting for storage.
+/// The operations that can be begun on a file without waiting for storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// Everything: the data is in memory.
@@ -49,7 +49,7 @@ pub(super) enum Beginning {
 }
 
 impl Beginning {
-    /// Of an open file; `file_system` is its magic number, if it is not a block device.
+    /// Returns the answer for an open file; `file_system` is its magic number, if it is not a block device.
     fn of(file: &File, file_system: Option<u64>, direct: bool) -> Self {
         match file_system {
             Some(TMPFS) => Self::AtOnce,
@@ -231,7 +231,7 @@ impl FileVolume {
         }
     }
 
-    /// What one operation may move of what is left.
+    /// Returns the part of the remaining bytes that one operation may move.
     fn next_part(&self, request: &Request) -> Part {
         let left = (request.slice.until - request.done) as usize;
         let length = if self.direct { left } else { left.min(LARGEST_COPY) };
@@ -274,18 +274,18 @@ impl FileVolume {
         Progress::done(outcome)
     }
 
-    /// Whether a write with FUA is one operation that also syncs (RWF_DSYNC).
+    /// Returns true if a write with FUA is one operation that also syncs (RWF_DSYNC).
     ///
-    /// Through the page cache it is a write, and then a sync. The two in one have one error, which does not
-    /// tell whether the client's write failed or the sync did. And several of them at a time share the
-    /// descriptor's one report of failed write-back: the first takes it, and the others succeed without their
-    /// data.
+    /// Through the page cache it is a write, and then a sync. The combined operation has a single error,
+    /// which does not tell whether the client's write failed or the sync did. Several of them at a time also
+    /// share the descriptor's one report of failed write-back. The first one takes the report, and the others
+    /// succeed without their data.
     fn is_durable_by_itself(&self, fua: bool) -> bool {
         fua && self.direct
     }
 }
 
-/// Whether the kernel syncs after every write to a regular file, FUA or not.
+/// Returns true if the kernel syncs after every write to a regular file, FUA or not.
 fn is_synchronous(file: &File) -> bool {
     let mounted =
         rustix::fs::fstatvfs(file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
@@ -293,17 +293,18 @@ fn is_synchronous(file: &File) -> bool {
     mounted || rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::SYNC))
 }
 
-/// What a client hears of a failed operation.
+/// Returns the error that a client is told after a failed operation.
 pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_linux(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Whether the file system or device cannot do such a thing, or not at this alignment.
+/// Returns true if the file system or device cannot do the operation, or not at this alignment.
 fn cannot(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
 }
 
-/// Whether the file system can serve a read from the page cache, or refuse it before any input begins.
+/// Returns true if the file system can serve a read from the page cache, or refuse it before any input
+/// begins.
 fn reads_from_cache_alone(file: &File) -> bool {
     let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT);
     !matches!(read, Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS))

@@ -1,4 +1,4 @@
-//! Where data is: files through the ring, a model of storage in real time, or another server
+//! The places of data: files through the ring, a model of storage in real time, or another server
 //! ([`crate::upstream`]).
 
 mod emulated;
@@ -20,7 +20,7 @@ use crate::config::MAX_PAYLOAD;
 use crate::upstream::Upstream;
 use crate::zeroing::Storage;
 
-/// What an export's data is on.
+/// The storage that holds an export's data.
 #[derive(Debug)]
 pub(crate) enum Volume {
     File(FileVolume),
@@ -34,7 +34,7 @@ pub(crate) enum Volume {
 }
 
 impl Volume {
-    /// Who writes zeros, where they have to be written.
+    /// Returns the kind of storage, by the part that writes zeros where they have to be written.
     pub(crate) fn zeroing(&self) -> Storage {
         match self {
             Self::File(_) => Storage::File,
@@ -43,7 +43,7 @@ impl Volume {
         }
     }
 
-    /// What clients are told about it.
+    /// Returns the geometry that clients are told.
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         let (size, minimum) = match self {
             Self::File(file) => (file.size(), file.alignment()),
@@ -67,7 +67,7 @@ impl Volume {
     }
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// More completions follow.

@@ -1,18 +1,19 @@
-//! The way of a volume's operations to the kernel: through the worker's own ring where they cannot wait, and
-//! otherwise through threads of the volume.
+//! The way of a volume's operations to the kernel. Operations that cannot wait go through the worker's own
+//! ring, all others through threads of the volume.
 //!
-//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread (measured,
-//! ext4). But everything in the pool waits with a submission that waits: in a file system that asks a server, in
-//! a local one that needs metadata from a silent device, for a lock that a waiting write holds. So the ring takes
+//! The worker's ring is the fast way: a read from the page cache takes 2 µs by it and 11 µs by a thread
+//! (measured, ext4). But a submission that waits makes everything in the pool wait. A file system that asks a
+//! server can make it wait, or a local one that needs metadata from a silent device. So can a lock that a
+//! waiting write holds. So the ring takes
 //!
 //! - reads of what the page cache holds, which the kernel refuses rather than begin any input or output;
-//! - direct I/O of a volume that has just completed something, which the kernel begins without waiting, except
-//!   for a file's metadata that has left memory;
+//! - direct I/O of a volume that has just completed something, which the kernel begins without waiting,
+//!   except for a file's metadata that has left memory;
 //! - syncs, which the kernel gives to threads of its own at once;
 //! - everything on a volume that is in memory.
 //!
-//! Writes through the page cache have a thread of plain system calls ([`Writer`]), and all else one with a ring of
-//! its own ([`VolumeThread`]).
+//! Writes through the page cache have a thread of plain system calls ([`Writer`]). All other operations have
+//! a thread with a ring of its own ([`VolumeThread`]).
 
 use std::io;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::directory::Door;
 use crate::request::SyncRange;
 use crate::ring::{FileOperation, Part, Ring, Token};
 
-/// The worker submits direct I/O for this long after the volume's last completion: a sign that it answers. What
-/// comes after a pause or a silence goes by the thread, until something completes. Chosen above a healthy disk's
+/// The time after a volume's last completion during which the worker submits direct I/O: the volume answers.
+/// Operations after a pause or a silence go by the thread, until one completes. Chosen above a healthy disk's
 /// response, and so that the thread's 10 µs are little beside it.
 const TRUSTED: Duration = Duration::from_millis(20);
 
@@ -50,7 +51,7 @@ const LONGEST_REMEMBERED: Duration = Duration::from_secs(1);
 /// takes.
 const HANG: Duration = Duration::from_secs(5);
 
-/// How long a volume has been silent, in relation to what is usual for it.
+/// The length of a volume's silence, in relation to the silences that are usual for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Silence {
     None,
@@ -88,7 +89,7 @@ impl Pulse {
         self.completed = Some(now);
     }
 
-    /// Whether it has completed something just now.
+    /// Returns true if an operation has completed just now.
     fn is_trusted(&self, now: Instant) -> bool {
         self.completed.is_some_and(|at| now.saturating_since(at) < TRUSTED)
     }
@@ -116,9 +117,9 @@ pub(crate) struct SubmissionPath {
     writer: Option<Writer>,
     /// All operations on the storage: they decide about the way.
     pulse: Pulse,
-    /// One for reads and one for changes. They decide about the silence, each by itself: changes may complete in
-    /// the page cache while the device behind it is silent. Syncs do not count, since they take seconds on a
-    /// healthy disk that has much to write.
+    /// One for reads and one for changes. They decide about the silence, each by itself. Changes may complete
+    /// in the page cache while the device behind it is silent. Syncs do not count, since they take seconds on
+    /// a healthy disk that has much to write.
     requests: [Pulse; 2],
 }
 
@@ -138,13 +139,13 @@ impl Kind {
 }
 
 impl SubmissionPath {
-    /// Whether, and for how long in relation to what is usual, it has completed nothing of a kind.
+    /// Returns the volume's silence: that of its reads or of its changes, the longer one.
     pub(crate) fn silence(&self, now: Instant) -> Silence {
         let [reads, changes] = &self.requests;
         reads.silence(now).max(changes.silence(now))
     }
 
-    /// How long it has completed nothing of a kind.
+    /// Returns the time for which no read, or no change, has completed, whichever is longer.
     pub(crate) fn silent_for(&self, now: Instant) -> Duration {
         let [reads, changes] = &self.requests;
         reads.silent_for(now).max(changes.silent_for(now))
@@ -173,7 +174,7 @@ impl SubmissionPath {
     }
 }
 
-/// What a file volume needs to have operations done.
+/// The things that a file volume needs to begin operations.
 pub(crate) struct FileRing<'a> {
     pub(crate) ring: &'a mut Ring,
     pub(crate) path: &'a mut SubmissionPath,
@@ -251,7 +252,7 @@ impl FileRing<'_> {
         self.submit(file, Kind::Change, allocate, here);
     }
 
-    /// Whether reads and writes go by the worker's ring.
+    /// Returns true if reads and writes go by the worker's ring.
     fn transfers_here(&self, file: &FileVolume) -> bool {
         match file.beginning() {
             Beginning::AtOnce => true,

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 64;
 /// A handshake keeps its buffers on the heap; its thread needs little more than frames.
 const STACK: usize = 256 * 1024;
 
-/// What became of the first attempt for each export that has an upstream.
+/// The result of the first attempt for each export that has an upstream.
 pub(super) type FirstAttempts = BTreeMap<ConsumerName, Result<Connected, UpstreamError>>;
 
 /// An upstream that was reached, for the export of this number.
@@ -36,7 +36,7 @@ pub(super) type Reached = (u64, Connected);
 pub(super) struct Awaited {
     pub(super) id: u64,
     pub(super) config: ExportConfig,
-    /// Why the upstream was not reached.
+    /// The reason why the upstream was not reached.
     pub(super) reason: String,
     /// Its thread goes on for as long as this is held.
     pin: Pin,
@@ -108,7 +108,7 @@ pub(super) fn first_attempts(pools: &[PoolConfig]) -> FirstAttempts {
     attempts
 }
 
-/// Where the export's upstream is; `None` for an export that has none.
+/// Returns the location of the export's upstream; `None` for an export that has none.
 pub(super) fn target(pool: &PoolConfig, export: &ExportConfig) -> Option<Target> {
     match (&pool.backend, &export.store) {
         (BackendConfig::Nbd(config), ExportStore::Upstream(name)) => {

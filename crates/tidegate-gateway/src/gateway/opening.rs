@@ -35,7 +35,7 @@ impl Opening {
         Self { added, clock }
     }
 
-    /// Whether nothing has to be opened.
+    /// Returns true if nothing has to be opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty()

@@ -1,5 +1,5 @@
-//! What is seen of a worker that has failed. Here rather than among the tests of the whole, because nothing
-//! that comes in from outside can make one fail on purpose.
+//! Tests of a worker that has failed, as seen from outside. They are here rather than among the tests of the
+//! whole: nothing that comes in from outside can make a worker fail on purpose.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -51,7 +51,7 @@ pub(super) struct Visitor {
     pub(super) deadline: Instant,
 }
 
-/// What a visitor is found to do.
+/// The state in which a visitor is found.
 #[derive(Debug)]
 pub(super) enum Look {
     /// It has asked for something.

@@ -21,10 +21,10 @@ use super::Target;
 use super::plan::Mismatch;
 use crate::config::Endpoint;
 
-/// How long connecting and the handshake may take together.
+/// The longest time for connecting and the handshake together.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is read at once during the handshake.
+/// The bytes read at once during the handshake.
 const CHUNK: usize = 4096;
 
 /// A relay keeps its buffers on the heap; its thread needs little more than frames.
@@ -36,7 +36,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Why an upstream export could not be opened.
+/// The reasons why an upstream export could not be opened.
 #[derive(Debug, Error)]
 pub enum UpstreamError {
     /// Nobody listens there, or the network does not lead there.

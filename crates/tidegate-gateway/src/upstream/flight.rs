@@ -1,4 +1,4 @@
-//! What is under way: jobs, and how they are told apart on a connection.
+//! The work under way: jobs, and the means to tell them apart on a connection.
 
 use slab::Slab;
 use tidegate_nbd::Errno;
@@ -6,8 +6,8 @@ use tidegate_nbd::transmission::Pending;
 
 use super::plan::Part;
 
-/// How often a request that had left is sent again. What breaks the connection every time may be to blame for
-/// it.
+/// The most attempts at a request that had left. A request that breaks the connection every time may be to
+/// blame for it.
 const MOST_ATTEMPTS: u8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Work {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
     pub(super) work: Work,
-    /// How often it was lost with a connection after it had left.
+    /// The number of times it was lost with a connection after it had left.
     attempts: u8,
     /// Connections up to this ordinal do not count for that: they were there already when it was last lost,
     /// and many break at once when a server dies.
@@ -59,7 +59,8 @@ pub(super) struct Flight {
     pub(super) failed: Option<Errno>,
 }
 
-/// What a cookie stands for on this connection. A reply that comes twice stands for nothing.
+/// Returns the pending request that a cookie stands for on this connection. A reply that comes twice stands
+/// for nothing.
 pub(super) fn pending(flights: &Slab<Flight>, link: usize, cookie: u64) -> Option<Pending> {
     let flight = flights.get(key_of(cookie))?;
     let known = flight.link == link && !flight.replied && flight.serial as u32 == (cookie >> 32) as u32;

@@ -1,11 +1,11 @@
-//! Which changes are known to be on stable storage, across connections that come and go.
+//! The changes that are known to be on stable storage, across connections that come and go.
 //!
-//! The upstream may have crashed whenever a connection is lost, and with it what it had answered and not
-//! flushed. A flush that succeeds on some connection proves that the upstream has lived at least since that
-//! connection was opened: it covers what was answered since then, and nothing before. So every connection
-//! gets a mark when it is opened, the number of changes that were answered by then. If changes before the
-//! mark of the flush's connection were never flushed, they count as lost, and every session hears of it once,
-//! as programs do of a failed fsync on Linux.
+//! The upstream may have crashed whenever a connection is lost. It then lost the changes that it had answered
+//! and not flushed. A flush that succeeds on some connection proves that the upstream has lived at least
+//! since that connection was opened. It covers changes answered since then, and nothing before. So every
+//! connection gets a mark when it is opened: the number of changes that were answered by then. If changes
+//! before the mark of the flush's connection were never flushed, they count as lost. Every session hears of
+//! it once, as programs do of a failed fsync on Linux.
 
 /// The account of one upstream export.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
     heard: bool,
 }
 
-/// When a connection was opened, in changes answered before.
+/// The moment when a connection was opened, as the number of changes answered before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Mark(u64);
 
@@ -33,12 +33,12 @@ pub(crate) struct Change(u64);
 pub(crate) struct Flushed {
     /// The mark of the connection that answered it.
     mark: Mark,
-    /// How many changes were answered when it was sent.
+    /// The number of changes that were answered when it was sent.
     covers: u64,
 }
 
 impl Flushed {
-    /// Whether this change is durable by this flush.
+    /// Returns true if this change is durable by this flush.
     pub(crate) fn covers(self, change: Change) -> bool {
         (self.mark.0 + 1..=self.covers).contains(&change.0)
     }
@@ -56,7 +56,7 @@ impl Ledger {
         Change(self.answered)
     }
 
-    /// What a flush covers that is sent now.
+    /// Returns the number of changes that a flush sent now covers.
     pub(crate) fn begin_flush(&self) -> u64 {
         self.answered
     }
@@ -75,7 +75,8 @@ impl Ledger {
         self.heard = false;
     }
 
-    /// What a session that begins now has heard: everything, unless nobody has heard of the last loss.
+    /// Returns the number of losses that a new session counts as heard: all, or all but a last one that no
+    /// session has heard of.
     pub(crate) fn heard_by_newcomer(&self) -> u64 {
         if self.heard { self.losses } else { self.losses.saturating_sub(1) }
     }
@@ -86,7 +87,7 @@ impl Ledger {
         std::mem::replace(heard, self.losses) < self.losses
     }
 
-    /// How often answered changes were lost.
+    /// Returns the number of times that answered changes were lost.
     pub(crate) fn losses(&self) -> u64 {
         self.losses
     }

@@ -13,7 +13,7 @@ use super::ledger::Mark;
 use crate::buffer::Buffer;
 use crate::message::{Item, Message};
 
-/// What is received at once where it is not known whose data it is: replies to sixteen reads of 4 KiB.
+/// The bytes received at once while their owner is not known: replies to sixteen reads of 4 KiB.
 const RECEIVE: usize = 64 * 1024;
 
 /// Data of which at least this much is missing is received directly to where it belongs; less is cheaper to
@@ -51,7 +51,7 @@ impl Item for Outgoing {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// Takes requests.
@@ -62,7 +62,7 @@ pub(super) enum State {
     Broken,
 }
 
-/// Where the bytes go that are being received.
+/// The destination of the bytes that are being received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receiving {
     No,
@@ -84,7 +84,7 @@ pub(super) struct Link {
     pub(super) receiving: Receiving,
     /// Away while the kernel fills it.
     pub(super) input: Option<Buffer>,
-    /// How much of `input` is received and not yet taken apart, from its beginning.
+    /// The length of the beginning of `input` that is received and not yet taken apart.
     pub(super) received: usize,
     /// Requests that wait for their turn to be sent.
     pub(super) queue: VecDeque<Outgoing>,
@@ -93,7 +93,8 @@ pub(super) struct Link {
     /// Requests queued here, being sent, or waiting for their reply.
     pub(super) in_flight: usize,
     pub(super) mark: Mark,
-    /// When the upstream last completed a reply or a portion of one, or began to have something to do.
+    /// The time when the upstream last completed a reply or a portion of one, or began to have something to
+    /// do.
     pub(super) progress: Instant,
     /// Bytes received since then.
     pub(super) since_progress: usize,
@@ -122,7 +123,7 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Whether the kernel is done with it.
+    /// Returns true if the kernel is done with the connection.
     pub(super) fn is_at_rest(&self) -> bool {
         self.receiving == Receiving::No && self.message.is_some()
     }
@@ -140,7 +141,7 @@ impl Link {
         self.since_progress = 0;
     }
 
-    /// Whether requests have waited for `limit` without any progress.
+    /// Returns true if requests have waited for `limit` without any progress.
     pub(super) fn is_silent(&self, limit: Duration, now: Instant) -> bool {
         self.in_flight > 0 && now.saturating_since(self.progress) >= limit
     }

@@ -46,12 +46,12 @@ use outage::Reachability;
 use plan::Plan;
 use traffic::send;
 
-/// What the worker lends for a call.
+/// The parts of the worker that are lent for a call.
 pub(crate) struct Hands<'a> {
     pub(crate) ring: &'a mut Ring,
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) requests: &'a mut Slab<Request>,
-    /// What is finished, for the worker to answer.
+    /// The finished work, for the worker to answer.
     pub(crate) done: &'a mut Vec<Done>,
     /// The worker's key of the export.
     pub(crate) export: usize,
@@ -75,12 +75,12 @@ struct Counters {
     failed: u64,
 }
 
-/// Where an upstream export is.
+/// The location of an upstream export.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) address: Endpoint,
     pub(crate) export: ExportName,
-    /// Whom to trust and what to show, where the connection is encrypted.
+    /// The authorities to trust and the certificate to show, if the connection is encrypted.
     pub(crate) tls: Option<ClientFiles>,
 }
 
@@ -146,12 +146,13 @@ impl Upstream {
         }
     }
 
-    /// What clients are told.
+    /// Returns the geometry that clients are told.
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         self.plan.geometry(read_only)
     }
 
-    /// Whether it says which ranges it can zero without writing.
+    /// Returns the kind of storage: [`Storage::FastZeroes`] if the upstream says which ranges it can zero
+    /// without writing.
     pub(crate) fn zeroing(&self) -> Storage {
         if self.plan.knows_fast_zeroes() { Storage::FastZeroes } else { Storage::Silent }
     }
@@ -197,7 +198,7 @@ impl Upstream {
         self.submit(Job::new(Work::Flush), hands);
     }
 
-    /// When [`turn`](Self::turn) has something to do though nothing completes.
+    /// Returns the time when [`turn`](Self::turn) has something to do though nothing completes.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         let attempt = if self.wants_link() { self.reachability.next_attempt() } else { None };
         let give_up = if self.waiting.is_empty() { None } else { self.patience_ends() };
@@ -288,7 +289,7 @@ impl Upstream {
         keys.into_iter().for_each(|key| self.break_off(key, "it is not needed any more", hands));
     }
 
-    /// Whether nothing of it is left in the kernel's hands.
+    /// Returns true if the kernel holds no part of it any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.links.is_empty()
     }

@@ -1,4 +1,4 @@
-//! When to try to connect again, and for how long an outage is bridged.
+//! The times of attempts to connect again, and the longest outage that is bridged.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The state of an upstream's reachability.
 #[derive(Debug)]
 pub(super) struct Reachability {
-    /// How long an outage is bridged.
+    /// The longest outage that is bridged.
     patience: Duration,
     /// An attempt is under way.
     attempting: bool,
-    /// When to try next, if more connections are wanted.
+    /// The time of the next attempt, if more connections are wanted.
     next: Instant,
     /// The pause after the next failure.
     pause: Duration,
-    /// When the last connection was lost, until an answer shows that the upstream is back.
+    /// The time when the last connection was lost, until an answer shows that the upstream is back.
     outage: Option<Instant>,
     /// It is there, and different.
     unfit: bool,
@@ -45,7 +45,7 @@ impl Reachability {
         }
     }
 
-    /// When to begin an attempt, if one is wanted.
+    /// Returns the time to begin an attempt, if one is wanted; `None` while one is under way.
     pub(super) fn next_attempt(&self) -> Option<Instant> {
         (!self.attempting).then_some(self.next)
     }

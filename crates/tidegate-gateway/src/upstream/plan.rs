@@ -1,4 +1,5 @@
-//! What an upstream's promises allow: what clients are told, and how their requests are passed on.
+//! The consequences of an upstream's promises: the geometry for clients, and the way to pass their requests
+//! on.
 
 use thiserror::Error;
 use tidegate_nbd::transmission::{Command, Pending};
@@ -8,7 +9,7 @@ use crate::config::MAX_PAYLOAD;
 use crate::request::is_durable;
 use crate::zeroing::{Method, Slice};
 
-/// What clients are told as the upstream tells it, because requests that rely on it are passed on.
+/// The flags that clients are told as the upstream tells them. Requests that rely on them are passed on.
 const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
     .with(TransmissionFlags::SEND_FUA)
     .with(TransmissionFlags::SEND_TRIM)
@@ -17,7 +18,7 @@ const PASSED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
     .with(TransmissionFlags::ROTATIONAL)
     .with(TransmissionFlags::READ_ONLY);
 
-/// What the gateway relies on, and an upstream that comes back must still be able to do.
+/// The flags that the gateway relies on. An upstream that comes back must still have them.
 const RELIED_ON: TransmissionFlags = TransmissionFlags::SEND_FLUSH
     .with(TransmissionFlags::SEND_FUA)
     .with(TransmissionFlags::SEND_TRIM)
@@ -38,7 +39,7 @@ impl Part {
     pub(crate) const FLUSH: Self =
         Self { command: Command::Flush, flags: CommandFlags::NONE, offset: 0, length: 0 };
 
-    /// What a reply to it may bring.
+    /// Returns the reply that it may bring.
     pub(crate) fn expects(&self) -> Pending {
         match self.command {
             Command::Read => Pending::Read { offset: self.offset, length: self.length },
@@ -47,15 +48,15 @@ impl Part {
     }
 }
 
-/// Why an upstream that has come back is not the one that was lost.
+/// The differences between a lost upstream and the one that has come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Mismatch {
     /// Another size: another volume, or the same one resized.
     #[error("its size was {was} bytes and is {is} now")]
     Size {
-        /// When the gateway started.
+        /// The size when the gateway started.
         was: u64,
-        /// Now.
+        /// The size now.
         is: u64,
     },
     /// Clients were promised more than it can do now.
@@ -79,7 +80,7 @@ pub enum Mismatch {
     },
 }
 
-/// How requests to one upstream export are passed on.
+/// The rules by which requests to one upstream export are passed on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     size: u64,
@@ -98,7 +99,7 @@ impl Plan {
         Self { size, flags: told(upstream), minimum: blocks.minimum(), preferred, longest }
     }
 
-    /// What clients are told.
+    /// Returns the geometry that clients are told.
     pub(crate) fn geometry(&self, read_only: bool) -> Geometry {
         let mut flags = (self.flags_within(PASSED_ON))
             .with(TransmissionFlags::SEND_DF)
@@ -127,23 +128,23 @@ impl Plan {
         TransmissionFlags::from_bits(self.flags.bits() & mask.bits())
     }
 
-    /// Whether a flush on one connection covers what was answered on all.
+    /// Returns true if a flush on one connection covers changes answered on all.
     pub(crate) fn allows_many_connections(&self) -> bool {
         self.flags.contains(TransmissionFlags::CAN_MULTI_CONN)
     }
 
-    /// Whether what the upstream has answered may still be lost with it. An upstream that knows no flush has
-    /// nothing to flush.
+    /// Returns true if changes that the upstream has answered may still be lost with it. An upstream without
+    /// flush has nothing to flush.
     pub(crate) fn has_volatile_cache(&self) -> bool {
         self.flags.contains(TransmissionFlags::SEND_FLUSH)
     }
 
-    /// Whether the upstream refuses to zero a range that it would have to write, if it is asked to.
+    /// Returns true if the upstream refuses, when asked to, zeroing a range that it would have to write.
     pub(crate) fn knows_fast_zeroes(&self) -> bool {
         self.flags.contains(TransmissionFlags::SEND_FAST_ZERO)
     }
 
-    /// What comes next of an operation's slice, of which the bytes before `done` are done.
+    /// Returns the next part of an operation's slice, after its first `done` bytes.
     pub(crate) fn part(&self, operation: &Operation, slice: Slice, done: u32) -> Part {
         let left = slice.until - done;
         let fua = |fua: bool| {
@@ -173,12 +174,12 @@ impl Plan {
         Part { command, flags, offset: offset + u64::from(done), length }
     }
 
-    /// Whether a successful operation still needs a flush to be as durable as its client wants it.
+    /// Returns true if a successful operation still needs a flush to be as durable as its client wants it.
     pub(crate) fn needs_flush(&self, operation: &Operation) -> bool {
         is_durable(operation) && !self.flags.contains(TransmissionFlags::SEND_FUA)
     }
 
-    /// Whether a successful operation leaves something that only a flush makes durable.
+    /// Returns true if a successful operation leaves something that only a flush makes durable.
     pub(crate) fn leaves_unflushed(&self, operation: &Operation) -> bool {
         !matches!(operation, Operation::Read { .. })
             && self.has_volatile_cache()
@@ -219,14 +220,14 @@ fn told(geometry: &Geometry) -> TransmissionFlags {
     }
 }
 
-/// Whether an error says for certain that the upstream has not begun to carry a request out. No other error
-/// does: servers answer EINVAL for every one that the protocol has no number for, and a file system that
-/// failed EPERM.
+/// Returns true if the error proves that the upstream has not begun to carry the request out. No other error
+/// does. Servers answer EINVAL for every error that the protocol has no number for. They answer EPERM for a
+/// file system that failed.
 pub(crate) fn is_refusal(part: &Part, errno: Errno) -> bool {
     errno == Errno::NotSup && part.flags.contains(CommandFlags::FAST_ZERO)
 }
 
-/// What a client hears when the upstream refused its operation with this error.
+/// Returns the error that a client is told when the upstream refused its operation with this error.
 pub(crate) fn errno_for_client(operation: &Operation, errno: Errno) -> Errno {
     match (errno, operation) {
         // "Not faster than writing" is an answer to this one question only.

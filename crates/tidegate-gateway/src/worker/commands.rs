@@ -1,4 +1,4 @@
-//! What other threads ask of the worker.
+//! The commands of other threads to the worker.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -46,14 +46,14 @@ use syncs::Syncs;
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
 const RECYCLED: usize = 32 << 20;
 
-/// How often deadlines of sessions are looked at.
+/// The interval at which deadlines of sessions are checked.
 const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
 /// The time that the kernel has, after a drain's deadline, to give back the memory of operations that it has
 /// been told to give up. Those of storage that hangs are then left behind.
 pub(crate) const KERNEL_GRACE: Duration = Duration::from_millis(250);
 
-/// What other threads ask of a worker.
+/// A command of another thread to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     Session(Box<NewSession>),
@@ -107,7 +107,7 @@ struct Export {
     silence: Silence,
     /// Requests that wait for a silent volume to answer, in their order.
     parked: VecDeque<usize>,
-    /// Whether a read, and another request, was let through to it since it is silent.
+    /// True if a request was let through since the volume is silent: a read, and another request.
     probed: [bool; 2],
     geometry: Geometry,
     consumer: Consumer,
@@ -147,12 +147,12 @@ pub(crate) struct Worker {
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
     finished: Vec<Finished>,
-    /// What upstreams have finished; here only to be used again.
+    /// The work that upstreams have finished; a field only so that its memory is used again.
     done: Vec<Done>,
-    /// When the scheduler wants to be asked again.
+    /// The time when the scheduler wants to be asked again.
     not_before: Option<Instant>,
     next_housekeeping: Instant,
-    /// When to look for silent volumes before that, because requests wait for the window.
+    /// The time of the next look for silent volumes, if that is earlier because requests wait for the window.
     next_watch: Option<Instant>,
     /// Some export is removed and may still be waiting for its last user.
     has_removed: bool,
@@ -172,7 +172,7 @@ struct Complaints {
     suppressed: u64,
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(crate) struct Parts {
     pub(crate) config: PoolConfig,
     pub(crate) peers: Option<Arc<dyn Peers>>,
@@ -267,7 +267,7 @@ impl Worker {
         }
     }
 
-    /// How long to wait for a completion; `None` for ever.
+    /// Returns the longest wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
         if self.memory.has_returned() && !self.stalled.is_empty() {
             return Some(Duration::ZERO);

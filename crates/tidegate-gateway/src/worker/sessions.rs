@@ -24,10 +24,10 @@ use crate::session::{MemoryWait, NewSession, Phase, Session};
 use crate::stats::Refusal;
 use crate::zeroing::Slice;
 
-/// How long a drained session may take to hang up once everything is answered.
+/// The time in which a drained session must hang up once everything is answered.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a request may wait for memory while none of its export's memory comes back. Chosen: longer than
+/// The longest wait of a request for memory while none of its export's memory comes back. Chosen: longer than
 /// storage that works takes for anything, and much shorter than the timeout of a guest's block layer (30 s).
 const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -72,7 +72,7 @@ impl Worker {
     }
 }
 
-/// What the next slice of a request is charged with.
+/// Returns the extent that the next slice of a request is charged with.
 pub(super) fn extent_of(request: &Request, slice: Slice) -> Extent {
     let (Operation::Read { offset, .. }
     | Operation::Write { offset, .. }

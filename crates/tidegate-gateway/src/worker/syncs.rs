@@ -30,7 +30,7 @@ pub(super) struct Syncs {
     pub(super) busy: bool,
     /// Written data is lost: see the module.
     pub(super) poisoned: bool,
-    /// How many losses of an upstream are logged.
+    /// The number of an upstream's losses that are logged.
     pub(super) losses: u64,
     pub(super) running: Vec<usize>,
     pub(super) waiting: Vec<usize>,

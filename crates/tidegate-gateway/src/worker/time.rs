@@ -1,4 +1,4 @@
-//! What the worker does when its time has come: the law's steps, deadlines of sessions, and the drain.
+//! The worker's work at set times: the law's steps, deadlines of sessions, and the drain.
 
 use tidegate_units::Instant;
 
@@ -69,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// Whether a drain has come to its end, and how many sessions it cut off.
+    /// Returns the number of sessions that a drain cut off, once the drain has come to its end.
     pub(super) fn drained(&mut self, now: Instant) -> Option<usize> {
         let drain = self.drain?;
         let overdue = now >= drain.deadline + KERNEL_GRACE;

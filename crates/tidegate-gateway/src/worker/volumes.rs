@@ -11,11 +11,11 @@ use crate::backend::{Kind, Silence, Volume};
 use crate::config::BackendConfig;
 use crate::stage::Stage;
 
-/// How often to look for silent volumes while requests wait for the window: a fraction of the least silence
-/// that counts.
+/// The interval of looks for silent volumes while requests wait for the window: a fraction of the least
+/// silence that counts.
 const WATCH: Duration = Duration::from_millis(5);
 
-/// What a look at the volumes is for.
+/// The purpose of a look at the volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
     /// To notice hangs.
