@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Why a request failed, as said on the wire (specification, "Error values"). The numbers are the protocol's
-/// own, whatever the operating system calls them.
+/// The reason why a request failed, as said on the wire (specification, "Error values"). The numbers are the
+/// protocol's own, whatever the operating system calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 #[repr(u32)]
 pub enum Errno {
@@ -58,7 +58,7 @@ impl Errno {
         Self::ALL.into_iter().find(|errno| errno.code() == code).unwrap_or(Self::Inval)
     }
 
-    /// What a client should hear when the backend failed with this Linux `errno`.
+    /// Returns the error that a client should be told when the backend failed with this Linux `errno`.
     #[must_use]
     pub const fn from_linux(errno: i32) -> Self {
         match errno {

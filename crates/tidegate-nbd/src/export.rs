@@ -1,4 +1,4 @@
-//! Exports: their names, what they promise, and what that allows a client to ask.
+//! Exports: their names, their promises, and the requests that those allow.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::transmission::{Command, Request};
 /// The longest string of the protocol in bytes (specification, "Conventions").
 pub const MAX_STRING: usize = 4096;
 
-/// Why a text cannot name an export.
+/// The reasons why a text cannot name an export.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExportNameError {
     /// It is too long.
@@ -67,7 +67,7 @@ impl fmt::Display for ExportName {
     }
 }
 
-/// Why three numbers are not size constraints.
+/// The reasons why three numbers are not size constraints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BlockSizesError {
     /// The least block.
@@ -92,7 +92,7 @@ pub struct BlockSizes {
 }
 
 impl BlockSizes {
-    /// What holds where nothing was negotiated: every byte addressable, 4 KiB preferred, payloads up to 32
+    /// The constraints if none were negotiated: every byte addressable, 4 KiB preferred, payloads up to 32
     /// MiB.
     pub const DEFAULT: Self = Self { minimum: 1, preferred: 4096, maximum: 32 << 20 };
 
@@ -147,7 +147,7 @@ impl Default for BlockSizes {
 /// An export as the server describes it to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// What requests are judged by.
+    /// The geometry that requests are judged by.
     pub geometry: Geometry,
     /// For people; `""` for none. More than [`MAX_STRING`] bytes are not sent.
     pub description: String,
@@ -158,9 +158,9 @@ pub struct Export {
 pub struct Geometry {
     /// The size in bytes.
     pub size: u64,
-    /// What the export can do.
+    /// The abilities of the export.
     pub flags: TransmissionFlags,
-    /// What sizes a client must keep to.
+    /// The sizes that a client must keep to.
     pub blocks: BlockSizes,
 }
 
@@ -170,16 +170,16 @@ pub struct Geometry {
 pub enum Operation {
     /// Read `length` bytes at `offset`.
     Read {
-        /// From where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// The length in bytes.
         length: u32,
     },
     /// Write `length` bytes, which follow the request, at `offset`.
     Write {
-        /// To where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// The length in bytes.
         length: u32,
         /// Answer only once the data is on stable storage.
         fua: bool,
@@ -188,18 +188,18 @@ pub enum Operation {
     Flush,
     /// The range is no longer needed.
     Trim {
-        /// From where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes; not bound by the maximum payload.
+        /// The length in bytes; not bound by the maximum payload.
         length: u32,
         /// Answer only once the effect is on stable storage.
         fua: bool,
     },
     /// The range shall read as zeroes.
     WriteZeroes {
-        /// From where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes; not bound by the maximum payload.
+        /// The length in bytes; not bound by the maximum payload.
         length: u32,
         /// Answer only once the effect is on stable storage.
         fua: bool,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     proptest! {
-        /// What passes is something that a backend can carry out without looking again.
+        /// A backend can carry out every accepted request without looking again.
         #[test]
         fn an_accepted_range_is_within_aligned_and_bound(
             code in 0u16..10, flags in 0u16..64, offset in any::<u64>(), length in any::<u32>(),

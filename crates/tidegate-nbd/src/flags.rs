@@ -25,7 +25,7 @@ macro_rules! flags {
                 self.0
             }
 
-            /// Whether all flags of `other` are in this set.
+            /// Returns true if all flags of `other` are in this set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
@@ -55,7 +55,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What an export can do, told at the end of the handshake.
+    /// The abilities of an export, told at the end of the handshake.
     TransmissionFlags {
         /// Always set.
         HAS_FLAGS = 0;
@@ -85,7 +85,7 @@ flags! {
 }
 
 flags! {
-    /// What a client asks for beside the command itself.
+    /// The wishes of a client beside the command itself.
     CommandFlags {
         /// Answer only once the data is on stable storage.
         FUA = 0;

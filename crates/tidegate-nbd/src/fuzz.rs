@@ -6,7 +6,7 @@ use crate::transmission::{
 };
 use crate::{BlockSizes, Errno, Export, ExportName, Geometry, MAX_STRING, Operation, TransmissionFlags};
 
-/// The most input that either side of a handshake holds: the longest data of one option.
+/// The most input that either side of a handshake keeps: the longest data of one option.
 const MOST_HELD: usize = 64 << 10;
 
 /// The most output of a server: what makes it stop reading, and the replies to one option with the longest
@@ -16,10 +16,10 @@ const MOST_SERVER_OUTPUT: usize = (64 << 10) + 4 * (MAX_STRING + 64);
 /// The most output of a client: its name in one option, and some options without data.
 const MOST_CLIENT_OUTPUT: usize = MAX_STRING + 256;
 
-/// The most that is held of a reply in transmission: an error chunk with the longest message.
+/// The most bytes that are kept of a reply in transmission: an error chunk with the longest message.
 const MOST_REPLY_HELD: usize = MAX_STRING + 64;
 
-/// How a stream is cut into the pieces in which it arrives.
+/// The way to cut a stream into the pieces in which it arrives.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     Whole,
@@ -63,7 +63,7 @@ fn answer(name: &ExportName) -> Answer {
     }
 }
 
-/// A handshake from the outside: what was sent, what came of it, and how much of the input was taken.
+/// A handshake from the outside: the bytes sent, the outcome, and the length of the input taken.
 #[derive(Debug, PartialEq)]
 struct Course<T> {
     sent: Vec<u8>,
@@ -315,7 +315,7 @@ pub fn requests(input: &[u8]) {
     }
 }
 
-/// What became of the requests that a stream of replies answers.
+/// The outcome of the requests that a stream of replies answers.
 #[derive(Debug, Default, PartialEq)]
 struct Answered {
     /// By cookie and place, in the order of arrival; what continues the piece before is one with it, and

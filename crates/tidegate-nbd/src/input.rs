@@ -1,6 +1,6 @@
 //! Collecting a known number of bytes from input that arrives in arbitrary pieces.
 
-/// Bytes of one message that is not complete yet. It never holds more than what was asked for.
+/// Bytes of one message that is not complete yet. It never keeps more than was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     bytes: Vec<u8>,
@@ -32,12 +32,12 @@ impl Collector {
         self.fill(input, length).then(|| std::mem::take(&mut self.bytes))
     }
 
-    /// Whether nothing of a message is held.
+    /// Returns true if no part of a message is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes kept.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.bytes.len()

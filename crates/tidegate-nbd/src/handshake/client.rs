@@ -31,7 +31,7 @@ pub struct Listing {
     pub description: String,
 }
 
-/// What the client reports.
+/// A report of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
     /// Transmission begins; the rest of the input is replies.
@@ -102,7 +102,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a handshake failed. Send the output (it may hold a goodbye), then close the connection.
+/// The reasons why a handshake failed. Send the output (it may hold a goodbye), then close the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
     /// Whatever answers there is no NBD server.
@@ -137,7 +137,7 @@ pub enum ClientError {
     /// comes by TLS.
     #[error("the server sends plain text where TLS begins")]
     PlainTextBehindStartTls,
-    /// What should be a reply to our option is not one.
+    /// Bytes in place of a reply to our option are not one.
     #[error("the server's reply begins with {0:#018x}, which is no reply to an option")]
     BadReplyMagic(u64),
     /// The server replies to something that was not asked, or not in this way.
@@ -148,7 +148,7 @@ pub enum ClientError {
         /// The type of the reply.
         kind: u32,
     },
-    /// A reply is too long to be held.
+    /// A reply is too long to be kept.
     #[error("the server sent a reply of {0} bytes to an option; at most {MAX_DATA} are taken")]
     ReplyTooLong(u32),
     /// The replies to one option have no end.
@@ -215,7 +215,7 @@ pub struct Client {
     replies: ReplyStyle,
     /// TLS is wanted, and nothing is asked without it.
     tls: bool,
-    /// How many replies the option under way has had.
+    /// The number of replies that the option under way has had.
     reply_count: usize,
     size_and_flags: Option<(u64, TransmissionFlags)>,
     blocks: BlockSizes,
@@ -269,7 +269,7 @@ impl Client {
         }
     }
 
-    /// What is to be sent.
+    /// Returns the bytes to be sent.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.output.bytes
@@ -300,7 +300,7 @@ impl Client {
         Ok((bytes.len() - rest.len(), outcome?))
     }
 
-    /// How many bytes of input are held.
+    /// Returns the number of bytes of input kept.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.input.held()

@@ -24,17 +24,17 @@ const NO_ZEROES: u16 = 2;
 /// The length of that padding.
 const ZEROES: usize = 124;
 
-/// The most data of one option, or of one reply to an option, that is ever held.
+/// The most data of one option, or of one reply to an option, that is ever kept.
 const MAX_DATA: u32 = 64 << 10;
 
-/// How a handshake ended that leads to transmission. Bytes that arrive after it belong to transmission.
+/// The outcome of a handshake that leads to transmission. Bytes that arrive after it belong to transmission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The export's name as the client asked for it.
     pub name: ExportName,
-    /// What requests are judged by, with the flags as this client was told.
+    /// The geometry that requests are judged by, with the flags as this client was told.
     pub geometry: Geometry,
-    /// How requests are answered.
+    /// The style of the replies.
     pub replies: ReplyStyle,
 }
 

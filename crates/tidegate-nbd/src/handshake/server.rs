@@ -22,7 +22,7 @@ const MAX_SKIPPED: u32 = 1 << 20;
 /// With this much output waiting, input is left alone.
 const OUTPUT_HIGH_WATER: usize = 64 << 10;
 
-/// What the server asks of its caller, or reports.
+/// A question of the server to its caller, or a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerEvent {
     /// The client names an export: [`Server::answer`] is expected.
@@ -43,7 +43,7 @@ pub enum ServerEvent {
     Aborted,
 }
 
-/// What the caller answers to [`ServerEvent::ExportWanted`].
+/// The caller's answer to [`ServerEvent::ExportWanted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Here it is. The flags may include [`TransmissionFlags::SEND_DF`]: it is told only to clients with
@@ -63,16 +63,16 @@ pub enum Answer {
     ShuttingDown,
 }
 
-/// Why a handshake cannot go on. Send the output, then close the connection.
+/// The reasons why a handshake cannot go on. Send the output, then close the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// The client's flags include what was not offered: the specification demands to close.
+    /// The client's flags include some that were not offered: the specification demands to close.
     #[error("the client sets unknown handshake flags {0:#010x}")]
     UnknownFlags(u32),
-    /// What should be an option is not one.
+    /// Bytes in place of an option are not one.
     #[error("an option begins with IHAVEOPT, not with {0:#018x}")]
     BadMagic(u64),
-    /// An option is so long that waiting for its end would serve nobody.
+    /// An option is so long that waiting for its end would be of no use.
     #[error("option {option} has {length} bytes of data, more than {MAX_SKIPPED}")]
     OptionTooLong {
         /// The option's number.
@@ -133,7 +133,7 @@ enum State {
     Failed(ServerError),
 }
 
-/// What follows an option whose data does not matter.
+/// The reaction to an option whose data does not matter.
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
     Refuse(u32, &'static str),
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// What is to be sent.
+    /// Returns the bytes to be sent.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.output.bytes
@@ -304,13 +304,13 @@ impl Server {
         }
     }
 
-    /// How many options were refused because TLS is required.
+    /// Returns the number of options that were refused because TLS is required.
     #[must_use]
     pub fn refused_without_tls(&self) -> u32 {
         self.insecure_options
     }
 
-    /// How many bytes of input are held.
+    /// Returns the number of bytes of input kept.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.input.held()
@@ -556,7 +556,7 @@ fn parse_query(option: u32, data: &[u8]) -> Result<Wanted, &'static str> {
     if fields.0.is_empty() { Ok(wanted) } else { Err("bytes are left over after the list of requests") }
 }
 
-/// As much of a description as one string of the protocol may hold.
+/// Returns the beginning of a description, as long as one string of the protocol may be.
 fn sendable(description: &str) -> &str {
     &description[..description.floor_char_boundary(MAX_STRING)]
 }

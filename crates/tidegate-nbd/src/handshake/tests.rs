@@ -27,7 +27,7 @@ struct Host<'a> {
     list: Vec<(ExportName, String)>,
     sent: Vec<u8>,
     outcome: Option<Result<ServerEvent, ServerError>>,
-    /// What was left over when the handshake was over.
+    /// The bytes left over when the handshake was over.
     rest: Vec<u8>,
 }
 

@@ -7,8 +7,8 @@ use crate::errno::Errno;
 use crate::export::MAX_STRING;
 use crate::input::{Collector, Fields};
 
-/// The most that is held of an error chunk: two numbers, a message, an offset, and room for what extensions
-/// add.
+/// The most bytes that are kept of an error chunk: two numbers, a message, an offset, and room for additions
+/// by extensions.
 const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
 
 /// A request that waits for its reply, as far as its reply can be judged by it.
@@ -16,23 +16,23 @@ const MAX_ERROR_CHUNK: u32 = MAX_STRING as u32 + 64;
 pub enum Pending {
     /// A `READ` of this range.
     Read {
-        /// From where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// The length in bytes.
         length: u32,
     },
     /// Anything else: its reply has no data.
     Other,
 }
 
-/// What a reply brings, piece by piece. Pieces of replies to different requests may alternate.
+/// A piece of a reply. Pieces of replies to different requests may alternate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEvent<'a> {
     /// Data of a read, as much as has arrived.
     Data {
         /// The request's mark.
         cookie: u64,
-        /// Where in the export the bytes lie.
+        /// The offset of the bytes in the export.
         offset: u64,
         /// The bytes; never none.
         bytes: &'a [u8],
@@ -41,7 +41,7 @@ pub enum ReplyEvent<'a> {
     Hole {
         /// The request's mark.
         cookie: u64,
-        /// Where in the export the range begins.
+        /// The offset of the range in the export.
         offset: u64,
         /// Its length in bytes; never zero.
         length: u32,
@@ -50,9 +50,9 @@ pub enum ReplyEvent<'a> {
     Failed {
         /// The request's mark.
         cookie: u64,
-        /// Why.
+        /// The error.
         errno: Errno,
-        /// Where in the export, if the server says.
+        /// The offset in the export, if the server says.
         offset: Option<u64>,
     },
     /// The reply is complete: the cookie is free. The request succeeded unless it was reported as failed;
@@ -68,13 +68,13 @@ pub enum ReplyEvent<'a> {
 pub struct ExpectedData {
     /// The request's mark.
     pub cookie: u64,
-    /// Where in the export the bytes lie.
+    /// The offset of the bytes in the export.
     pub offset: u64,
-    /// How many bytes are still to come; never zero.
+    /// The number of bytes still to come; never zero.
     pub length: u32,
 }
 
-/// Why the server's bytes cannot be understood any more. Close the connection.
+/// The reasons why the server's bytes cannot be understood any more. Close the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReplyError {
     /// Both sides have lost step.
@@ -146,7 +146,7 @@ impl Chunk {
         ReplyError::MalformedChunk { cookie: self.cookie, kind: self.kind, length: self.length }
     }
 
-    /// How much of the chunk is read before anything is reported.
+    /// Returns the length of the part of the chunk that is read before anything is reported.
     fn fields_length(self) -> usize {
         match self.kind {
             chunk::OFFSET_DATA => 8,
@@ -191,7 +191,7 @@ impl ReplyParser {
         Ok((bytes.len() - rest.len(), outcome?))
     }
 
-    /// Whether the bytes so far end between two replies or chunks, so that a connection may end here.
+    /// Returns true if the bytes so far end between two replies or chunks, so that a connection may end here.
     #[must_use]
     pub fn is_between_replies(&self) -> bool {
         matches!(self.state, State::Magic) && self.input.is_empty()
@@ -220,7 +220,7 @@ impl ReplyParser {
         }
     }
 
-    /// How many bytes are held.
+    /// Returns the number of bytes kept.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         self.input.held()
@@ -287,7 +287,7 @@ impl ReplyParser {
     }
 }
 
-/// What comes after the last byte of a chunk.
+/// Returns the state after the last byte of a chunk.
 fn after(cookie: u64, last: bool) -> State {
     if last { State::Ending { cookie } } else { State::Magic }
 }

@@ -95,7 +95,7 @@ impl Frame {
     }
 }
 
-/// How a session's requests are answered, as negotiated.
+/// The style of the replies to a session's requests, as negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplyStyle {
     /// Simple replies only.

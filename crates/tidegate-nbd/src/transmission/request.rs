@@ -19,7 +19,7 @@ const REQUEST_MAGIC: u32 = 0x2560_9513;
 #[error("a request begins with {REQUEST_MAGIC:#010x}, not with {0:#010x}")]
 pub struct BadMagic(pub u32);
 
-/// What a client asks for.
+/// The commands that a client can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
     /// `NBD_CMD_READ`
@@ -83,15 +83,15 @@ impl Command {
 /// A request as it stands on the wire, not yet judged: see [`Geometry::check`](crate::Geometry::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The command.
     pub command: Command,
-    /// How.
+    /// Its flags.
     pub flags: CommandFlags,
     /// The client's mark, returned with every part of the reply.
     pub cookie: u64,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub length: u32,
 }
 
@@ -129,7 +129,7 @@ impl Request {
         bytes
     }
 
-    /// How many bytes of payload follow the request: those of a `WRITE`, accepted or not.
+    /// Returns the bytes of payload that follow the request: those of a `WRITE`, accepted or not.
     #[must_use]
     pub const fn payload_length(&self) -> u32 {
         match self.command {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Errno;
 
-/// What became of one request, put together from the pieces.
+/// The outcome of one request, put together from the pieces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Outcome {
     /// Data by offset in the export; holes are zeroes.
