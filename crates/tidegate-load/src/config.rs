@@ -1,4 +1,4 @@
-//! What load to make.
+//! The configuration of a load.
 
 use std::time::Duration;
 
@@ -22,32 +22,32 @@ const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
 /// A load on one export.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadConfig {
-    /// Where.
+    /// The export to load.
     pub target: Target,
-    /// Over how many connections, 1 to 64.
+    /// The number of connections, 1 to 64.
     pub connections: u32,
-    /// When requests come.
+    /// The times at which requests come.
     pub arrivals: Arrivals,
-    /// Which blocks they touch, one after the other.
+    /// The order in which requests touch the blocks.
     pub order: Order,
     /// The share of reads, 0 (only writes) to 1 (only reads).
     pub read_fraction: f64,
     /// The size of every request.
     pub block: Bytes,
-    /// Where in the export the region begins that is loaded.
+    /// The offset in the export at which the loaded region begins.
     pub offset: Bytes,
-    /// The size of the region; the rest of the export if absent. What does not fill a block at its end is
-    /// left alone.
+    /// The size of the region; the rest of the export if absent. A remainder at its end that does not fill a
+    /// block is left alone.
     pub span: Option<Bytes>,
-    /// Whether writes must be on stable storage before they are answered.
+    /// True if writes must be on stable storage before they are answered.
     pub fua: bool,
-    /// What is written.
+    /// The content of writes.
     pub payload: Payload,
     /// Pauses; none if absent.
     pub phases: Option<Phases>,
-    /// How long; until stopped if absent.
+    /// The length of the run; until stopped if absent.
     pub duration: Option<Duration>,
-    /// Where random numbers begin: the same seed makes the same requests in the same order, per connection.
+    /// The seed of random numbers: the same seed makes the same requests in the same order, per connection.
     pub seed: u64,
 }
 
@@ -118,30 +118,30 @@ impl LoadConfig {
     }
 }
 
-/// When requests come.
+/// The times at which requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// Each connection keeps `depth` requests outstanding; an answer makes room for the next request.
     Closed {
-        /// Per connection, 1 to 4096.
+        /// The requests outstanding per connection, 1 to 4096.
         depth: u32,
-        /// How long after an answer the next request comes.
+        /// The time from an answer to the next request.
         think: Duration,
     },
     /// Requests come at a rate, whatever the answers.
     Open {
-        /// Of all connections together, at most 1 000 000 per second.
+        /// The rate of all connections together, at most 1 000 000 per second.
         rate: Iops,
-        /// How the requests are spaced.
+        /// The spacing of the requests.
         spacing: Spacing,
-        /// How many requests may be outstanding per connection, 1 to 4096. A request that is due at this
-        /// bound waits its turn at the generator: none is dropped, and its response time includes the wait.
-        /// What still waits at the end of the run is reported as unsent.
+        /// The most requests outstanding per connection, 1 to 4096. A request that is due at this bound waits
+        /// its turn at the generator. None is dropped, and its response time includes the wait. Requests that
+        /// still wait at the end of the run are reported as unsent.
         depth: u32,
     },
 }
 
-/// How the requests of an open loop are spaced.
+/// The spacing of requests in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spacing {
     /// Evenly.
@@ -152,16 +152,16 @@ pub enum Spacing {
     /// the same seed here and parts that do not overlap, each moment is one load's. So requests are mixed in
     /// Lee's admission control (§2).
     Drawn {
-        /// Where this load's part of the whole begins, 0 to 1.
+        /// The beginning of this load's part of the whole, 0 to 1.
         from: f64,
-        /// Where it ends, above `from`.
+        /// The end of this load's part, above `from`.
         to: f64,
-        /// Of whose moments which are.
+        /// The seed that decides which load each moment belongs to.
         seed: u64,
     },
 }
 
-/// Which block comes next.
+/// The order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Any block of the region, uniformly.
@@ -171,7 +171,7 @@ pub enum Order {
     Sequential,
 }
 
-/// What is written.
+/// The content of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
     /// Bytes that do not compress.
@@ -185,15 +185,15 @@ pub enum Payload {
 /// Load that comes and goes. Requests that are outstanding when a pause begins complete normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
-    /// How long the load is on; not zero.
+    /// The time for which the load is on; not zero.
     pub on: Duration,
-    /// How long it then pauses.
+    /// The length of the pause after that.
     pub off: Duration,
-    /// How long it waits before it is on for the first time.
+    /// The time before the load is on for the first time.
     pub delay: Duration,
 }
 
-/// Why a load makes no sense.
+/// The reasons why a load makes no sense.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ConfigError {
     /// The number of connections.
@@ -208,9 +208,9 @@ pub enum ConfigError {
     /// The part of moments that are drawn.
     #[error("from {from} to {to} is no part of the whole")]
     Part {
-        /// Where it was to begin.
+        /// The beginning asked for.
         from: f64,
-        /// Where it was to end.
+        /// The end asked for.
         to: f64,
     },
     /// The share of reads.

@@ -15,7 +15,7 @@ use tidegate_tls::{ClientFiles, ClientTls, HandshakeError, Identity, TlsStream};
 use crate::error::ConnectError;
 use crate::target::{Endpoint, Target};
 
-/// How long one address may take to answer, and how long the handshake may take.
+/// The longest time for one address to answer, and the longest for the handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connected stream socket.
@@ -102,7 +102,7 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Whether an error only means that a timeout passed.
+/// Returns true if an error only means that a timeout passed.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a load.
+//! Errors of a load.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate_units::Bytes;
 
 use crate::config::ConfigError;
 
-/// Why a load could not run to its end. The message names the target.
+/// The reasons why a load could not run to its end. The message names the target.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The load makes no sense.
@@ -22,7 +22,7 @@ pub enum LoadError {
     Connect {
         /// The target's URI.
         target: String,
-        /// What happened.
+        /// The error.
         source: ConnectError,
     },
     /// The export cannot take this load.
@@ -30,7 +30,7 @@ pub enum LoadError {
     Unsuitable {
         /// The target's URI.
         target: String,
-        /// Why.
+        /// The reason.
         source: Unsuitable,
     },
     /// A thread could not be started.
@@ -41,9 +41,9 @@ pub enum LoadError {
     Lost {
         /// The target's URI.
         target: String,
-        /// How many requests of this connection were without answer.
+        /// The number of unanswered requests on this connection.
         outstanding: usize,
-        /// What happened.
+        /// The way the connection was lost.
         source: Loss,
     },
     /// A thread ended by a defect of this program.
@@ -54,7 +54,7 @@ pub enum LoadError {
     },
 }
 
-/// Why an export could not be opened.
+/// The reasons why an export could not be opened.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// No connection.
@@ -84,7 +84,7 @@ pub enum ConnectError {
     Tls(HandshakeError),
 }
 
-/// Why an export cannot take a load.
+/// The reasons why an export cannot take a load.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unsuitable {
     /// It is read-only.
@@ -119,7 +119,7 @@ pub enum Unsuitable {
     },
 }
 
-/// How a connection was lost.
+/// The way a connection was lost.
 #[derive(Debug, Error)]
 pub enum Loss {
     /// The server closed it.
@@ -137,9 +137,9 @@ pub enum Loss {
     /// The server ended a reply to a read before all of its data.
     #[error("the server answered a read of {wanted} bytes with {received}")]
     ShortRead {
-        /// How many bytes were asked for.
+        /// The number of bytes asked for.
         wanted: u32,
-        /// How many came.
+        /// The number of bytes received.
         received: u32,
     },
 }

@@ -43,7 +43,7 @@ pub(crate) struct Slot {
     pub(crate) freed: Option<Instant>,
 }
 
-/// Why nothing is sent any more.
+/// The state of a connection, which tells whether requests may be sent, and if not why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Running,
@@ -60,13 +60,13 @@ enum Mode {
 pub(crate) struct State {
     entries: Vec<Option<Entry>>,
     free: VecDeque<Slot>,
-    /// How many entries there are. Not the slots that are not free: the sender may hold one and wait with it.
+    /// The number of entries, not of the slots in use: the sender may have a slot and wait with it.
     outstanding: usize,
     /// Requests ever sent: part of the cookie, so that a second answer to a request is recognised as such.
     launched: u64,
     mode: Mode,
     loss: Option<(Loss, usize)>,
-    /// Whether the sender waits for a slot or for the last answer: nobody else needs waking.
+    /// True while the sender waits for a slot or for the last answer. Nothing else needs waking.
     sender_waits: bool,
 }
 
@@ -78,12 +78,12 @@ fn slot_of(cookie: u64) -> usize {
 }
 
 impl State {
-    /// How many requests have no answer yet.
+    /// Returns the number of requests without an answer.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// When the request was due that has been outstanding for the longest.
+    /// Returns the due time of the request that has been outstanding for the longest.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.entries.iter().flatten().map(|entry| entry.request.due).min()
     }
@@ -92,7 +92,7 @@ impl State {
         self.entries.get_mut(slot_of(cookie))?.as_mut().filter(|entry| entry.cookie == cookie)
     }
 
-    /// What the parser needs to know about a request.
+    /// Returns the facts that the parser needs about a request.
     pub(crate) fn pending(&mut self, cookie: u64) -> Option<Pending> {
         self.entry(cookie).map(|entry| match entry.request {
             Outstanding { read: true, offset, length, .. } => Pending::Read { offset, length },
@@ -130,7 +130,7 @@ impl State {
         Ok(Some(Landed { request, result: failed.map_or(Ok(()), Err) }))
     }
 
-    /// Whether the end of the connection is no loss.
+    /// Returns true if the end of the connection is no loss.
     pub(crate) fn is_leaving(&self) -> bool {
         self.mode == Mode::Leaving
     }
@@ -253,7 +253,7 @@ impl Flight {
         });
     }
 
-    /// Whether no new requests may be sent.
+    /// Returns true if no new requests may be sent.
     pub(crate) fn is_halted(&self) -> bool {
         self.lock().mode != Mode::Running
     }
@@ -290,7 +290,7 @@ impl Flight {
         });
     }
 
-    /// How the connection was lost, with how many requests outstanding.
+    /// Takes the loss of the connection, with the number of requests then outstanding.
     pub(crate) fn take_loss(&self) -> Option<(Loss, usize)> {
         self.lock().loss.take()
     }

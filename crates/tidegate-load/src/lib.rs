@@ -3,10 +3,10 @@
 //! [`Load::connect`] opens the connections, [`Load::start`] begins, [`LoadHandle::sample`] looks at it while
 //! it runs, [`LoadHandle::join`] waits for the end and yields the [`LoadReport`].
 //!
-//! Each connection has one thread that sends and one that receives, on blocking sockets: what is measured is
-//! the storage, not an event loop. In an open loop a response time counts from the moment at which the
-//! request was due, not from when it could be sent, so that a slow server cannot hide its slowness by slowing
-//! down the questions ("coordinated omission").
+//! Each connection has one thread that sends and one that receives, on blocking sockets. So the storage is
+//! measured, not an event loop. In an open loop a response time counts from the moment when the request was
+//! due, not from when it could be sent. So a slow server cannot hide its slowness by slowing down the
+//! questions ("coordinated omission").
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is written.
+//! The content of writes.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -9,7 +9,7 @@ use crate::config::{LoadConfig, Payload};
 /// write differs, and none costs more than a number.
 const PAYLOAD_SLACK: usize = 64 << 10;
 
-/// What is written, one payload after the other.
+/// The source of payloads, one after the other.
 pub(crate) struct Payloads {
     bytes: Vec<u8>,
     block: usize,

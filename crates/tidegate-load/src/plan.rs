@@ -1,4 +1,4 @@
-//! Which requests come, and when: pure arithmetic over the configuration.
+//! The requests and their times: pure arithmetic over the configuration.
 
 use std::time::Duration;
 
@@ -111,11 +111,11 @@ pub(crate) struct DueTimes {
     spacing: Spacing,
     /// Mean seconds between two requests.
     interval: f64,
-    /// Where moments are even: how many intervals have passed, counted rather than summed up so that no
-    /// rounding adds up.
+    /// The number of intervals that have passed, if moments are even. They are counted rather than summed up,
+    /// so that no rounding adds up.
     intervals: f64,
-    /// For [`Spacing::Drawn`]: how many moments of all connections have passed, and how many there are to
-    /// each of this one's.
+    /// For [`Spacing::Drawn`]: the number of moments of all connections that have passed, and the number of
+    /// moments to each of this connection's.
     moment: u64,
     connections: u32,
     /// For [`Spacing::Poisson`]: the last due time in seconds.
@@ -162,7 +162,7 @@ impl DueTimes {
         Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX)
     }
 
-    /// How many requests, on average, are due within a time.
+    /// Returns the number of requests that are due within a time, on average.
     pub(crate) fn expected_within(&self, time: Duration) -> u64 {
         let part = match self.spacing {
             Spacing::Even | Spacing::Poisson => 1.0,
@@ -172,13 +172,13 @@ impl DueTimes {
     }
 }
 
-/// Whose a moment is, 0 to 1: the same for every load that asks with this seed.
+/// Returns the number, 0 to 1, that decides whose a moment is. It is the same for every load with this seed.
 fn drawn(seed: u64, moment: u64) -> f64 {
     // A generator for each: nobody has to know how many moments others have drawn.
     Pcg64::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(moment)).random()
 }
 
-/// When the load is on, in time since its beginning.
+/// The times when the load is on, counted from its beginning.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timetable(Option<Phases>);
 
@@ -203,7 +203,7 @@ impl Timetable {
         active.saturating_add(paused).saturating_add(delay)
     }
 
-    /// For how long the load has been on by a moment.
+    /// Returns the time for which the load has been on by a moment.
     pub(crate) fn active_by(self, at: Duration) -> Duration {
         let Some(Phases { on, off, delay }) = self.0 else { return at };
         let running = at.saturating_sub(delay);

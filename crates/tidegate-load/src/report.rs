@@ -1,4 +1,4 @@
-//! What a load found, for people and for programs.
+//! The findings of a load, for people and for programs.
 
 use std::fmt;
 use std::time::Duration;

@@ -106,15 +106,15 @@ pub struct LoadHandle {
 }
 
 impl LoadHandle {
-    /// What completed since the last call. Cheap: some hundred bytes are copied.
+    /// Returns the requests completed since the last call. Cheap: some hundred bytes are copied.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let in_flight = self.shared.lines.iter().map(|line| line.flight.lock().outstanding()).sum();
         self.shared.stats().sample(self.shared.elapsed(Instant::now()), in_flight)
     }
 
-    /// For how long the oldest request that is not answered has been due. What an open loop has yet to send
-    /// is due later.
+    /// Returns the time for which the oldest unanswered request has been due. Requests that an open loop has
+    /// yet to send are due later.
     #[must_use]
     pub fn oldest(&self) -> Option<Duration> {
         let oldest = self.shared.lines.iter().filter_map(|line| line.flight.lock().oldest()).min()?;
@@ -127,7 +127,7 @@ impl LoadHandle {
         self.shared.stop();
     }
 
-    /// Whether all is done, so that [`LoadHandle::join`] returns at once.
+    /// Returns true if all is done, so that [`LoadHandle::join`] returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.senders.iter().all(JoinHandle::is_finished) && self.receivers.iter().all(JoinHandle::is_finished)

@@ -1,4 +1,4 @@
-//! What is counted while a load runs.
+//! The counters of a running load.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DIGITS: u8 = 3;
 /// A day of seconds is kept one by one (some 7 MiB); of a longer run the rest is in the totals only.
 const MAX_SECONDS: usize = 86_400;
 
-/// What completed in some time, of one kind of operation.
+/// The completions of one kind of operation in some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationSample {
     /// Requests answered with success.
@@ -45,16 +45,16 @@ impl OperationSample {
     }
 }
 
-/// What completed since the last sample was taken.
+/// The completions since the last sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// How long that is.
+    /// The time since the last sample.
     pub span: Duration,
     /// Reads.
     pub reads: OperationSample,
     /// Writes.
     pub writes: OperationSample,
-    /// How many requests are outstanding now.
+    /// The number of requests outstanding now.
     pub in_flight: usize,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Stats {
     /// By the second in which the requests completed, since the load began.
     pub(crate) seconds: Vec<Second>,
     pub(crate) first_error: Option<Errno>,
-    /// When the latest request completed, since the load began.
+    /// The time of the latest completion, since the load began.
     pub(crate) last_completion: Duration,
     sampled: Duration,
 }
@@ -151,7 +151,7 @@ impl Stats {
         }
     }
 
-    /// What completed since the last call.
+    /// Returns the completions since the last call.
     pub(crate) fn sample(&mut self, now: Duration, in_flight: usize) -> Sample {
         let span = now.saturating_sub(self.sampled);
         self.sampled = now;

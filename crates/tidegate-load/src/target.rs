@@ -1,4 +1,4 @@
-//! Where an export is, as an NBD URI.
+//! The location of an export, as an NBD URI.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tidegate_nbd::{ExportName, ExportNameError};
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10_809;
 
-/// How to reach a server.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// By TCP.
@@ -27,15 +27,15 @@ pub enum Endpoint {
 /// An export of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// How to reach the server.
+    /// The address of the server.
     pub endpoint: Endpoint,
-    /// Which of its exports; the empty name is the server's default.
+    /// The name of the export; the empty name is the server's default.
     pub export: ExportName,
     /// The folder with certificates, where the connections are encrypted.
     pub tls: Option<PathBuf>,
 }
 
-/// Why a text is not an NBD URI that can be used here.
+/// The reasons why a text is not an NBD URI that can be used here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// It does not begin like one.

@@ -17,21 +17,21 @@ use crate::payload::Payloads;
 use crate::plan::{DueTimes, Io, Region, Requests, Timetable};
 use crate::stats::{Completion, Stats};
 
-/// How long answers are waited for once no more requests are sent.
+/// The longest wait for answers once no more requests are sent.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// A write that makes no progress for this long looks whether it should give up.
 pub(crate) const WRITE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What is read from a socket at once.
+/// The number of bytes read from a socket at once.
 const RECEIVE_BUFFER: usize = 256 << 10;
 
-/// What a connection left undone.
+/// The requests that a connection left undone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Leftover {
     pub(crate) unsent: u64,
     pub(crate) unanswered: u64,
-    /// When the last request could have been sent.
+    /// The time when the last request could have been sent.
     pub(crate) ended: Option<Instant>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Sends a request. A server that takes nothing holds this up; it is given up once the load should have
-    /// ended: at `end`, or by a halt.
+    /// Sends a request. A server that takes no bytes blocks this. The request is given up once the load
+    /// should have ended: at `end`, or by a halt.
     fn write(&self, end: Option<Instant>, mut head: &[u8], mut payload: &[u8]) -> Result<(), Ended> {
         let mut overdue = None;
         while !(head.is_empty() && payload.is_empty()) {
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-/// Why a sender ended before its time.
+/// The reasons why a sender ended before its time.
 enum Ended {
     /// The server takes no more bytes, and the load should have ended.
     GivenUp,
@@ -301,7 +301,7 @@ impl Sender<'_> {
     }
 }
 
-/// What a failed read or write says about the connection.
+/// Returns the loss that a failed read or write means for the connection.
 fn lost(error: io::Error) -> Loss {
     match error.kind() {
         ErrorKind::BrokenPipe => Loss::Closed,
