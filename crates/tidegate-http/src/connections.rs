@@ -1,10 +1,10 @@
 //! The connections that are open, and the one that makes room for a newer one.
 //!
-//! An attacker may hold every connection, and open new ones as fast as it likes. A refusal of the newest
-//! would then refuse the honest client with the same probability as any connection of the attacker, which is
-//! close to one. So the oldest connection without a complete request makes room. A client that means it sends
-//! its request together with its connection: it is read before 64 others have been accepted, and a connection
-//! that is being answered never makes room. What is being answered is bounded by the service's own work.
+//! An attacker may keep every connection open, and open new ones as fast as it likes. A refusal of the newest
+//! would then refuse the honest client with the same probability as any connection of the attacker. That is
+//! close to one. So the oldest connection without a complete request makes room. An honest client sends its
+//! request together with its connection, so it is read before 64 others have been accepted. A connection that
+//! is being answered never makes room. The number of those is bounded by the work of the service itself.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ impl Connections {
         order.map(|(at, _)| at)
     }
 
-    /// Removes the oldest connection that may make room, where a descriptor is needed.
+    /// Removes the oldest connection that may make room. Called when a descriptor is needed.
     pub(crate) fn remove_oldest(&mut self, now: Instant) -> Option<u64> {
         let at = self.displaced(now)?;
         Some(self.open.swap_remove(at).id)
@@ -110,7 +110,7 @@ impl Connections {
         }
     }
 
-    /// Since when a connection's answer has been on the way.
+    /// Returns the time from which on a connection's answer has been on the way.
     pub(crate) fn sending_since(&self, id: u64) -> Option<Instant> {
         let connection = self.open.iter().find(|connection| connection.id == id)?;
         (connection.phase == Phase::Sending).then_some(connection.since)
@@ -163,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives in whatever order: the bound holds, and what is being answered stays.
+        /// For any arrivals in any order, the bound holds, and connections that are being answered stay.
         #[test]
         fn the_bound_holds_and_what_is_answered_stays(
             steps in prop::collection::vec((0_u8..4, 0_u8..6, 0_u64..3_000), 0..400)

@@ -23,8 +23,8 @@ pub fn raise_limit() -> io::Result<Option<u64>> {
     Ok(limit.maximum)
 }
 
-/// Whether a descriptor that was opened just now lies in the reserve. The kernel gives the lowest free
-/// number: all below it are in use.
+/// Returns true if a descriptor that was opened just now lies in the reserve. The kernel gives the lowest
+/// free number: all below it are in use.
 pub(crate) fn is_reserved(descriptor: i32) -> bool {
     lies_in_reserve(descriptor, getrlimit(Resource::Nofile).current)
 }

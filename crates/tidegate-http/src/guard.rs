@@ -1,4 +1,4 @@
-//! Requests that change something, and where they come from.
+//! A guard for requests that change something: it checks where they come from.
 //!
 //! A browser sends requests for any page that it shows, also to addresses that only its own machine reaches.
 //! Three headers tell such a request from that of a program that was told the address:
@@ -22,7 +22,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Default)]
 pub struct Names(Arc<[String]>);
 
-/// Why a request is not carried out.
+/// The reasons why a request is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Unwelcome {
     #[error("a request has one `Host` header")]
@@ -119,7 +119,7 @@ fn authority(text: &str) -> Option<Authority> {
     text.trim().parse().ok()
 }
 
-/// Whether an origin, `http://HOST:PORT`, is the host that is asked.
+/// Returns true if an origin, `http://HOST:PORT`, is the host that is asked.
 fn is_of_host(origin: &str, host: &Authority) -> bool {
     let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).and_then(authority);
     of.is_some_and(|of| of.as_str().eq_ignore_ascii_case(host.as_str()))

@@ -144,7 +144,7 @@ impl Server {
     }
 }
 
-/// Whether it is the connection that failed, and not this process.
+/// Returns true if the connection failed, and not this process.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -185,8 +185,8 @@ impl Shared {
         self.refusals.count(cause);
     }
 
-    /// A place for a new connection. Where all others are being answered, it waits for the end of an answer:
-    /// those that come after it wait in the kernel's queue meanwhile, in their order.
+    /// Returns a place for a new connection. If all others are being answered, it waits for the end of an
+    /// answer. Connections that come later wait in the kernel's queue meanwhile, in their order.
     async fn place(self: &Arc<Self>, stream: &TcpStream, from: SocketAddr) -> Option<Place> {
         if descriptors::is_reserved(stream.as_raw_fd()) {
             self.refuse(Cause::Descriptors);
@@ -240,7 +240,7 @@ struct Place {
     shared: Arc<Shared>,
     id: u64,
     displaced: Arc<Notify>,
-    /// Whether a complete request came.
+    /// True once a complete request came.
     asked: AtomicBool,
 }
 
@@ -252,8 +252,8 @@ impl Place {
         }
     }
 
-    /// Whether its answer has been on the way for too long. Where it was taken, the next request is waited
-    /// for, which ends earlier.
+    /// Returns true if its answer has been on the way for too long. If the client took the answer, the server
+    /// waits for the next request, and that wait ends earlier.
     fn is_stuck(&self) -> bool {
         let since = self.shared.table().connections.sending_since(self.id);
         since.is_some_and(|since| since.elapsed() >= SEND_TIME)
@@ -345,7 +345,7 @@ fn problem(status: StatusCode, code: &str, why: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// What the log has about refused connections: once a minute, with their number.
+/// The log messages about refused connections: once a minute, with their number.
 struct Complaints {
     address: SocketAddr,
     next: Instant,

@@ -13,10 +13,10 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use tidegate_units::ResourceName;
 
-/// As of the key of a cluster: a shorter one can be guessed.
+/// The shortest token, as for the key of a cluster: a shorter one can be guessed.
 const SHORTEST: usize = 16;
 
-/// What a server of HTTP takes as a header.
+/// The longest token: HTTP servers take headers up to this length.
 const LONGEST: usize = 4096;
 
 /// Anyone may read, or anyone may write.
@@ -26,7 +26,7 @@ const OPEN_TO_OTHERS: u32 = 0o006;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
 
-/// Why there is no token.
+/// The reasons why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
     /// The file cannot be read.
@@ -37,7 +37,7 @@ pub enum TokenError {
         /// The system's answer.
         source: io::Error,
     },
-    /// What it holds is none.
+    /// The content of the file is not a token.
     #[error(
         "{} holds no token: {SHORTEST} to {LONGEST} letters, digits and `-._~+/=`; make one with `head -c 32 /dev/urandom | base64`",
         .0.display()
@@ -70,7 +70,7 @@ impl Token {
         Ok(token)
     }
 
-    /// Takes a text for a token, where it is one.
+    /// Returns the text as a token, if it is one.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -96,8 +96,8 @@ impl fmt::Debug for Token {
 #[error("the system has no random numbers")]
 pub struct NoRandom;
 
-/// The tokens that a server accepts. What a request shows is compared by its code under a random key, so that
-/// the time of the comparison says nothing about how much of it is right.
+/// The tokens that a server accepts. A request's token is compared by its code under a random key. So the
+/// time of the comparison does not tell how much of the token is right.
 #[derive(Debug)]
 pub struct TokenAdmission {
     key: hmac::Key,
@@ -106,7 +106,7 @@ pub struct TokenAdmission {
     nodes: BTreeMap<ResourceName, hmac::Tag>,
 }
 
-/// Why a request is not answered.
+/// The reasons why a request is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenRefused {
     /// It shows no token.
