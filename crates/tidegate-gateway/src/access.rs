@@ -145,7 +145,7 @@ pub(crate) struct Client {
 /// The way a client comes.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// By a Unix socket; `None` where the kernel did not say as whom.
+    /// By a Unix socket; `None` if the kernel did not tell the user.
     Unix(Option<Credentials>),
     /// From an address.
     Tcp(IpAddr),

@@ -49,7 +49,7 @@ impl Buffer {
         Self { memory, capacity }
     }
 
-    /// Grows without copying, where that is possible; what is new is zeroed.
+    /// Grows without copying, where that is possible; new bytes are zero.
     fn grow(&mut self, capacity: usize) -> bool {
         if self.capacity <= LARGEST_ALLOCATED || capacity < self.capacity {
             return false;
@@ -107,7 +107,7 @@ pub(crate) fn class_bytes(length: usize) -> usize {
     length.max(SMALLEST).next_power_of_two()
 }
 
-/// Buffers kept for the next request. It holds at most `limit` bytes; what comes back beyond that is freed.
+/// Buffers kept for the next request. It keeps at most `limit` bytes; buffers returned beyond that are freed.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     free: [Vec<Buffer>; CLASSES],
@@ -120,7 +120,7 @@ impl BufferPool {
         Self { free: std::array::from_fn(|_| Vec::new()), held: 0, limit }
     }
 
-    /// A buffer for `length` bytes. What it contains is left over from somebody else's request.
+    /// Returns a buffer for `length` bytes. Its contents are left over from another request.
     pub(crate) fn take(&mut self, length: usize) -> Buffer {
         match self.free[class_index(class_bytes(length))].pop() {
             Some(buffer) => {

@@ -17,11 +17,11 @@ use tidegate_units::{Bytes, ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::access::Access;
 
-/// The greatest payload of one request; advertised to clients, and what the protocol lets them assume at
-/// least.
+/// The greatest payload of one request. It is advertised to clients; the protocol lets them assume at least
+/// this much.
 pub const MAX_PAYLOAD: u32 = 32 * 1024 * 1024;
 
-/// A whole gateway: where it listens, and the pools it serves.
+/// A whole gateway: its endpoints, and the pools it serves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayConfig {
     /// The endpoints at which clients connect. Every endpoint serves every export.
@@ -186,7 +186,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// D of SFQ(D) where nothing else is said: what fio and qemu drive one device with.
+    /// The default D of SFQ(D): fio and qemu drive one device with as many requests.
     pub const DEFAULT_DEPTH: u32 = 32;
 
     /// A pool without a law, with default depth and limits.
@@ -347,7 +347,7 @@ pub struct ExportConfig {
     pub access: Access,
     /// Its weight against the other consumers of the pool.
     pub shares: Shares,
-    /// Never held back by a law: its reads are what the law keeps fast.
+    /// True if no law may throttle the export: its reads are the signal, which the law keeps fast.
     pub protected: bool,
     /// A rate that goes before all shares, in I/Os of average size ([`tidegate_sched::CostModel`]).
     pub reservation: Option<Iops>,
@@ -356,10 +356,11 @@ pub struct ExportConfig {
     /// The contract promised to the export, if the pool's law commands rates. It has no effect under another
     /// law.
     pub contract: Option<Contract>,
-    /// The response time that it is to have, where the pool's law is the self-tuning one. `None`: the pool's
+    /// The response time that it is to have, if the pool's law is the self-tuning one. `None`: the pool's
     /// target.
     pub goal: Option<Latency>,
-    /// σ: how many requests may be released at once after a pause, where the pool's law commands rates.
+    /// σ: the number of requests that may be released at once after a pause, if the pool's law commands
+    /// rates.
     pub bucket: u32,
 }
 
@@ -401,7 +402,7 @@ pub enum ExportStore {
     /// An existing regular file or block device (pools with [`BackendConfig::File`]). Its size is the
     /// export's.
     Path(PathBuf),
-    /// So many bytes of the emulated device, a multiple of 4 KiB (pools with [`BackendConfig::Emulated`]).
+    /// Bytes of the emulated device, a multiple of 4 KiB (pools with [`BackendConfig::Emulated`]).
     Size(Bytes),
     /// The server's export of this name (pools with [`BackendConfig::Nbd`]); the empty name is its default.
     Upstream(ExportName),
@@ -524,7 +525,7 @@ impl Default for PoolLimits {
 /// A configuration that contradicts itself.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// Nobody could connect.
+    /// No client could connect.
     #[error("no endpoint to listen on")]
     NoEndpoint,
     /// An endpoint is to speak by TLS, and there is no certificate to show.

@@ -149,8 +149,8 @@ impl Drop for SessionSlot {
     }
 }
 
-/// Keeps a removed export in its worker for somebody who was promised it. The worker holds one, too; when
-/// that is the last, nobody new will come.
+/// A pin that keeps a removed export in its worker while a handshake or session may still use it. The worker
+/// has one, too; when that is the last, no newcomer will use it.
 pub(crate) type Pin = Arc<()>;
 
 /// An export as the handshake sees it.

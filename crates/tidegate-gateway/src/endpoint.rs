@@ -1,5 +1,5 @@
-//! Sockets that are listened on: their files, modes and owners, and what the kernel tells of those who
-//! connect.
+//! Sockets that are listened on: their files, modes and owners, and the kernel's knowledge about the clients
+//! that connect.
 
 #![allow(unsafe_code)]
 

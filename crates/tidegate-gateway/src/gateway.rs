@@ -55,7 +55,7 @@ pub struct Gateway {
     directory: Arc<Directory>,
     handshakes: Arc<Handshakes>,
     addresses: Vec<Endpoint>,
-    /// Before the pools: nobody new comes in while they end.
+    /// Dropped before the pools: no client connects while they end.
     listeners: Vec<Listener>,
     pools: Vec<Pool>,
     next_export: u64,
@@ -85,7 +85,7 @@ struct Pool {
 /// A question to a worker.
 struct Asked {
     answer: Receiver<PoolSnapshot>,
-    /// It was asked before, and was not answered in time.
+    /// True if it was asked before, and not answered in time.
     again: bool,
 }
 
@@ -209,9 +209,9 @@ impl Gateway {
         Self::start_among(config, |_| None)
     }
 
-    /// Like [`start`](Self::start), where other hosts share resources: the law of a pool that has [`Peers`]
-    /// steers by what all of them measure. A pool keeps its peers, or their absence, for as long as the
-    /// gateway runs.
+    /// Starts like [`start`](Self::start), if other hosts share resources. The law of a pool that has
+    /// [`Peers`] steers by the measurements of all of them. A pool keeps its peers, or their absence, for as
+    /// long as the gateway runs.
     ///
     /// # Errors
     /// When anything of it fails; nothing is left running.
@@ -387,8 +387,8 @@ impl Gateway {
     }
 
     /// Ends in order: accepts nothing more, answers what was received, refuses further requests with
-    /// ESHUTDOWN, closes. What is still unanswered after `deadline` is cut off. It returns at most half a
-    /// second later, also when storage hangs.
+    /// ESHUTDOWN, closes. Sessions with unanswered requests after `deadline` are cut off. It returns at most
+    /// half a second later, also when storage hangs.
     ///
     /// # Errors
     /// When a pool's worker has failed.
@@ -697,7 +697,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Ends a worker that nobody has ended in order, as when a later step of the start fails.
+    /// Ends a worker that was not ended in order, as when a later step of the start fails.
     fn drop(&mut self) {
         if self.ended.is_some() {
             self.door.send(Command::Drain(tidegate_units::Instant::ZERO));

@@ -8,8 +8,8 @@ use tidegate_units::Latency;
 /// Eight buckets per octave: a bucket is 6 % to 12.5 % wide.
 pub type Histogram = LogLinear<3>;
 
-/// 64 buckets per octave: a bucket is 0.8 % to 1.6 % wide. For who steers by a percentile: the width is what
-/// he does not see.
+/// 64 buckets per octave: a bucket is 0.8 % to 1.6 % wide. For laws that steer by a percentile: differences
+/// within a bucket are invisible to them.
 pub type FineHistogram = LogLinear<6>;
 
 /// Below 1.024 µs everything is one bucket; no storage reached through a socket answers faster.

@@ -283,7 +283,7 @@ enum Outcome {
     Goodbye,
 }
 
-/// A session by TLS: what moves its bytes between the client and the pool's worker.
+/// A session by TLS: the parts that move its bytes between the client and the pool's worker.
 struct TlsSession {
     relay: Relay,
     /// Its place among the sessions, so that there are never more relays than sessions may be.

@@ -1,4 +1,4 @@
-//! Payload memory: how much each export and each session of a pool may occupy.
+//! Payload memory: the shares of it that each export and each session of a pool may occupy.
 //!
 //! A part of the pool's memory is set aside for each export as its **reserve** ([`PoolLimits::reserves`]);
 //! the rest is shared. Bytes beyond the reserve are **drawn** from the shared part. Both the draws of an
@@ -35,7 +35,7 @@ struct Account {
     ahead: u64,
     /// Sessions of the export may try again since something of theirs was returned.
     returned: bool,
-    /// They may try again in this round.
+    /// True if they may try again in this round.
     retries: bool,
     /// The number of times memory was returned.
     returns: u64,

@@ -5,11 +5,11 @@ use std::fmt;
 use tidegate_control::{HeardReport, HostReport};
 use tidegate_units::HostName;
 
-/// The other hosts that share a pool's resource. Whoever composes a gateway with a carrier implements it; see
-/// [`Gateway::start_among`](crate::Gateway::start_among).
+/// The other hosts that share a pool's resource. The program that composes a gateway with a carrier
+/// implements it; see [`Gateway::start_among`](crate::Gateway::start_among).
 ///
-/// A pool's worker calls this once per control interval, between requests. Neither call may block: what
-/// cannot be sent now is replaced by the next report, and what was not heard is not there.
+/// A pool's worker calls this once per control interval, between requests. Neither call may block: a report
+/// that cannot be sent now is replaced by the next one, and a report that was not heard is not returned.
 pub trait Peers: fmt::Debug + Send + Sync {
     /// This host's own name among them.
     fn host(&self) -> &HostName;

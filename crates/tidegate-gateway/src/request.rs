@@ -19,8 +19,8 @@ pub(crate) struct Request {
     /// The memory that it is charged with until its reply is sent.
     pub(crate) charged: u64,
     pub(crate) arrived: Instant,
-    /// Since when it was the scheduler's to dispatch: no sooner than its arrival. Has a meaning once it is
-    /// dispatched.
+    /// The time from which on the scheduler could dispatch it, no sooner than its arrival. Has a meaning once
+    /// it is dispatched.
     pub(crate) released: Instant,
     pub(crate) dispatched: Option<Instant>,
     /// Waits for a sync: a flush, or a change that the backend has made and that must be durable.

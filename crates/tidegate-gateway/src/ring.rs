@@ -44,7 +44,7 @@ const SHORT_WAITS: u32 = 4;
 /// The choice whether to watch for completions before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watching {
-    /// While completions come soon.
+    /// Watch while completions come soon.
     WhenWorthwhile,
     /// Never: many threads that watch would take the processors from each other.
     Never,

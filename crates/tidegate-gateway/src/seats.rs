@@ -35,7 +35,7 @@ impl Source {
 struct ExportSeats {
     kept: usize,
     taken: usize,
-    /// It is still in the configuration.
+    /// True if it is still in the configuration.
     served: bool,
 }
 

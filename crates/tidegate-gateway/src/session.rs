@@ -16,7 +16,7 @@ use crate::message::{Message, Reply};
 pub(crate) enum Phase {
     /// Requests are read and answered.
     Open,
-    /// The client said goodbye: what is in flight is answered, then the connection is closed.
+    /// The client said goodbye: requests in flight are answered, then the connection is closed.
     Ending,
     /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client
     /// hangs up or this time comes. Closing at once could reset the connection and lose replies on their way.
@@ -68,7 +68,7 @@ pub(crate) struct Session {
     pub(crate) replies: VecDeque<Reply>,
     /// Away while it is being sent.
     pub(crate) message: Option<Box<Message<Reply>>>,
-    /// Is on the worker's list of sessions to attend to.
+    /// True if it is on the worker's list of sessions to attend to.
     pub(crate) listed: bool,
     /// Requests between header and sent reply.
     pub(crate) requests: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Session {
     pub(crate) bytes: u64,
     /// The time of its last request; before the first one, the time when it was opened.
     pub(crate) active: Instant,
-    /// It has sent a request.
+    /// True once it has sent a request.
     pub(crate) used: bool,
     /// The time when a send was last begun or made progress.
     pub(crate) progress: Instant,
@@ -128,7 +128,7 @@ impl Session {
         self.stalled && self.memory_wait.is_some() && self.bytes == self.input.charged()
     }
 
-    /// Since when nothing has been asked of it, and nothing is under way on it that an end would lose.
+    /// Returns the time of its last request, if nothing is under way on it that an end would lose.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let idle = self.phase == Phase::Open && self.requests == 0 && !self.input.is_within_request();
         idle.then_some(self.active)

@@ -1,4 +1,5 @@
-//! The quality-of-service stage of a pool: who goes next, and what the law makes of how long it took.
+//! The quality-of-service stage of a pool: it picks the next request, measures service times and runs the
+//! law.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::tenant::Tenant;
 /// Requests that one consumer may have queued. At this bound its sessions are no longer read from.
 pub(crate) const MAX_QUEUED: usize = 16_384;
 
-/// Reads, or changes of data: what the law and the statistics tell apart.
+/// The kinds of operations that the law and the statistics tell apart: reads, and changes of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -46,7 +47,7 @@ pub(crate) struct Consumer {
     /// The time when its volume answered again after it hung. Requests dispatched before are no samples for
     /// the law.
     answered: Instant,
-    /// Queued or at the backend: what the client has outstanding.
+    /// The requests that the client has outstanding, queued or at the backend.
     outstanding: Integral,
     interval: [Operations; 2],
     /// Requests and bytes that completed in the last interval in which any did.
@@ -104,8 +105,8 @@ struct Law {
     config: LoopConfig,
     control: ControlLoop,
     next: Instant,
-    /// Somebody to whom something was promised is back from a pause: it is stepped at once, and not up to an
-    /// interval later.
+    /// A consumer with a contract is back from a pause. The law is stepped at once, and not up to an interval
+    /// later.
     returned: bool,
 }
 
@@ -453,8 +454,8 @@ impl Stage {
         }
     }
 
-    /// Gives a consumer what the law, as it is now, needs of it, and lets go of what no law stands behind any
-    /// more.
+    /// Gives a consumer the state that the law, as it is now, needs of it. Releases it from throttles that no
+    /// law commands any more.
     pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
         if self.law.is_none() {
             self.set_delay(consumer, Latency::ZERO, now);
@@ -479,7 +480,7 @@ impl Stage {
         }
     }
 
-    /// Puts a rate into force, or lets go.
+    /// Puts a rate into force; without a rate, releases the consumer.
     fn set_rate(&mut self, consumer: &mut Consumer, rate: Option<Iops>, now: Instant) {
         if let Some(tenant) = &mut consumer.tenant {
             tenant.hold(rate, &mut self.scheduler, consumer.flow, now);

@@ -45,7 +45,7 @@ pub enum Refusal {
     TooSlow,
     /// The client did not keep to the protocol, or hung up.
     Protocol,
-    /// It asked in plain text for what needs TLS.
+    /// The client asked in plain text for an export that needs TLS.
     TlsRequired,
     /// The TLS handshake failed: no certificate, or one that is not accepted.
     TlsFailed,
@@ -224,15 +224,15 @@ pub struct ReservedSnapshot {
 pub struct TenantSnapshot {
     /// The requests released per second; `None`: all of them at once.
     pub rate: Option<Iops>,
-    /// From a request's release to its completion at the backend: what a contract is about. Since there is
-    /// such a law.
+    /// The time from a request's release to its completion at the backend, which contracts are about. Counts
+    /// since there is such a law.
     pub released: FineHistogram,
     /// The contract and its fulfilment; `None` if there never was one.
     pub contract: Option<ContractSnapshot>,
 }
 
-/// A contract, and what came of it since the first one; each request is judged by the terms that held when it
-/// completed, and what is done while there are none does not count.
+/// A contract, and its fulfilment since the first one. Each request is judged by the terms in force when it
+/// completed. Requests completed while there are none do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ContractSnapshot {
     /// The terms as they are now; `None` where nothing is promised at this time.
@@ -241,7 +241,7 @@ pub struct ContractSnapshot {
     pub requests: u64,
     /// The late requests among these: they took longer than promised, from release to completion.
     pub late: u64,
-    /// For how long it had something outstanding.
+    /// The time during which it had something outstanding.
     pub active: Duration,
 }
 
@@ -272,7 +272,7 @@ pub struct OpSnapshot {
     pub bytes: u64,
     /// From dispatch to completion: the resource's own response time.
     pub backend: Histogram,
-    /// From the request's arrival in the gateway to its reply being queued: what the client feels, less the
-    /// network.
+    /// The time from the request's arrival in the gateway to its reply being queued: the time that the client
+    /// sees, less the network.
     pub total: Histogram,
 }

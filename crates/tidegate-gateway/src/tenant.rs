@@ -1,5 +1,5 @@
-//! A consumer in a pool whose law commands rates: its bucket, how long its requests take from their release
-//! on, and whether what was promised to it is kept.
+//! A consumer in a pool whose law commands rates: its bucket, the latency of its requests from their release
+//! on, and the fulfilment of its contract.
 
 use std::time::Duration;
 
@@ -35,14 +35,14 @@ pub(crate) struct Tenant {
     quiet_since: Option<Instant>,
 }
 
-/// A contract, and what came of it since the first one. What was counted stays while nothing is promised, as
-/// by night.
+/// A contract, and its fulfilment since the first one. The counts stay while nothing is promised, as by
+/// night.
 #[derive(Debug)]
 struct Promise {
     contract: Option<Contract>,
     requests: u64,
     late: u64,
-    /// For how long it had something outstanding, without the stretch that is not over yet.
+    /// The time during which it had something outstanding, without the stretch that is not over yet.
     active: Duration,
     /// The time when that stretch began, or the contract in it.
     since: Option<Instant>,
@@ -72,8 +72,8 @@ impl Promise {
 }
 
 impl Tenant {
-    /// It begins at what was promised to it, or at the law's first rate (Lee, table 1), or held by nothing;
-    /// without a bucket where it is not `held`.
+    /// Creates the state with the contract's rate, or with the law's first rate (Lee, table 1), or without a
+    /// bucket. There is no bucket either if `held` is false or the consumer is protected.
     pub(crate) fn new(
         config: &ExportConfig,
         release: Release,
@@ -135,8 +135,8 @@ impl Tenant {
         self.bucket
     }
 
-    /// A request of its arrives: whether it comes back from a pause of at least this length, and something
-    /// was promised to it.
+    /// Records the arrival of a request. Returns true if the consumer has a contract and comes back from a
+    /// pause of at least this length.
     pub(crate) fn issued(&mut self, now: Instant, pause: Duration) -> bool {
         let Some(since) = self.quiet_since.take() else { return false };
         let Some(promise @ Promise { contract: Some(_), .. }) = &mut self.promise else { return false };
@@ -165,7 +165,7 @@ impl Tenant {
         }
     }
 
-    /// Puts a rate into force, or lets go.
+    /// Puts a rate into force; without a rate, releases the consumer.
     pub(crate) fn hold<T>(&mut self, rate: Option<Iops>, scheduler: &mut Sfq<T>, flow: FlowId, now: Instant) {
         let bucket = rate.map(|rate| LeakyBucket { rate, ..self.terms });
         if bucket != self.bucket {

@@ -78,13 +78,13 @@ impl Slice {
 /// The kinds of storage, by the part that writes zeros and by what the storage tells about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// A file system or block device, which refuses to mark what it would have to write.
+    /// A file system or block device, which refuses to mark a range that it would have to write.
     File,
-    /// A server that refuses, when asked to, what it would have to write.
+    /// A server that refuses, when asked to, zeroing a range that it would have to write.
     FastZeroes,
     /// A server that says nothing of it.
     Silent,
-    /// A model: what it marks costs what the model says.
+    /// A model: marking costs as much as the model says.
     Emulated,
 }
 
@@ -288,7 +288,7 @@ mod tests {
         Operation::Trim { offset: 0, length, fua: false }
     }
 
-    /// Carries an operation out, `time` for each GiB that is marked. What it was charged, in bytes and in
+    /// Carries an operation out, `time` for each GiB that is marked. Returns the charge, in bytes and in
     /// I/Os.
     fn carry_out(zeroing: &mut Zeroing, operation: &Operation, length: u32, time: Duration) -> (u64, u64) {
         let (mut done, mut charged, mut ios) = (0, 0, 0);
@@ -360,8 +360,8 @@ mod tests {
     }
 
     proptest! {
-        /// Slices follow each other without a gap, and none is longer than it may be. What is marked or
-        /// allocated in a file is whole blocks.
+        /// Slices follow each other without a gap, and none is longer than it may be. Slices that are marked
+        /// or allocated in a file are whole blocks.
         #[test]
         fn slices_cover_the_range(
             offset in 0u64..3 * u64::from(MIB), length in 1u32..300 * MIB, no_hole in any::<bool>(), cannot in 0u32..40,

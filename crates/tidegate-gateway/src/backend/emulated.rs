@@ -41,7 +41,7 @@ pub(crate) enum Finished {
 
 enum Store {
     Memory(SparseMemory),
-    /// Through the page cache, at once: what the model has already waited for must not wait again.
+    /// Through the page cache, at once: an operation that the model has delayed must not wait again.
     File(File),
 }
 

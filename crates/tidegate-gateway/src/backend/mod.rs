@@ -24,7 +24,7 @@ use crate::zeroing::Storage;
 #[derive(Debug)]
 pub(crate) enum Volume {
     File(FileVolume),
-    /// So many bytes of the pool's emulated device, from `base`.
+    /// A region of the pool's emulated device: `size` bytes from `base`.
     Region {
         base: u64,
         size: u64,
@@ -34,7 +34,8 @@ pub(crate) enum Volume {
 }
 
 impl Volume {
-    /// Returns the kind of storage, by the part that writes zeros where they have to be written.
+    /// Returns the kind of storage for zeroing. It decides which part writes zeros, if they have to be
+    /// written.
     pub(crate) fn zeroing(&self) -> Storage {
         match self {
             Self::File(_) => Storage::File,

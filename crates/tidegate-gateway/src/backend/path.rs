@@ -139,7 +139,7 @@ impl Kind {
 }
 
 impl SubmissionPath {
-    /// Returns the volume's silence: that of its reads or of its changes, the longer one.
+    /// Returns the volume's silence: that of its reads or of its changes, whichever is worse.
     pub(crate) fn silence(&self, now: Instant) -> Silence {
         let [reads, changes] = &self.requests;
         reads.silence(now).max(changes.silence(now))

@@ -1,4 +1,4 @@
-//! A thread that submits a volume's operations, so that a submission that waits holds only this volume.
+//! A thread that submits a volume's operations, so that a submission that waits blocks only this volume.
 //!
 //! It has a ring of its own, and with it kernel threads of its own: the kernel shares those of a ring among
 //! all volumes that the ring serves, and lets writes to files wait for each other by a hash of 64 values.
@@ -58,7 +58,7 @@ impl Drop for VolumeThread {
     }
 }
 
-/// Holds the file open: operations name it by its descriptor.
+/// Runs the thread. `_file` keeps the file open, because operations name it by its descriptor.
 fn run(_file: &VolumeFile, bell: &Arc<Bell>, operations: &Receiver<FileOperation>, door: &Door) {
     let outcome = Ring::new(ENTRIES, Watching::Never, Arc::clone(bell))
         .and_then(|ring| serve(ring, bell, operations, door));

@@ -1,9 +1,9 @@
-//! A thread that writes to a volume through the page cache, so that a write that waits holds only this volume's
-//! writes.
+//! A thread that writes to a volume through the page cache, so that a write that waits blocks only this
+//! volume's writes.
 //!
-//! Plain system calls, one after the other: file systems take one buffered write to a file at a time anyway, and
-//! io_uring has kernel threads do them one by one, at more processor time, in a queue that 64 lists of files
-//! share.
+//! It makes plain system calls, one after the other: file systems take one buffered write to a file at a time
+//! anyway. Threads of io_uring also do them one by one, at more processor time, in a queue that 64 lists of
+//! files share.
 
 use std::fs::File;
 use std::io;
@@ -19,8 +19,9 @@ use crate::worker::Command;
 /// Its frames are few.
 const STACK: usize = 128 * 1024;
 
-/// Writes that wait are done before the worker is told of the first: each time it hears of one costs it a turn.
-/// Few, so that clients have their answers in time to send more (measured: 1 and 25 are slower).
+/// The number of waiting writes that are done before the worker is told of the first. Each message to the
+/// worker costs it a turn. Few, so that clients have their answers in time to send more (measured: 1 and 25
+/// are slower).
 const TOGETHER: usize = 8;
 
 /// A write that is to be done.

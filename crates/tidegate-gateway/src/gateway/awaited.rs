@@ -38,7 +38,7 @@ pub(super) struct Awaited {
     pub(super) config: ExportConfig,
     /// The reason why the upstream was not reached.
     pub(super) reason: String,
-    /// Its thread goes on for as long as this is held.
+    /// The thread of the attempts goes on for as long as this pin exists.
     pin: Pin,
 }
 
@@ -81,8 +81,8 @@ impl Awaited {
     }
 }
 
-/// Tries every upstream once, several at a time, so that one that does not answer holds nothing up but
-/// itself.
+/// Tries every upstream once, up to `AT_ONCE` at a time. One that does not answer delays at most those of
+/// the next group.
 pub(super) fn first_attempts(pools: &[PoolConfig]) -> FirstAttempts {
     let exports = pools.iter().flat_map(|pool| pool.exports.iter().map(move |export| (pool, export)));
     let targets: Vec<_> =

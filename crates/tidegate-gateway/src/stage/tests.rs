@@ -107,7 +107,8 @@ fn a_tenant_begins_at_what_was_promised_and_who_was_promised_nothing_at_the_floo
     }
 }
 
-/// A goal reaches the law, and a first rate the bucket; before the law has seen anybody nobody is held.
+/// A goal reaches the law, and a first rate the bucket. Before the law has seen a consumer, none is
+/// throttled.
 #[test]
 fn under_goals_a_consumer_begins_released_and_is_then_held_to_its_part() {
     let law = ControlLaw::SelfTuning(SelfTuningConfig::default());

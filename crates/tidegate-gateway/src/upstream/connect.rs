@@ -39,7 +39,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// The reasons why an upstream export could not be opened.
 #[derive(Debug, Error)]
 pub enum UpstreamError {
-    /// Nobody listens there, or the network does not lead there.
+    /// No server listens there, or the network does not lead there.
     #[error("cannot connect: {0}; is the server running, and is this its address?")]
     Connect(io::Error),
     /// Connected, or not even that, and no answer.
@@ -60,7 +60,7 @@ pub enum UpstreamError {
     /// The connection failed.
     #[error("{0}")]
     Io(io::Error),
-    /// The server sent something that nobody had asked for.
+    /// The server sent something unasked.
     #[error("it goes on talking after the handshake, before it is asked anything")]
     Talkative,
     /// A certificate, its key or an authority cannot be used.

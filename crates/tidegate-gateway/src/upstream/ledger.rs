@@ -12,11 +12,11 @@
 pub(crate) struct Ledger {
     /// Changes that the upstream has answered and that need a flush to be durable.
     answered: u64,
-    /// So many of them, the first ones, are flushed, or known to be lost.
+    /// The number of them, from the first on, that are flushed, or known to be lost.
     settled: u64,
     /// The number of losses so far.
     losses: u64,
-    /// Some session has heard of the last one.
+    /// True if some session has heard of the last one.
     heard: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Mark(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Change(u64);
 
-/// A flush that succeeded: what it covers.
+/// The range of changes that a successful flush covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flushed {
     /// The mark of the connection that answered it.

@@ -2,9 +2,11 @@
 //!
 //! [`Upstream`] owns the connections to one upstream export and everything that is under way on them. Like
 //! all of a pool it lives on the pool's worker thread, and its sockets on the pool's ring; only connecting
-//! and the handshake ([`connect`]) happen elsewhere. What clients are told and how their requests are passed
-//! on is [`plan`]; which flush covers what, across connections that come and go, is [`ledger`]; when to try
-//! again is [`outage`].
+//! and the handshake ([`connect`]) happen elsewhere. The other parts are
+//!
+//! - [`plan`]: the geometry that clients are told, and the way their requests are passed on;
+//! - [`ledger`]: the changes that each flush covers, across connections that come and go;
+//! - [`outage`]: the times of new attempts.
 //!
 //! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no
 //! harm: if it had not left completely, or is a read or a flush. A change that had left may still be carried
@@ -106,9 +108,9 @@ pub(crate) struct Upstream {
     to_send: bool,
     /// The outage was reported.
     complained: bool,
-    /// It is being given up: nothing is sent any more.
+    /// True while it is being given up: nothing is sent any more.
     closing: bool,
-    /// It has answered an error that may have been its one report of lost data.
+    /// An error in its answer that may have been its one report of lost data.
     reported_loss: Option<Errno>,
 }
 
@@ -279,7 +281,7 @@ impl Upstream {
         }
     }
 
-    /// Gives everything up: what is under way fails, connections end.
+    /// Gives everything up: requests under way fail, connections end.
     pub(crate) fn close(&mut self, hands: &mut Hands<'_>) {
         if std::mem::replace(&mut self.closing, true) {
             return;
@@ -313,7 +315,7 @@ impl Upstream {
         !self.closing && self.links.len() < 2 * wanted && self.open_links() < wanted
     }
 
-    /// Until when requests without a connection wait for one.
+    /// Returns the time until which requests without a connection wait for one.
     fn patience_ends(&self) -> Option<Instant> {
         self.reachability.patience_ends().filter(|_| self.open_links() == 0)
     }

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Reachability {
     /// The longest outage that is bridged.
     patience: Duration,
-    /// An attempt is under way.
+    /// True while an attempt is under way.
     attempting: bool,
     /// The time of the next attempt, if more connections are wanted.
     next: Instant,
@@ -24,7 +24,7 @@ pub(super) struct Reachability {
     pause: Duration,
     /// The time when the last connection was lost, until an answer shows that the upstream is back.
     outage: Option<Instant>,
-    /// It is there, and different.
+    /// True if the upstream is there, and different.
     unfit: bool,
 }
 
@@ -79,7 +79,7 @@ impl Reachability {
         self.outage = None;
     }
 
-    /// Until when requests wait for a connection; in the past, or `None` for no outage.
+    /// Returns the time until which requests wait for a connection; in the past, or `None` for no outage.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
         let began = self.outage?;
         Some(if self.unfit { began } else { began + self.patience })

@@ -103,11 +103,11 @@ struct Export {
     id: u64,
     volume: Volume,
     path: SubmissionPath,
-    /// For how long it has been silent, as of the last look.
+    /// The volume's silence as of the last look.
     silence: Silence,
     /// Requests that wait for a silent volume to answer, in their order.
     parked: VecDeque<usize>,
-    /// True if a request was let through since the volume is silent: a read, and another request.
+    /// For reads, and for other requests: true if one was let through since the volume fell silent.
     probed: [bool; 2],
     geometry: Geometry,
     consumer: Consumer,
@@ -253,7 +253,7 @@ impl Worker {
         }
     }
 
-    /// Disconnects every client and refuses every command, after a failure: nobody would answer them any
+    /// Disconnects every client and refuses every command, after a failure: no thread would answer them any
     /// more.
     pub(crate) fn hang_up(&mut self) {
         self.commands = channel().1;

@@ -1,5 +1,5 @@
-//! Sessions from their arrival to their end: what is read from them, what is sent to them, and at which bound
-//! they wait.
+//! Sessions from their arrival to their end: the bytes read from them and sent to them, and the bounds at
+//! which they wait.
 
 use std::io;
 use std::os::fd::AsFd;

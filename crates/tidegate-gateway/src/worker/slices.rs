@@ -25,7 +25,7 @@ impl Worker {
         }
     }
 
-    /// Takes note of how a slice went. What becomes of the request; `None` when another slice of it waits for
+    /// Records the end of a slice. Returns the request's result; `None` when another slice of it waits for
     /// its turn.
     pub(super) fn after_slice(
         &mut self,

@@ -1,13 +1,13 @@
-//! Syncs, which requests share, and what follows when one reports that written data is lost.
+//! Syncs, which requests share, and the consequences if one reports that written data is lost.
 //!
-//! Linux tells each open file of a failed write-back once, with the next sync, and takes the lost pages for
-//! clean then: the sync after that succeeds without them. So an error that may have been this report
-//! *poisons* the export. No flush and no change with FUA succeeds any more, whichever session asks, until the
-//! export is removed and added again or the service restarts: then there is another open file, and whoever
-//! did it knows.
+//! Linux tells each open file of a failed write-back once, with the next sync. It then takes the lost pages
+//! for clean: the sync after that succeeds without them. So an error that may have been this report *poisons*
+//! the export. No flush and no change with FUA succeeds any more, whichever session asks. That ends when the
+//! export is removed and added again or the service restarts: then there is another open file, and the
+//! administrator knows.
 //!
 //! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported
-//! stay with the file, for the first sync of the next one to open it: a gateway that is started after a crash
+//! stay with the file, for the first sync after it is next opened. So a gateway that is started after a crash
 //! hears of the writes that its predecessor had answered. A sync at the end would take that report, and there
 //! is no client left to tell.
 

@@ -1,4 +1,4 @@
-//! Exports of other servers: what the worker lends their connections, and what it makes of their answers.
+//! Exports of other servers: the worker's part in their connections, and its reactions to their answers.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Worker {
         self.done = done;
     }
 
-    /// Once per turn: sends what upstreams are to be asked, and looks after their connections.
+    /// Sends the requests for upstreams, and looks after their connections. Called once per turn.
     pub(super) fn turn_upstreams(&mut self, now: Instant) {
         for at in 0..self.upstreams.len() {
             // One that is removed meanwhile lets another take its place, whose turn comes with the next.
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// A flush is over, here or there: who waited for it hears what holds for him.
+    /// Concludes a flush, here or there: each request that waited for it gets the verdict that applies to it.
     fn upstream_synced(&mut self, key: usize, result: Result<Flushed, Errno>, now: Instant) {
         let Export { syncs, consumer, volume, .. } = &mut self.exports[key];
         let Volume::Upstream(upstream) = volume else {

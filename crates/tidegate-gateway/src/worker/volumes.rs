@@ -1,4 +1,4 @@
-//! Volumes that are silent: what they occupy goes to the others until they answer.
+//! Silent volumes: the slots that they occupy go to other volumes until they answer.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ impl Worker {
         self.probe(key, now);
     }
 
-    /// Lets one read and one other request through: what the volume is silent about may hold only requests of
-    /// one kind, as a slow sync holds writes.
+    /// Lets one read and one other request through. The silence may concern only one kind, as a slow sync
+    /// blocks writes.
     fn probe(&mut self, key: usize, now: Instant) {
         loop {
             let (export, requests) = (&mut self.exports[key], &self.requests);
