@@ -85,7 +85,7 @@ flags! {
 }
 
 flags! {
-    /// The wishes of a client beside the command itself.
+    /// The modifiers that a client sets beside the command itself.
     CommandFlags {
         /// Answer only once the data is on stable storage.
         FUA = 0;

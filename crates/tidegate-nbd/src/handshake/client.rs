@@ -105,7 +105,7 @@ impl fmt::Display for Refusal {
 /// The reasons why a handshake failed. Send the output (it may hold a goodbye), then close the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// Whatever answers there is no NBD server.
+    /// The server that answers is no NBD server.
     #[error("this is not an NBD server: it greets with {0:#018x}")]
     NotNbd(u64),
     /// The server speaks the abandoned oldstyle negotiation.
@@ -117,7 +117,7 @@ pub enum ClientError {
     /// The server says no.
     #[error("the server refuses: {}", said(.refusal, .message))]
     Refused {
-        /// On which grounds.
+        /// The grounds.
         refusal: Refusal,
         /// The server's own words; often empty.
         message: String,
@@ -125,7 +125,7 @@ pub enum ClientError {
     /// TLS is wanted, and the server will not or cannot have it.
     #[error("the server does not offer TLS: {}", said(.refusal, .message))]
     NoTls {
-        /// On which grounds.
+        /// The grounds.
         refusal: Refusal,
         /// The server's own words; often empty.
         message: String,
@@ -137,7 +137,7 @@ pub enum ClientError {
     /// comes by TLS.
     #[error("the server sends plain text where TLS begins")]
     PlainTextBehindStartTls,
-    /// Bytes in place of a reply to our option are not one.
+    /// The bytes at the place of a reply to our option are not a reply.
     #[error("the server's reply begins with {0:#018x}, which is no reply to an option")]
     BadReplyMagic(u64),
     /// The server replies to something that was not asked, or not in this way.

@@ -69,7 +69,7 @@ pub enum ServerError {
     /// The client's flags include some that were not offered: the specification demands to close.
     #[error("the client sets unknown handshake flags {0:#010x}")]
     UnknownFlags(u32),
-    /// Bytes in place of an option are not one.
+    /// The bytes at the place of an option are not an option.
     #[error("an option begins with IHAVEOPT, not with {0:#018x}")]
     BadMagic(u64),
     /// An option is so long that waiting for its end would be of no use.
