@@ -1,11 +1,11 @@
-//! Admission: what was measured, against what is asked for.
+//! Admission: compares what was measured with what is asked for.
 
 use thiserror::Error;
 use tidegate_units::{ConsumerName, Latency};
 
 use crate::demand::Demands;
 
-/// How response times become a promise.
+/// The rule that makes a promise from response times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdmissionRule {
     quantile: f64,
@@ -43,29 +43,30 @@ impl AdmissionRule {
         self.margin
     }
 
-    /// RT^T, what can be promised where RT^E was measured.
+    /// RT^T: the response time that can be promised, given the measured RT^E.
     fn deliverable(&self, expected: Latency) -> Latency {
         expected.scale(self.margin)
     }
 }
 
-/// What came of offering all tenants' requests together, mixed in the proportion of their rates.
+/// The result of offering all tenants' requests together, mixed in the proportion of their rates.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measured {
     /// RT^E of each tenant, in the order of the contracts: the [quantile](AdmissionRule::quantile) of its
     /// response times, from a request's arrival to its answer.
     Sustained(Vec<Latency>),
-    /// The storage did not keep up: what waited grew, and response times with it, for as long as it went on.
+    /// The storage did not keep up: its queue grew, and response times with it, for as long as the load
+    /// lasted.
     Overloaded,
 }
 
-/// What was measured is not about these contracts.
+/// A measurement that is not about these contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("these are {contracts} contracts, and response times of {measured} tenants")]
 pub struct WrongCount {
-    /// How many contracts there are.
+    /// The number of contracts.
     pub contracts: usize,
-    /// Of how many tenants response times were measured.
+    /// The number of tenants whose response times were measured.
     pub measured: usize,
 }
 
@@ -78,16 +79,16 @@ pub struct Verdict {
 /// The answer to one contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// Whose contract.
+    /// The tenant whose contract it is.
     pub name: ConsumerName,
     /// rt, the response time that it asks for.
     pub asked: Latency,
-    /// RT^E and RT^T, what was measured and what can be promised for it; `None` where the storage did not
-    /// keep up, and nothing can be promised.
+    /// RT^E and RT^T: the response time that was measured, and the one that can be promised. `None` if the
+    /// storage did not keep up, so that nothing can be promised.
     pub measured: Option<(Latency, Latency)>,
 }
 
-/// What is between the response time that is asked for and the one that can be promised.
+/// The difference between the response time that is asked for and the one that can be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Margin {
     /// So much more is asked for than is needed.
@@ -99,7 +100,7 @@ pub enum Margin {
 }
 
 impl Judged {
-    /// How far the promise is from what is asked for.
+    /// Returns the margin between the promise and the response time that is asked for.
     #[must_use]
     pub fn margin(&self) -> Margin {
         match self.measured {
@@ -111,7 +112,7 @@ impl Judged {
         }
     }
 
-    /// Whether this contract can be promised beside the others.
+    /// Returns true if this contract can be promised beside the others.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         matches!(self.margin(), Margin::Spare(_))
@@ -119,8 +120,8 @@ impl Judged {
 }
 
 impl Verdict {
-    /// Whether all contracts can be promised. They are admitted together or not at all: response times were
-    /// measured with everybody's load.
+    /// Returns true if all contracts can be promised. They are admitted together or not at all: response
+    /// times were measured with the load of all tenants.
     #[must_use]
     pub fn is_admitted(&self) -> bool {
         self.tenants.iter().all(Judged::is_kept)
@@ -133,13 +134,12 @@ impl Verdict {
     }
 }
 
-/// Whether the storage can keep these contracts: RT^T_i = 1.2 · RT^E_i ≤ rt_i for every tenant (Lee §2,
-/// "Simple Admission Control").
+/// Decides whether the storage can keep these contracts: RT^T_i = 1.2 · RT^E_i ≤ rt_i for every tenant (Lee
+/// §2, "Simple Admission Control").
 ///
 /// The paper's text has the inequality the other way round ("if rt_i ≤ RT^T for all i"). Its own example is
-/// admitted with response times of 35 and 38 ms that are *above* the RT^T of 34 and 37 ms in its table 3, and
-/// a promise of less than what can be delivered could not be kept: so that is what it means, and what is done
-/// here.
+/// admitted with response times of 35 and 38 ms. These are *above* the RT^T of 34 and 37 ms in its table 3. A
+/// promise of less than can be delivered could not be kept, so this function follows the example.
 ///
 /// # Errors
 /// When `measured` is about another number of tenants.

@@ -1,4 +1,4 @@
-//! The whole procedure: what is measured, in which order, until there is an answer.
+//! The whole procedure: the measurements and their order, until there is an answer.
 
 use crate::admission::{AdmissionRule, Measured, Verdict, WrongCount, judge};
 use crate::demand::Demands;
@@ -13,9 +13,9 @@ pub struct Decided {
     pub instead: Option<(f64, Verdict)>,
 }
 
-/// Whoever can offer the tenants' load to a storage, or to a model of it.
+/// A load generator that can offer the tenants' load to a storage, or to a model of it.
 pub trait Measure {
-    /// Why it cannot.
+    /// The reason why it cannot.
     type Error: From<WrongCount>;
 
     /// Offers this many times the rate of every tenant, and says what came of it.
@@ -24,8 +24,8 @@ pub trait Measure {
     /// When it cannot be measured.
     fn at(&mut self, scale: f64) -> Result<Measured, Self::Error>;
 
-    /// Whether it can and should be measured at this part of all rates, only to know what could be admitted.
-    /// Who loads real storage has no time for all of them.
+    /// Returns true if it can and should measure at this part of all rates, only to know what could be
+    /// admitted. Loading real storage takes time, so that not every part can be measured there.
     fn is_worth(&self, scale: f64) -> bool {
         let _ = scale;
         true

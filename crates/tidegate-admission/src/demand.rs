@@ -1,26 +1,26 @@
-//! What tenants ask for.
+//! The contracts that tenants ask for.
 
 use thiserror::Error;
 use tidegate_units::{Bytes, ConsumerName, Iops, Latency};
 
-/// The least rate that a contract can be about: a request in a hundred seconds. To measure what is rarer
-/// takes hours, and no storage notices it. In IO/s.
+/// The least rate that a contract can be about, in IO/s: a request in a hundred seconds. Measuring a smaller
+/// rate takes hours, and no storage notices it.
 pub const LEAST_RATE: f64 = 0.01;
 
-/// The largest request: what an NBD client may send at once.
+/// The largest request: the most that an NBD client may send at once.
 pub const GREATEST_SIZE: Bytes = Bytes::from_mib(32);
 
-/// What a tenant asks for: `{iops, size, rt}` (Lee §2). As long as it sends no more than `iops` requests per
-/// second, none is to take longer than `response_time`.
+/// The contract of a tenant: `{iops, size, rt}` (Lee §2). As long as the tenant sends no more than `iops`
+/// requests per second, none is to take longer than `response_time`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// Whose it is.
+    /// The name of the tenant.
     pub name: ConsumerName,
     /// Requests per second.
     pub iops: Iops,
     /// Their mean size.
     pub size: Bytes,
-    /// What each of them may take, from its arrival to its answer.
+    /// The time that each of them may take, from its arrival to its answer.
     pub response_time: Latency,
 }
 
@@ -28,18 +28,18 @@ pub struct Demand {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demands(Vec<Demand>);
 
-/// What the storage can do at best, for contracts that no measurement of theirs has to refute.
+/// The best that the storage can do. It refutes impossible contracts before they are measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ability {
     /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
-    /// `None` where nobody wants to know it enough to overload the storage.
+    /// `None` if it was not measured, which would overload the storage.
     pub capacity: Option<Iops>,
-    /// The mean response time of each tenant's requests when one is sent at a time and nobody else sends any,
-    /// in the order of the contracts.
+    /// The mean response time of each tenant's requests when one is sent at a time and no other tenant sends
+    /// any, in the order of the contracts.
     pub alone: Vec<Latency>,
 }
 
-/// Why a contract cannot be, whatever else is promised.
+/// The reason why a contract cannot be kept, whatever else is promised.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum DemandError {
     /// There are none.
@@ -67,11 +67,11 @@ pub enum DemandError {
          than that, for smaller requests, or faster storage"
     )]
     BelowService {
-        /// Whose contract.
+        /// The tenant whose contract it is.
         name: ConsumerName,
         /// The response time that it asks for.
         asked: Latency,
-        /// What its requests take alone.
+        /// The time that its requests take alone.
         alone: Latency,
     },
     /// More than the storage completes.
@@ -81,21 +81,21 @@ pub enum DemandError {
     AboveCapacity {
         /// Requests per second of all contracts.
         asked: f64,
-        /// What the storage completes per second.
+        /// The requests that the storage completes per second.
         capacity: f64,
     },
-    /// What the storage can do was not said of everybody.
+    /// The ability of the storage does not cover every tenant.
     #[error("these are {contracts} contracts, and response times alone of {alone}")]
     Ability {
-        /// How many contracts there are.
+        /// The number of contracts.
         contracts: usize,
-        /// How many response times were given.
+        /// The number of response times that were given.
         alone: usize,
     },
 }
 
 impl DemandError {
-    /// Whose contract it is about, where it is about one.
+    /// Returns the tenant that the error is about, if it is about one.
     #[must_use]
     pub const fn tenant(&self) -> Option<&ConsumerName> {
         match self {
@@ -126,8 +126,8 @@ impl Demands {
         Ok(Self(contracts))
     }
 
-    /// Whether the storage can keep them at all: no response time is below that of a request alone, and no
-    /// more is asked for than the storage completes. Who passes may still be refused by
+    /// Checks that the storage can keep them at all: no response time is below that of a request alone, and
+    /// no more is asked for than the storage completes. Contracts that pass may still be refused by
     /// [`judge`](crate::judge).
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl Demands {
 }
 
 impl Demand {
-    /// Whether it is right by itself.
+    /// Checks the contract by itself.
     ///
     /// # Errors
     /// The first of rate, size and response time that is not within its bounds.

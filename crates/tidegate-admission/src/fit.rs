@@ -3,9 +3,9 @@
 /// A straight line fitted to points.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Line {
-    /// Where it is at x = 0.
+    /// The value at x = 0.
     pub(crate) intercept: f64,
-    /// How far it rises per unit of x.
+    /// The rise per unit of x.
     pub(crate) slope: f64,
     /// R²: the part of the points' variance that it explains, 0 to 1; 1 for points that do not vary.
     pub(crate) r_squared: f64,

@@ -1,11 +1,11 @@
-//! The response time over the rate, and what it says of the storage.
+//! The response time over the rate, and the conclusions about the storage.
 
 use thiserror::Error;
 use tidegate_units::{Iops, Latency};
 
 use crate::fit::Line;
 
-/// What was measured at one rate.
+/// The measurements at one rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Requests offered per second.
@@ -16,7 +16,7 @@ pub struct Point {
     pub mean: Latency,
     /// The quantile of response times that promises are made of.
     pub quantile: Latency,
-    /// Whether the storage kept up. Where it did not, response times say how long was measured, and nothing
+    /// True if the storage kept up. If it did not, response times say how long was measured, and nothing
     /// else.
     pub sustained: bool,
 }
@@ -28,7 +28,7 @@ pub struct Profile {
     stable: usize,
 }
 
-/// Why points are no profile.
+/// The reason why points are not a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidProfile {
     /// A line through two points fits always.
@@ -44,14 +44,15 @@ pub enum InvalidProfile {
     Distance,
 }
 
-/// How many points a line is fitted to at least.
+/// The least number of points that a line is fitted to.
 const LEAST_POINTS: usize = 3;
 
-/// How far response times may be from a straight line that they are said to follow.
+/// The greatest distance of response times from a straight line that they are said to follow.
 ///
-/// A tenth is what a person calls straight in a plot, and several times what a percentile of 20 000 response
-/// times is off by chance. In an M/M/1 queue it holds up to 0.52 of the capacity, in an M/D/1 queue up to
-/// 0.63, where requests come and are served evenly (D/D/1) up to all of it (tests of this module).
+/// A tenth is what a person calls straight in a plot. It is several times the chance error of a percentile of
+/// 20 000 response times. In an M/M/1 queue it holds up to 0.52 of the capacity, in an M/D/1 queue up to
+/// 0.63. If requests come and are served evenly (D/D/1), it holds up to all of the capacity (tests of this
+/// module).
 const STRAIGHT: f64 = 0.1;
 
 /// The part of the greatest rate that can be sustained (Lee §2: "we assume that it can provide 0.75 ×
@@ -73,7 +74,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether a rate is in it.
+    /// Returns true if a rate is in the region.
     #[must_use]
     pub fn contains(&self, rate: Iops) -> bool {
         self.from <= rate && rate <= self.to
@@ -86,8 +87,8 @@ impl Region {
     }
 }
 
-/// The process gain G = dRT/dρ: how much longer requests take for each one more per second (Lee §3.2,
-/// equation 3).
+/// The process gain G = dRT/dρ: the growth of the response time for each further request per second (Lee
+/// §3.2, equation 3).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
     /// The rate at which the controller is to work.
@@ -96,30 +97,30 @@ pub struct Gain {
     pub ms_per_iops: f64,
     /// R² of the line whose slope it is.
     pub r_squared: f64,
-    /// The slope between the two measured rates around the operating point, in milliseconds per IO/s: beyond
-    /// the region it is steeper than G, and a controller that is designed for G meets it there. `None` where
-    /// no two sustained rates are around it.
+    /// The slope between the two measured rates around the operating point, in milliseconds per IO/s. Beyond
+    /// the region it is steeper than G, and a controller that is designed for G meets it there. `None` if no
+    /// two sustained rates are around the operating point.
     pub local_ms_per_iops: Option<f64>,
-    /// Why it should not be relied upon; empty where it can be.
+    /// The reasons why it should not be relied upon; empty if it can be.
     pub doubts: Vec<Doubt>,
 }
 
-/// Why a gain should not be relied upon.
+/// A reason why a gain should not be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum Doubt {
-    /// The operating point is where response times do not follow the line.
+    /// The operating point is outside of the region in which response times follow the line.
     #[error(
         "{at:.1} IO/s is outside of the region from {from:.1} to {to:.1} IO/s where the response time grows about linearly"
     )]
     Outside {
         /// The operating point, in requests per second.
         at: f64,
-        /// Where the region begins.
+        /// The beginning of the region.
         from: f64,
-        /// Where it ends.
+        /// The end of the region.
         to: f64,
     },
-    /// Nobody has seen the storage keep up at the operating point: whoever steers there steers a queue that
+    /// The storage was never seen to keep up at the operating point: a controller there steers a queue that
     /// grows without end.
     #[error(
         "{at:.1} IO/s is more than {most:.1} IO/s, the greatest rate at which the storage was seen to keep up: choose a lower one"
@@ -130,7 +131,7 @@ pub enum Doubt {
         /// The greatest rate that was sustained.
         most: f64,
     },
-    /// Response times vary by something else than the rate.
+    /// Response times vary because of something other than the rate.
     #[error("the line explains only {:.0} % of how response times vary", 100.0 * .0)]
     Scattered(f64),
     /// More requests per second do not take longer.
@@ -139,8 +140,8 @@ pub enum Doubt {
 }
 
 impl Gain {
-    /// Whether the storage was seen to keep up at the operating point. Where it was not, no controller can
-    /// work.
+    /// Returns true if the storage was seen to keep up at the operating point. If it did not, no controller
+    /// can work.
     #[must_use]
     pub fn is_sustained(&self) -> bool {
         !self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Overloaded { .. }))
@@ -183,18 +184,19 @@ impl Profile {
         Iops::new(completed.fold(0.0, f64::max))
     }
 
-    /// IOPS_d as Lee assumes it: three quarters of [`greatest`](Self::greatest). [`stable`](Self::stable) is
-    /// what the profile itself says.
+    /// IOPS_d as Lee assumes it: three quarters of [`greatest`](Self::greatest). [`stable`](Self::stable)
+    /// tells it from the profile itself.
     #[must_use]
     pub fn assumed_sustained(&self) -> Iops {
         Iops::new(SUSTAINED * self.greatest().per_second())
     }
 
-    /// The rates up to which the mean response time grows about linearly: from the least one on, the most
-    /// points that lie within a tenth of their straight line of least squares, as those before them do.
+    /// The rates up to which the mean response time grows about linearly. They begin with the least rate.
+    /// They are the most points that lie within a tenth of their straight line of least squares, as those
+    /// before them do.
     ///
-    /// That is what the controller is designed for: Lee's model (equation 3) is a straight line, and IOPS_d
-    /// the end of where it holds (§4.2: the area in which "the growth of response times is gradual").
+    /// The controller is designed for that: Lee's model (equation 3) is a straight line. IOPS_d is the end of
+    /// the region in which it holds (§4.2: the area in which "the growth of response times is gradual").
     #[must_use]
     pub fn stable(&self) -> Region {
         let stable = &self.points[..self.stable];
@@ -355,8 +357,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was measured, the region is of sustained points, and all of it as straight as is said,
-        /// unless it is the least there can be.
+        /// The region holds only sustained points, whatever was measured. All of it is as straight as is
+        /// said, unless it is the smallest region possible.
         #[test]
         fn the_region_is_straight(means in prop::collection::vec(1u64..1_000_000, 3..30), overloaded in 3usize..30) {
             let points: Vec<_> = means.iter().zip(1u32..).map(|(&mean, rate)| Point {

@@ -1,13 +1,14 @@
-//! What could be admitted instead.
+//! The search for rates that could be admitted instead.
 
 use crate::admission::Verdict;
 
 /// The search for the greatest part of all rates at which the response times that are asked for hold.
 ///
-/// By bisection: response times grow with the rates. The caller measures at [`next_part`](Self::next_part)
-/// times every contract's rate, gives the verdict to [`answer`](Self::answer), and goes on until there is
-/// nothing more to measure. That is so after [`ScaleSearch::MEASUREMENTS`] of them, when the answer is known
-/// to 1 %. What it answers has been measured and was admitted; nothing is interpolated.
+/// The search is by bisection: response times grow with the rates. The caller measures at
+/// [`next_part`](Self::next_part) times every contract's rate, gives the verdict to [`answer`](Self::answer),
+/// and goes on until there is nothing more to measure. That is so after [`ScaleSearch::MEASUREMENTS`] of
+/// them, when the answer is known to 1 %. The answer has been measured and was admitted; nothing is
+/// interpolated.
 #[derive(Debug, Clone)]
 pub struct ScaleSearch {
     /// Steps of 1/128: at `admitted` it is known to hold (nothing always does), at `refused` not to.
@@ -26,10 +27,10 @@ impl Default for ScaleSearch {
 }
 
 impl ScaleSearch {
-    /// How many measurements it takes.
+    /// The number of measurements that the search takes.
     pub const MEASUREMENTS: u32 = 7;
 
-    /// After all rates as they stand were refused.
+    /// Begins a search, after all rates as they stand were refused.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -41,8 +42,8 @@ impl ScaleSearch {
         (self.refused - self.admitted > 1).then(|| part(self.middle()))
     }
 
-    /// The verdict at the part that [`next_part`](Self::next_part) gave. Without effect when the search is
-    /// over.
+    /// Takes the verdict at the part that [`next_part`](Self::next_part) gave. Without effect when the search
+    /// is over.
     pub fn answer(&mut self, verdict: Verdict) {
         if self.next_part().is_none() {
             return;
@@ -55,8 +56,8 @@ impl ScaleSearch {
         }
     }
 
-    /// The greatest part of all rates that was found to be admitted so far, and the verdict there. `None`:
-    /// none was, so that the response times hold for less than 1 % of what is asked for, if at all.
+    /// The greatest part of all rates that was found to be admitted so far, and the verdict there. `None` if
+    /// none was: the response times hold for less than 1 % of what is asked for, if at all.
     #[must_use]
     pub fn best(&self) -> Option<(f64, &Verdict)> {
         Some((part(self.admitted), self.best.as_ref()?))
