@@ -32,7 +32,7 @@ pub struct Demands(Vec<Demand>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ability {
     /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
-    /// `None` if it was not measured, which would overload the storage.
+    /// `None` if it was not measured: measuring it overloads the storage.
     pub capacity: Option<Iops>,
     /// The mean response time of each tenant's requests when one is sent at a time and no other tenant sends
     /// any, in the order of the contracts.

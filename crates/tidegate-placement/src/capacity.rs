@@ -1,25 +1,25 @@
-//! What a node moves, learnt from how many transferred and what they got.
+//! The rate that a node moves, learnt from the number of its transfers and the rates they got.
 
 use std::time::Duration;
 
 use tidegate_units::ByteRate;
 
-/// What a node moves with so many transfers at once, learnt on line from its own history (beyond the paper).
+/// The rate that a node moves with a number of transfers at once, learnt on line from its own history (beyond
+/// the paper).
 ///
-/// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It knows
-/// neither that one more costs all of them bandwidth, nor how a node that was idle will do, and its mean lags
-/// ten samples behind what others take of the node. This keeps three things apart:
+/// The paper's best rule, SM-R3, divides the mean of the last ten samples by one transfer more. It does not
+/// know that one more transfer costs all of them bandwidth. Nor does it know how an idle node will do. Its
+/// mean lags ten samples behind the load that others put on the node. `Capacity` keeps three things apart:
 ///
-/// - **how concurrency costs**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`, so that
-///   `peak/C` is a straight line in n, fitted by least squares with exponential forgetting;
-/// - **the level of now**: what was measured over what the line says, followed within a few samples, for load
-///   from outside;
-/// - **how wrong it was**: the mean error of its own predictions, one sample ahead, which is what it leaves
-///   as a margin.
+/// - **the cost of concurrency**: with n transfers a node moves `C(n) = peak / (a + b·(n − 1))`. So `peak/C`
+///   is a straight line in n, fitted by least squares with exponential forgetting;
+/// - **the present level**: the measured rate over the rate that the line predicts, followed within a few
+///   samples, for load from outside;
+/// - **the error**: the mean error of its own predictions, one sample ahead. It leaves that as a margin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     line: Sums,
-    /// What is measured, over what the line says.
+    /// The measured rate over the rate that the line predicts.
     level: f64,
     /// The mean of |measured / predicted − 1|.
     error: f64,
@@ -58,33 +58,35 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// What each further transfer is taken to cost before anything was measured: 2 % of what one alone gets.
+    /// The assumed cost of each further transfer before anything was measured: 2 % of the rate of one alone.
     const FIRST_COST: f64 = 0.02;
-    /// How much the assumption counts, in samples: little, and for ever, so that it gives the slope where
-    /// only one number of transfers was seen.
+    /// The weight of the assumption, in samples. It is small and never fades. It gives the slope when only
+    /// one number of transfers was seen.
     const PRIOR: f64 = 0.05;
-    /// Where the assumption is made, beside at one transfer.
+    /// The number of further transfers at which the assumption is made, beside at none.
     const PRIOR_AT: f64 = 10.0;
-    /// After so many samples half of what they say of concurrency is forgotten: minutes at one sample per
-    /// second.
+    /// The number of samples after which half of their weight in the cost of concurrency is forgotten:
+    /// minutes at one sample per second.
     const MEMORY: f64 = 64.0;
-    /// How much of a sample the level follows: a change from outside is followed to nine tenths in 5 samples.
+    /// The fraction of a sample that the level follows: a change from outside is followed to nine tenths in 5
+    /// samples.
     const FOLLOW: f64 = 0.4;
-    /// How much of a sample the mean error follows.
+    /// The fraction of a sample that the mean error follows.
     const ERROR_FOLLOW: f64 = 0.1;
     /// The error that is assumed before anything was predicted.
     const FIRST_ERROR: f64 = 0.1;
-    /// What one sample may change the level by at most, either way. A sensor's outlier is not the node.
+    /// The greatest change of the level by one sample, either way. A sensor's outlier is not the node.
     const GREATEST_STEP: f64 = 4.0;
-    /// More transfers at once than this are not believed.
+    /// The greatest number of transfers at once that is believed.
     const GREATEST_COUNT: f64 = 1e6;
-    /// Nor is a node that much slower or faster than its peak.
+    /// The greatest factor between a node's peak and its rate that is believed, either way.
     const GREATEST_RELATIVE: f64 = 1e6;
-    /// While nobody transfers, what is known of load from outside halves in this time.
+    /// The time in which the learnt load from outside halves while no transfer is under way.
     const LEVEL_HALF_LIFE: Duration = Duration::from_secs(30);
 
-    /// So many transfers, on average over a sampling interval, moved this much together. Without a transfer
-    /// or a peak, use [`idle`](Self::idle): there is nothing to learn. Numbers that are none are ignored.
+    /// Learns from a sampling interval in which this many transfers on average moved this much together.
+    /// Without a transfer or a peak, use [`idle`](Self::idle): there is nothing to learn. Invalid numbers are
+    /// ignored.
     pub fn observe(&mut self, active: f64, rate: ByteRate, peak: ByteRate) {
         let relative = peak.per_second() / rate.per_second();
         let is_told =
@@ -105,13 +107,13 @@ impl Capacity {
         self.level *= step.powf(Self::FOLLOW);
     }
 
-    /// Nobody transferred for so long.
+    /// Takes note that there was no transfer for this time.
     pub fn idle(&mut self, elapsed: Duration) {
         let left = (-elapsed.as_secs_f64() / Self::LEVEL_HALF_LIFE.as_secs_f64()).exp2();
         self.level = self.level.powf(left);
     }
 
-    /// What each of so many transfers can count on, on a node with this peak.
+    /// Returns the rate that each of so many transfers can count on, on a node with this peak.
     #[must_use]
     pub fn of_each(&self, active: f64, peak: ByteRate) -> ByteRate {
         let count = if active >= 1.0 { active } else { 1.0 };
@@ -196,7 +198,7 @@ mod tests {
             }
         }
 
-        /// Whatever is measured, more transfers never are told to get more each, and numbers stay numbers.
+        /// More transfers are never told to get more each, and numbers stay numbers, whatever is measured.
         #[test]
         fn more_transfers_get_less_each(
             samples in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, prop::num::f64::ANY), 0..50),

@@ -1,4 +1,4 @@
-//! How long a node takes to the first byte.
+//! The time that a node takes to the first byte.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tidegate_units::{Instant, Latency};
 
 use super::moving_average::SAMPLES;
 
-/// The time from a transfer's request to its first byte, in one direction of a node: said beforehand, or
-/// learnt.
+/// The time from a transfer's request to its first byte, in one direction of a node: configured, or learnt.
 ///
-/// What is learnt is what the last ten transfers measured themselves: their mean, and their mean deviation
-/// from it as a margin. After [`MEMORY`](Self::MEMORY) without one they say nothing of now, and a node that
-/// was slow is tried again. Then, and before the first, a sensor's word counts, which knows its devices and
-/// neither the network nor the server in front of them; without one nothing is known.
+/// The learnt time is measured by the last ten transfers themselves: their mean, and their mean deviation
+/// from it as a margin. After [`MEMORY`](Self::MEMORY) without a transfer it is out of date, and a node that
+/// was slow is tried again. Then, and before the first transfer, the sensor's value counts. The sensor knows
+/// the node's devices, but neither the network nor the server in front of them. Without a sensor nothing is
+/// known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FirstByte {
     said: Option<Latency>,
@@ -23,15 +23,15 @@ pub(super) struct FirstByte {
 }
 
 impl FirstByte {
-    /// Who was slow is tried again after this: much longer than ten samples of a sensor, and short enough
-    /// that a queue that has gone is found out.
+    /// The time after which a slow node is tried again. It is much longer than ten samples of a sensor, and
+    /// short enough to find out that a queue has gone.
     pub(super) const MEMORY: Duration = Duration::from_secs(60);
 
     pub(super) const fn new(said: Option<Latency>) -> Self {
         Self { said, seen: VecDeque::new(), last: Instant::ZERO, sensed: None }
     }
 
-    /// A transfer had its first byte after this.
+    /// Adds the time after which a transfer had its first byte.
     pub(super) fn add(&mut self, now: Instant, latency: Latency) {
         if self.seen.len() == SAMPLES {
             self.seen.pop_front();
@@ -40,12 +40,12 @@ impl FirstByte {
         self.last = now;
     }
 
-    /// What a sensor says now; `None` where it knows nothing, or is silent.
+    /// Sets the sensor's present value; `None` if the sensor knows nothing, or is silent.
     pub(super) const fn sense(&mut self, latency: Option<Latency>) {
         self.sensed = latency;
     }
 
-    /// What the next transfer has to expect; `None` where nothing is known.
+    /// Returns the time that the next transfer has to expect; `None` if nothing is known.
     pub(super) fn get(&self, now: Instant) -> Option<Latency> {
         if self.said.is_some() {
             return self.said;

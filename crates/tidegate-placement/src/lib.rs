@@ -1,9 +1,10 @@
-//! Placement of whole transfers: which storage node carries one now, by what is measured of the nodes.
+//! Placement of whole transfers: chooses the storage node that carries one now, from measurements of the
+//! nodes.
 //!
 //! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
-//! COMPUTING 2010, §III. [`Placement`] holds what is known of each node, what was promised to whom, and who
-//! waits; a [`Policy`] says whether a node can carry one transfer more. Nothing here moves data or reads a
-//! clock: whoever moves it asks, tells what was measured, and says when a transfer has ended.
+//! COMPUTING 2010, §III. [`Placement`] holds the state of each node, the promises to transfers, and the
+//! transfers that wait. A [`Policy`] decides whether a node can carry one transfer more. Nothing here moves
+//! data or reads a clock: the caller asks, reports measurements, and reports when a transfer has ended.
 
 #![forbid(unsafe_code)]
 

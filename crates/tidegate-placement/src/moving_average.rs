@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use tidegate_units::ByteRate;
 
-/// How many samples a moving average holds (Nikolow eq. 2: "the last 10 transfer rate measurements").
+/// The number of samples that a moving average holds (Nikolow eq. 2: "the last 10 transfer rate
+/// measurements").
 pub const SAMPLES: usize = 10;
 
 /// The mean of the last [`SAMPLES`] rates; of fewer while there are fewer.
@@ -12,7 +13,7 @@ pub const SAMPLES: usize = 10;
 pub struct MovingAverage(VecDeque<ByteRate>);
 
 impl MovingAverage {
-    /// One rate more. The oldest of more than [`SAMPLES`] is forgotten.
+    /// Adds a rate. The oldest of more than [`SAMPLES`] is forgotten.
     pub fn add(&mut self, rate: ByteRate) {
         if self.0.len() == SAMPLES {
             self.0.pop_front();
@@ -33,7 +34,7 @@ impl MovingAverage {
         self.0.back().copied()
     }
 
-    /// Whether there are [`SAMPLES`] of them.
+    /// Returns true if there are [`SAMPLES`] of them.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.len() == SAMPLES

@@ -1,4 +1,4 @@
-//! A storage node, as it is known from outside.
+//! The state of a storage node, as it is known from outside.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::peak::Peak;
 use super::policy::View;
 use super::tape::Tape;
 
-/// Which way data moves.
+/// The direction in which data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the node.
@@ -25,95 +25,97 @@ impl Direction {
     pub const BOTH: [Self; 2] = [Self::Read, Self::Write];
 }
 
-/// What is said of a node beforehand.
+/// The configuration of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
     /// Its name.
     pub name: ResourceName,
-    /// What it moves at best, when it is read.
+    /// The peak rate at which it is read.
     pub read: Peak,
-    /// What it moves at best, when it is written.
+    /// The peak rate at which it is written.
     pub write: Peak,
     /// Its class of availability: the higher, the more it survives.
     pub availability: u8,
     /// Its class of cost: the higher, the dearer.
     pub cost: u8,
-    /// From a request to its first byte, where somebody knows it: then nothing is learnt. A tape's is its
-    /// recall.
+    /// The time from a request to its first byte, if it is configured: then nothing is learnt. A tape's is
+    /// its recall.
     pub latency: Option<Latency>,
-    /// Where it is a disk in front of tapes.
+    /// The tape store, if the node is a disk in front of tapes.
     pub tape: Option<Tape>,
-    /// What is free on it, until a sample says more. `None`: not known, and not asked.
+    /// The free space on it, until a sample says more. `None` if it is not known, and not asked.
     pub free: Option<Bytes>,
 }
 
-/// What was measured of a node since the sample before.
+/// The measurements of a node since the sample before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeSample {
-    /// What its transfers read from it.
+    /// The rate at which its transfers read from it.
     pub read: ByteRate,
-    /// What they wrote to it.
+    /// The rate at which they wrote to it.
     pub write: ByteRate,
-    /// What its sensor says of its device, reads first; nothing where there is none, or it is silent.
+    /// The sensor's values for its device, reads first. They are empty if there is no sensor, or it is
+    /// silent.
     pub device: [DeviceLane; 2],
-    /// What is free on it.
+    /// The free space on it.
     pub free: Room,
 }
 
-/// What a sample says of what is free on a node.
+/// The free space on a node, as a sample reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// So much.
+    /// The free space.
     Free(Bytes),
-    /// Nobody knows any more: whatever was known before is too old.
+    /// The free space is no longer known: the last value is too old.
     Unknown,
-    /// Nobody was asked: it is what it was, less what was written since.
+    /// The sample did not ask for it: it is the previous value, less what was written since.
     NotAsked,
 }
 
-/// What a sensor says of one direction of a node's device, whoever uses it.
+/// A sensor's values for one direction of a node's device, for all of its users.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceLane {
-    /// All that moved.
+    /// The rate of all data that moved.
     pub rate: Option<ByteRate>,
-    /// How long its requests took, where there were any.
+    /// The time that its requests took, if there were any.
     pub latency: Option<Latency>,
 }
 
-/// What is known of a node now, for people and programs.
+/// The present state of a node, for people and programs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeReport {
     /// Its name.
     pub name: ResourceName,
-    /// Of each direction, reads first.
+    /// The state of each direction, reads first.
     pub directions: [DirectionReport; 2],
-    /// What is free, less what was promised to transfers that are under way.
+    /// The free space, less what was promised to transfers that are under way.
     pub free: Option<Bytes>,
     /// Transfers that wait and may use it. One that may use several nodes is counted at each.
     pub waiting: usize,
 }
 
-/// What is known of one direction.
+/// The state of one direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DirectionReport {
     /// The most that it moves.
     pub peak: ByteRate,
-    /// What transfers moved in the last sample.
+    /// The rate of its transfers in the last sample.
     pub current: Option<ByteRate>,
     /// The mean of the last ten.
     pub moving_average: Option<ByteRate>,
-    /// What the next transfer has to expect from its request to its first byte; nothing where nobody knows.
+    /// The time that the next transfer has to expect from its request to its first byte; `None` if it is not
+    /// known.
     pub latency: Option<Latency>,
     /// Transfers that were placed and have not ended.
     pub active: u32,
-    /// What is reserved for them, less what was lent.
+    /// The rate that is reserved for them, less the rate that was lent.
     pub reserved: ByteRate,
-    /// What of their reservations they do not use, and others may have.
+    /// The part of their reservations that they do not use, and others may have.
     pub lent: ByteRate,
 }
 
-/// Transfers of which it is known for long enough what they get: how many, and how many get less than they
-/// reserved.
+/// Transfers whose rate has been known for long enough: their number, and the number of those that get less
+/// than they reserved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Known {
     all: u32,
@@ -121,7 +123,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// One of them was known to fall short or not, and now is; nothing where it was or is not known.
+    /// Counts a change of one transfer: whether it was and is known to fall short. `None`: it was or is not
+    /// known.
     pub(super) fn changes(&mut self, before: Option<bool>, after: Option<bool>) {
         self.all = self.all + u32::from(after.is_some()) - u32::from(before.is_some());
         self.short = self.short + u32::from(after == Some(true)) - u32::from(before == Some(true));
@@ -136,9 +139,9 @@ impl Known {
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     pub(super) peak: Peak,
-    /// Of what transfers moved.
+    /// The average rate of transfers.
     average: MovingAverage,
-    /// Of what moved at all, whoever did it.
+    /// The average rate of all data that moved, whoever moved it.
     moving: MovingAverage,
     pub(super) first_byte: FirstByte,
     capacity: Capacity,
@@ -171,7 +174,7 @@ impl Lane {
         }
     }
 
-    /// How many were active counts until now; call before it changes.
+    /// Counts the active transfers until now; call before their number changes.
     fn count(&mut self, now: Instant) {
         let moving = self.active.saturating_sub(self.recalling);
         self.busy += f64::from(moving) * now.saturating_since(self.counted).as_secs_f64();
@@ -185,13 +188,13 @@ impl Lane {
         self.reserved = ByteRate::new(self.reserved.per_second() + rate.per_second());
     }
 
-    /// The data of one of them is there: its drive is free for the next.
+    /// Takes note that the data of a recalling transfer is there: its drive is free for the next.
     pub(super) fn recalled(&mut self, now: Instant) {
         self.count(now);
         self.recalling = self.recalling.saturating_sub(1);
     }
 
-    /// One is over that had reserved so much, and lent so much of it.
+    /// Takes note that a transfer is over that had reserved this rate, and lent this part of it.
     pub(super) fn ended(&mut self, now: Instant, reserved: ByteRate, lent: ByteRate) {
         self.count(now);
         self.active = self.active.saturating_sub(1);
@@ -204,7 +207,7 @@ impl Lane {
         }
     }
 
-    /// One of them that lent so much lends so much now.
+    /// Changes the rate that one transfer lends.
     pub(super) fn lends(&mut self, before: ByteRate, now: ByteRate) {
         let (before, now) = (before.per_second(), now.per_second());
         self.reserved = ByteRate::new(self.reserved.per_second() + before - now);
@@ -258,9 +261,9 @@ pub(super) struct Node {
     pub(super) config: NodeConfig,
     read: Lane,
     write: Lane,
-    /// What transfers under way have been promised room for.
+    /// The room that was promised to transfers under way.
     pub(super) promised: u64,
-    /// Until then nobody new is placed here.
+    /// The time until which no new transfer is placed here.
     pub(super) rests_until: Instant,
     sampled: Instant,
 }
@@ -286,13 +289,13 @@ impl Node {
         }
     }
 
-    /// Whether there is room for so much, beside what was promised.
+    /// Returns true if there is room for this size, beside what was promised.
     pub(super) fn has_room(&self, size: Bytes) -> bool {
         self.free().is_none_or(|free| size <= free)
     }
 
-    /// A write that was promised room for so much is over. Until a sample says how much it really took, it is
-    /// taken for written.
+    /// Takes note that a write is over to which this room was promised. All of it counts as written until a
+    /// sample reports the free space.
     pub(super) fn wrote(&mut self, size: Bytes) {
         self.wrote_not(size);
         if let Some(free) = &mut self.config.free {
@@ -300,7 +303,7 @@ impl Node {
         }
     }
 
-    /// A write that was promised room for so much is over, and left nothing.
+    /// Takes note that a write is over to which this room was promised, and that it left nothing.
     pub(super) fn wrote_not(&mut self, size: Bytes) {
         self.promised = self.promised.saturating_sub(size.get());
     }
@@ -309,7 +312,7 @@ impl Node {
         self.config.free.map(|free| Bytes::new(free.get().saturating_sub(self.promised)))
     }
 
-    /// A sample of an interval without length, or of a clock that jumped back, says nothing of rates.
+    /// Takes a sample. It says nothing of rates if its interval has no length, or the clock jumped back.
     pub(super) fn observe(&mut self, now: Instant, sample: &NodeSample) {
         let elapsed = now.saturating_since(self.sampled);
         self.sampled = now;

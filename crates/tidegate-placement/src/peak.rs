@@ -1,14 +1,14 @@
-//! What a node moves at best.
+//! The most that a node moves.
 
 use std::time::Duration;
 
 use tidegate_units::ByteRate;
 
-/// What a node moves at best in one direction: pinned by whoever knows it, or learnt from what was seen.
+/// The most that a node moves in one direction: pinned by the configuration, or learnt from measurements.
 ///
-/// What is learnt is the greatest rate so far, and ages: while transfers are under way and fall short of it,
-/// what is above them halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that lost a
-/// path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
+/// A learnt peak is the greatest rate so far, and ages. While transfers are under way and fall short of it,
+/// the part above their rate halves in [`HALF_LIFE`](Self::HALF_LIFE). A disk that is full, or an array that
+/// lost a path, is not for ever taken for what it was. Without a transfer nothing is known, and nothing ages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
     rate: ByteRate,
@@ -16,17 +16,17 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// In this time of transfers half of what is above their rate is forgotten. An hour: longer than others
-    /// disturb a node, shorter than a working day.
+    /// The time of transfers in which half of the part above their rate is forgotten. An hour: longer than
+    /// others disturb a node, shorter than a working day.
     pub const HALF_LIFE: Duration = Duration::from_secs(3600);
 
-    /// It is this, whatever is measured.
+    /// Makes a peak that stays the same, whatever is measured.
     #[must_use]
     pub const fn pinned(rate: ByteRate) -> Self {
         Self { rate, pinned: true }
     }
 
-    /// To be learnt, beginning with what a probe found; with nothing when there was none.
+    /// Makes a peak to be learnt, beginning with the result of a probe; with zero if there was none.
     #[must_use]
     pub const fn learnt(from: ByteRate) -> Self {
         Self { rate: from, pinned: false }
@@ -38,14 +38,14 @@ impl Peak {
         self.rate
     }
 
-    /// Whether somebody knows it, so that it can be counted on.
+    /// Returns true if it is configured, so that it can be counted on.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// Somebody tried, and moved this much per second. While others use the node that is what they leave: it
-    /// says that there is as much, and not that there is no more.
+    /// Takes the rate that a probe measured. While others use the node, a probe gets only the rest: its rate
+    /// can raise the peak, and not lower it.
     pub fn probed(&mut self, rate: ByteRate, is_used: bool) {
         if !self.pinned {
             let is_less = rate < self.rate;
@@ -53,7 +53,7 @@ impl Peak {
         }
     }
 
-    /// Transfers moved this much per second, for so long.
+    /// Takes the rate that transfers moved for this time.
     pub fn observe(&mut self, rate: ByteRate, elapsed: Duration) {
         if self.pinned {
             return;

@@ -1,4 +1,4 @@
-//! Who is carried where, who waits, and what was promised.
+//! Placement of transfers: the node that carries each one, the ones that wait, and the promises to them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,41 +13,41 @@ use super::peak::Peak;
 use super::policy::{Policy, PolicyError, View};
 use super::requirement::Requirement;
 
-/// How transfers are placed.
+/// The configuration of a placement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlacementConfig {
-    /// How nodes are chosen.
+    /// The rule by which nodes are chosen.
     pub policy: Policy,
-    /// How many transfers may wait, at least 1. Default 10 000.
+    /// The number of transfers that may wait, at least 1. Default 10 000.
     pub greatest_queue: usize,
-    /// A transfer that nobody [tells anything of](Placement::progress) for so long is taken for dead, and
-    /// what was reserved for it is free again. Default 10 s.
+    /// The time after which a transfer without [progress reports](Placement::progress) is taken for dead. Its
+    /// reservation is then free again. Default 10 s.
     pub lease: Duration,
-    /// Lend what a transfer has reserved and does not use. Default on.
+    /// True to lend the part of a reservation that its transfer does not use. Default on.
     pub lend: bool,
 }
 
 impl PlacementConfig {
-    /// Every default.
+    /// Returns the configuration with every default.
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy, greatest_queue: 10_000, lease: Duration::from_secs(10), lend: true }
     }
 }
 
-/// Why transfers cannot be placed this way.
+/// The reason why transfers cannot be placed this way.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum PlacementConfigError {
-    /// A coefficient of the policy.
+    /// A coefficient of the policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Nobody could wait.
+    /// No transfer could wait.
     #[error("at least one transfer must be allowed to wait")]
     NoQueue,
     /// Every transfer would be dead at once.
     #[error("the lease must be greater than zero")]
     NoLease,
-    /// There is nowhere to place anything.
+    /// There is no node to place anything on.
     #[error("there are no storage nodes")]
     NoNodes,
     /// Two nodes have one name.
@@ -55,25 +55,25 @@ pub enum PlacementConfigError {
     Twice(ResourceName),
 }
 
-/// A transfer that somebody wants to make.
+/// A request for a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What it needs.
+    /// The service that it needs.
     pub requirement: Requirement,
-    /// How much it moves.
+    /// The amount of data that it moves.
     pub size: Bytes,
-    /// The least class of availability. Of writes.
+    /// The least class of availability, for writes.
     pub availability: u8,
-    /// The greatest class of cost. Of writes.
+    /// The greatest class of cost, for writes.
     pub cost: u8,
-    /// The nodes that hold a replica. Of reads.
+    /// The nodes that hold a replica, for reads.
     pub replicas: Vec<ResourceName>,
     /// Those of them that have it on tape only, and recall it first.
     pub on_tape: Vec<ResourceName>,
-    /// Nodes that must not carry it: those where it failed before, and of another replica those that hold
-    /// one.
+    /// Nodes that must not carry it: those on which it failed before. For a further replica also those that
+    /// hold one.
     pub except: Vec<ResourceName>,
 }
 
@@ -81,21 +81,20 @@ pub struct Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A transfer may begin.
+/// The answer that a transfer may begin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
-    /// Which.
+    /// The transfer's ticket.
     pub ticket: Ticket,
-    /// Where.
+    /// The node that carries it.
     pub node: ResourceName,
-    /// What the policy expects it to get.
+    /// The rate that the policy expects it to get.
     pub expected: ByteRate,
-    /// How long after its request its first byte is expected, a recall included; `None` where nothing is
-    /// known of it.
+    /// The expected time from its request to its first byte, a recall included; `None` if it is not known.
     pub first_byte: Option<Latency>,
 }
 
-/// What came of asking.
+/// The answer to a request for a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// It may begin.
@@ -104,26 +103,26 @@ pub enum Answer {
     Waiting(Ticket),
 }
 
-/// What is told of a transfer under way.
+/// A report on a transfer under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Its rate since this was last told.
+    /// Its rate since the last report.
     pub rate: ByteRate,
 }
 
-/// Why a transfer is not taken.
+/// The reason why a transfer is not taken.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum PlaceError {
-    /// Nothing per second, where a rate was asked for.
+    /// A rate was asked for, and it is zero.
     #[error("a rate of zero needs no reservation: ask for a rate above zero, or for a latency")]
     NoRate,
-    /// No such node.
+    /// There is no such node.
     #[error(transparent)]
     Unknown(#[from] UnknownNode),
-    /// Nobody holds a replica.
+    /// No node holds a replica.
     #[error("no storage node holds a replica: nothing can be read")]
     NoReplica,
-    /// Those that could are excluded.
+    /// The nodes that could carry it are excluded.
     #[error(
         "every storage node that could carry it is excluded: it failed there, or holds a replica already"
     )]
@@ -133,9 +132,9 @@ pub enum PlaceError {
         "no storage node has availability {availability} or more and cost {cost} or less: ask for less, or add a node"
     )]
     NoClass {
-        /// What was asked for.
+        /// The class of availability that was asked for.
         availability: u8,
-        /// What was allowed.
+        /// The class of cost that was allowed.
         cost: u8,
     },
     /// No candidate has the room.
@@ -143,18 +142,18 @@ pub enum PlaceError {
         "{size} are more than any node that may be used has free ({greatest} at most): free some, or add a node"
     )]
     TooLarge {
-        /// What was to be moved.
+        /// The size that was to be moved.
         size: Bytes,
         /// The most that one of them has free.
         greatest: Bytes,
     },
-    /// No candidate carries that, however idle.
+    /// No candidate carries that rate, however idle.
     #[error(
         "{asked} are more than the policy takes on for any node that may be used, of which the fastest moves {greatest}: it would \
          wait for ever"
     )]
     TooFast {
-        /// What was asked for.
+        /// The rate that was asked for.
         asked: ByteRate,
         /// The most that one of them moves.
         greatest: ByteRate,
@@ -164,12 +163,12 @@ pub enum PlaceError {
         "{asked} are less than any node that may be used takes to its first byte ({least}): it would wait for ever"
     )]
     TooSoon {
-        /// What was asked for.
+        /// The latency that was asked for.
         asked: Latency,
         /// The least that one of them takes.
         least: Latency,
     },
-    /// Too many wait.
+    /// Too many transfers wait.
     #[error("{0} transfers wait already, which is as many as may: come back later")]
     QueueFull(usize),
 }
@@ -185,19 +184,19 @@ struct Active {
     node: ResourceName,
     direction: Direction,
     size: Bytes,
-    /// What it was promised.
+    /// The rate that it was promised.
     reserved: ByteRate,
-    /// Whether its data is being recalled.
+    /// True while its data is being recalled.
     recalls: bool,
-    /// What of it was lent to others.
+    /// The part of its reservation that was lent to others.
     lent: ByteRate,
     used: MovingAverage,
-    /// When anything was last heard of it.
+    /// The time of the last report on it.
     heard: Instant,
 }
 
 impl Active {
-    /// Whether it gets less than it reserved, where it is known for long enough.
+    /// Returns true if it gets less than it reserved; `None` until its rate has been known for long enough.
     fn falls_short(&self) -> Option<bool> {
         let mean = self.used.get().unwrap_or_default().per_second();
         self.used.is_full().then_some(mean < self.reserved.per_second() * Placement::USES)
@@ -206,9 +205,9 @@ impl Active {
 
 /// Places transfers on storage nodes.
 ///
-/// Whoever cannot be carried waits, first come first served: nobody takes a node that somebody who came
-/// before could use, and who waits for other nodes delays nobody. So everybody is carried once the nodes that
-/// could have come free.
+/// Transfers that no node can carry wait, first come first served. A transfer never takes a node that an
+/// earlier one could use, and a transfer that waits for other nodes delays none. So every transfer is carried
+/// once the nodes that could carry it have come free.
 #[derive(Debug, Clone)]
 pub struct Placement {
     config: PlacementConfig,
@@ -216,7 +215,7 @@ pub struct Placement {
     waiting: VecDeque<(Ticket, Ask)>,
     active: BTreeMap<Ticket, Active>,
     next: u64,
-    /// After which node it is the next one's turn.
+    /// The node that was taken last in turn; the next one follows.
     turn: Option<ResourceName>,
 }
 
@@ -224,15 +223,15 @@ impl Placement {
     /// A transfer that uses less than this part of its reservation over ten samples has some to lend.
     const USES: f64 = 0.8;
 
-    /// So long nobody new is placed on a node where a transfer [failed](Self::failed). A node that is down
-    /// would be the first choice again and again: it is idle. Five seconds: a service that is restarted is
-    /// back by then, and a node that is not costs one attempt in this time.
+    /// The time in which no new transfer is placed on a node after a transfer [failed](Self::failed) there.
+    /// Without it, a node that is down would be the first choice again and again: it is idle. Five seconds: a
+    /// restarted service is back by then, and a node that is not costs one attempt in this time.
     pub const REST: Duration = Duration::from_secs(5);
 
-    /// What it keeps beyond what it uses, so that it can grow.
+    /// The rate that a transfer keeps when it lends, as a multiple of the rate it uses, so that it can grow.
     const KEEPS: f64 = 1.25;
 
-    /// Nobody is placed yet.
+    /// Makes a placement without transfers.
     ///
     /// # Errors
     /// When the configuration contradicts itself.
@@ -262,7 +261,7 @@ impl Placement {
         Ok(Self { config, nodes: known, waiting, active, next: 0, turn: None })
     }
 
-    /// Somebody wants to make a transfer.
+    /// Asks for a new transfer.
     ///
     /// # Errors
     /// When it could never be carried, or too many wait.
@@ -289,12 +288,13 @@ impl Placement {
         Ok(Answer::Waiting(ticket))
     }
 
-    /// Who of those that waited may begin now. Call it after samples and ends.
+    /// Returns the transfers that waited and may begin now. Call it after samples and ends.
     pub fn step(&mut self, now: Instant) -> Vec<Grant> {
         self.step_with_asks(now).into_iter().map(|(grant, _)| grant).collect()
     }
 
-    /// The same, with what each asked for: whoever cannot let one begin [puts it back](Self::put_back).
+    /// Returns the same grants, each with what it asked for. A caller that cannot begin one [puts it
+    /// back](Self::put_back).
     pub fn step_with_asks(&mut self, now: Instant) -> Vec<(Grant, Ask)> {
         self.bury(now);
         let mut granted = Vec::new();
@@ -319,21 +319,21 @@ impl Placement {
         granted
     }
 
-    /// A transfer that was granted could not begin, and waits again where it waited before: tickets are in
-    /// the order of asking.
+    /// Returns a granted transfer that could not begin to its place in the queue: tickets are in the order of
+    /// asking.
     pub fn put_back(&mut self, now: Instant, ticket: Ticket, ask: Ask) {
         self.abandoned(now, ticket);
         let place = self.waiting.partition_point(|(other, _)| *other < ticket);
         self.waiting.insert(place, (ticket, ask));
     }
 
-    /// Whether a transfer's data is being recalled from a tape.
+    /// Returns true if a transfer's data is being recalled from a tape.
     #[must_use]
     pub fn recalls(&self, ticket: Ticket) -> bool {
         self.active.get(&ticket).is_some_and(|active| active.recalls)
     }
 
-    /// A transfer that was placed before whoever keeps this was started again: it goes on where it is, and
+    /// Resumes a transfer that was placed before the program was started again: it goes on where it is, and
     /// keeps its number.
     ///
     /// # Errors
@@ -347,8 +347,8 @@ impl Placement {
         Ok(())
     }
 
-    /// A transfer failed by what happened at its node: nobody new is placed there for [`REST`](Self::REST).
-    /// Call [`ended`](Self::ended) besides.
+    /// Takes note that a transfer failed because of its node: no new transfer is placed there for
+    /// [`REST`](Self::REST). Call [`ended`](Self::ended) besides.
     pub fn failed(&mut self, now: Instant, ticket: Ticket) {
         if let Some(active) = self.active.get(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
@@ -357,14 +357,14 @@ impl Placement {
         }
     }
 
-    /// A transfer is over, whether it came to its end or not, or is no longer wanted. Whether it was there.
-    /// What it was to write is taken for written until a sample says more.
+    /// Ends a transfer, whether it was finished or not, or takes it out of the queue. Returns true if it was
+    /// there. Its write counts as written in full until a sample reports the free space.
     pub fn ended(&mut self, now: Instant, ticket: Ticket) -> bool {
         self.over(now, ticket, Node::wrote)
     }
 
-    /// The same of one of which it is known that nothing of it stays: the room that it was promised is free
-    /// again at once, for whoever tries it anew.
+    /// Ends a transfer of which nothing stays: the room that it was promised is free again at once, for the
+    /// next attempt. Otherwise like [`ended`](Self::ended).
     pub fn abandoned(&mut self, now: Instant, ticket: Ticket) -> bool {
         self.over(now, ticket, Node::wrote_not)
     }
@@ -389,9 +389,10 @@ impl Placement {
         self.waiting.len() < waiting
     }
 
-    /// What a transfer moved since this was last told. What it leaves of its reservation over ten samples is
-    /// lent, and is its own again as soon as it uses more than it kept: nobody new takes it then, and who was
-    /// let in stays. Whether the transfer is known: who is not, was taken for dead, and has to ask anew.
+    /// Takes the rate of a transfer since its last report, and lends the part of its reservation that it does
+    /// not use over ten samples. The transfer has that part back as soon as it uses more than it kept. From
+    /// then on no new transfer gets that part; those that were placed on it stay. Returns true if the
+    /// transfer is known. One that is not known was taken for dead, and has to ask anew.
     pub fn progress(&mut self, now: Instant, ticket: Ticket, progress: Progress) -> bool {
         let Some(active) = self.active.get_mut(&ticket) else { return false };
         active.heard = now;
@@ -425,7 +426,7 @@ impl Placement {
         true
     }
 
-    /// A transfer had its first byte so long after its request: what others have to expect.
+    /// Takes the time from a transfer's request to its first byte: others have to expect the same.
     pub fn first_byte(&mut self, now: Instant, ticket: Ticket, latency: Latency) {
         if let Some(active) = self.active.get_mut(&ticket)
             && let Some(node) = self.nodes.get_mut(&active.node)
@@ -440,9 +441,9 @@ impl Placement {
         }
     }
 
-    /// Somebody tried what a node moves in a direction. It is taken for what was learnt of its peak; where
-    /// transfers were under way beside it, only if it is more: it is what they left. What is pinned stays.
-    /// Returns the peak from now on.
+    /// Takes the rate that a probe measured on a node in a direction. It replaces the learnt peak. If
+    /// transfers were under way during the probe, it does so only if it is higher: the probe got the rest. A
+    /// pinned peak stays. Returns the new peak.
     ///
     /// # Errors
     /// When there is no such node.
@@ -461,7 +462,7 @@ impl Placement {
         Ok(*peak)
     }
 
-    /// What was measured of a node.
+    /// Takes a sample of a node.
     ///
     /// # Errors
     /// When there is no such node.
@@ -476,7 +477,7 @@ impl Placement {
         Ok(())
     }
 
-    /// What is known of every node.
+    /// Returns the state of every node.
     pub fn nodes(&self) -> impl Iterator<Item = NodeReport> {
         self.nodes.values().map(|node| {
             let waiting = self.waiting.iter().filter(|(_, ask)| may_use(ask, node));
@@ -484,19 +485,19 @@ impl Placement {
         })
     }
 
-    /// How many wait.
+    /// Returns the number of transfers that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many were placed and have not ended.
+    /// Returns the number of transfers that were placed and have not ended.
     #[must_use]
     pub fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// Ends the transfers that nothing is heard of.
+    /// Ends the transfers that sent no report for longer than the lease.
     fn bury(&mut self, now: Instant) {
         let silent = |active: &Active| now.saturating_since(active.heard) > self.config.lease;
         let dead: Vec<Ticket> =
@@ -530,7 +531,8 @@ impl Placement {
         self.active.insert(grant.ticket, active);
     }
 
-    /// The node that carries it best of those that can, and that nobody before it could use.
+    /// Chooses the node that carries it best, of those that can carry it and that no earlier transfer could
+    /// use.
     fn choose(&self, now: Instant, ask: &Ask, awaited: &Awaited, ticket: Ticket) -> Option<Grant> {
         let policy = self.config.policy;
         let free = |node: &&Node| !awaited.0.contains(&node.config.name) && node.rests_until <= now;
@@ -573,8 +575,8 @@ impl Placement {
         nodes.map(|node| node.config.name.clone()).collect()
     }
 
-    /// Whether it can be that the node carries it one day. What a node moves at best may not be known, or be
-    /// learnt from those who asked for less.
+    /// Returns true if the node might carry it one day. The most that a node moves may not be known, or be
+    /// learnt from transfers that asked for less.
     fn could_ever(&self, node: &Node, ask: &Ask) -> bool {
         match ask.requirement {
             Requirement::Latency(asked) => least_latency(node, ask).is_none_or(|least| least <= asked),
@@ -582,7 +584,7 @@ impl Placement {
         }
     }
 
-    /// Whether a node carries it when nobody else uses it, as far as its peak says.
+    /// Returns true if a node carries it when no other transfer uses the node, as far as its peak says.
     fn could_carry(&self, node: &Node, ask: &Ask) -> bool {
         let peak = node.lane(ask.direction).peak.get();
         let idle = View {
@@ -599,7 +601,7 @@ impl Placement {
             || ask.requirement.rate() <= peak && policy.carries(&idle, ask.requirement.rate())
     }
 
-    /// All nodes, beginning after the one that was last taken.
+    /// Returns all nodes, beginning after the one that was last taken.
     fn in_turn(&self) -> impl Iterator<Item = &Node> {
         use std::ops::Bound::{Excluded, Unbounded};
         let last = self.turn.as_ref();
@@ -608,7 +610,7 @@ impl Placement {
         after.chain(before).map(|(_, node)| node)
     }
 
-    /// What can be said before anything is measured.
+    /// Checks a request as far as that is possible before anything is measured.
     fn check(&self, ask: &Ask) -> Result<(), PlaceError> {
         if !matches!(ask.requirement, Requirement::Latency(_)) && ask.requirement.rate() == ByteRate::ZERO {
             return Err(PlaceError::NoRate);
@@ -655,25 +657,25 @@ impl Placement {
     }
 }
 
-/// The nodes that somebody waits for who came before.
+/// The nodes for which an earlier transfer waits.
 #[derive(Debug, Default)]
 struct Awaited(BTreeSet<ResourceName>);
 
 impl Awaited {
-    /// Whether nobody who comes later can have any: then nobody needs to be looked at.
+    /// Returns true if no later transfer can have any: then later ones are not looked at.
     fn is_all(&self, nodes: &BTreeMap<ResourceName, Node>) -> bool {
         self.0.len() == nodes.len()
     }
 }
 
-/// Whether the first byte is to be expected in time, where that is asked for. A node of which nothing is
-/// known is tried: by not being tried nothing would ever be.
+/// Returns true if the first byte is to be expected in time, or no time was asked for. A node whose time is
+/// not known is tried: it could never become known otherwise.
 fn is_soon(now: Instant, node: &Node, ask: &Ask) -> bool {
     let Requirement::Latency(asked) = ask.requirement else { return true };
     first_byte(now, node, ask).is_none_or(|first_byte| first_byte <= asked)
 }
 
-/// What is to be expected from a request to its first byte; `None` where nothing is known.
+/// Returns the time to expect from a request to its first byte; `None` if it is not known.
 fn first_byte(now: Instant, node: &Node, ask: &Ask) -> Option<Latency> {
     match (node.lane(ask.direction).first_byte.get(now), recall(node, ask)) {
         (None, None) => None,
@@ -681,21 +683,21 @@ fn first_byte(now: Instant, node: &Node, ask: &Ask) -> Option<Latency> {
     }
 }
 
-/// How long a node recalls what is asked for, if it has to.
+/// Returns the time in which a node recalls what is asked for; `None` if it need not recall it.
 fn recall(node: &Node, ask: &Ask) -> Option<Latency> {
     let is_read = ask.direction == Direction::Read;
     let tape = node.config.tape.filter(|_| is_read && ask.on_tape.contains(&node.config.name));
     tape.map(|tape| tape.recall)
 }
 
-/// Whether a drive is free, where one is needed. Who reads from the disk needs none, and who waits for one
-/// has nothing reserved meanwhile.
+/// Returns true if a drive is free, or none is needed. A transfer that reads from the disk needs none, and
+/// one that waits for a drive has nothing reserved meanwhile.
 fn has_drive(node: &Node, ask: &Ask) -> bool {
     recall(node, ask).is_none()
         || node.config.tape.is_some_and(|tape| node.lane(ask.direction).recalling < tape.drives)
 }
 
-/// What a node will take to the first byte at the least, as was said beforehand; `None` where nothing was.
+/// Returns the least time to the first byte on a node, by its configuration; `None` if none is configured.
 fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
     match (node.config.latency, recall(node, ask)) {
         (None, None) => None,
@@ -703,7 +705,7 @@ fn least_latency(node: &Node, ask: &Ask) -> Option<Latency> {
     }
 }
 
-/// Whether a node is of the right classes, or holds a replica, and is not excluded.
+/// Returns true if a node is of the right classes, or holds a replica, and is not excluded.
 fn may_use(ask: &Ask, node: &Node) -> bool {
     if ask.except.contains(&node.config.name) {
         return false;

@@ -1,13 +1,13 @@
-//! Whether a node can carry one transfer more.
+//! The rules that decide whether a node can carry one transfer more.
 
 use thiserror::Error;
 use tidegate_units::ByteRate;
 
 use super::capacity::Capacity;
 
-/// How nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients; the defaults here
-/// are overheads of nothing, and for [`StaticQos`](Self::StaticQos), which the paper says to be cautious, of
-/// a quarter.
+/// The rule by which nodes are chosen (Nikolow §III.B). The paper gives no values for its coefficients. The
+/// defaults here are overheads of nothing. For [`StaticQos`](Self::StaticQos), which the paper says to be
+/// cautious, the default is an overhead of a quarter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
     /// The next node, whatever it can do.
@@ -19,42 +19,42 @@ pub enum Policy {
     },
     /// Eq. 1: max − res_ban·k1 > rb.
     SmR1 {
-        /// k1, the overhead of what is reserved.
+        /// k1, the overhead of the reserved rate.
         overhead: f64,
     },
     /// Eq. 2: max − ma10·k2 > rb.
     SmR2 {
-        /// k2, the overhead of what moves.
+        /// k2, the overhead of the moving rate.
         overhead: f64,
     },
     /// Eq. 3: ma10/(np + 1) > rb·k3, or no transfer at all.
     SmR3 {
-        /// k3, the overhead of what is asked for.
+        /// k3, the overhead of the rate that is asked for.
         overhead: f64,
     },
-    /// Beyond the paper: what the node's own history says that each would get ([`Capacity`]), or no transfer
-    /// at all.
+    /// Beyond the paper: the rate that each would get by the node's own history ([`Capacity`]), or no
+    /// transfer at all.
     Learnt,
 }
 
-/// What of a node a policy looks at, in the direction of the transfer.
+/// The state of a node that a policy looks at, in the direction of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct View<'a> {
     /// max, BSN_max: the most that it moves.
     pub peak: ByteRate,
-    /// res_ban: what is reserved on it, less what was lent.
+    /// res_ban: the rate that is reserved on it, less the rate that was lent.
     pub reserved: ByteRate,
-    /// ma10: what its transfers moved together, the mean of the last ten samples. Zero before the first.
+    /// ma10: the rate of its transfers together, the mean of the last ten samples. Zero before the first.
     pub moving_average: ByteRate,
-    /// The same of all that moved, whoever did it, where a sensor knows; else of its transfers. What is left
-    /// of a node is what nobody uses; what a transfer gets is told by those that it has, so that the rules
-    /// that ask for it have no use for this.
+    /// The mean rate of all data that moved, whoever moved it, if a sensor knows it; else that of its
+    /// transfers. Rules that ask how much of a node is left use it. Rules that ask what a transfer would get
+    /// use the rates of the node's own transfers, not this one.
     pub moving: ByteRate,
     /// Transfers that were placed on it and have not ended.
     pub active: u32,
     /// Those of them whose data is being recalled from a tape: they move nothing yet.
     pub recalling: u32,
-    /// What was learnt of it.
+    /// The learnt capacity of the node.
     pub capacity: &'a Capacity,
 }
 
@@ -66,8 +66,8 @@ pub struct PolicyError {
 }
 
 impl View<'_> {
-    /// np: the transfers that ma10 is of. One whose data is being recalled has no part in it, for minutes,
-    /// and would make a node look full that does nothing.
+    /// np: the number of transfers that ma10 covers. A transfer whose data is being recalled moves nothing,
+    /// for minutes, and is not counted: it would make an idle node look full.
     fn moving_now(&self) -> u32 {
         self.active.saturating_sub(self.recalling)
     }
@@ -98,7 +98,7 @@ impl Policy {
         }
     }
 
-    /// Whether the node can carry a transfer more that asks for this rate.
+    /// Returns true if the node can carry a transfer more that asks for this rate.
     #[must_use]
     pub fn carries(&self, node: &View<'_>, asked: ByteRate) -> bool {
         let rate = asked.per_second();
@@ -119,8 +119,8 @@ impl Policy {
         }
     }
 
-    /// What a transfer more would get on the node, as far as the policy knows: which of several nodes is
-    /// chosen, and what is told to whoever asked.
+    /// Returns the rate that a transfer more would get on the node, as far as the policy knows. It decides
+    /// between several nodes, and is told to the client.
     #[must_use]
     pub fn expected(&self, node: &View<'_>) -> ByteRate {
         let one_more = f64::from(node.active) + 1.0;

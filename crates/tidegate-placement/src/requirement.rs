@@ -1,25 +1,25 @@
-//! What a transfer is promised.
+//! The promises to a transfer.
 
 use tidegate_units::{ByteRate, Latency};
 
 use super::moving_average::MovingAverage;
 
-/// What a transfer needs of the node that carries it (Nikolow §III.A: "several types of transfer rate can be
-/// specified").
+/// The service that a transfer needs of the node that carries it (Nikolow §III.A: "several types of transfer
+/// rate can be specified").
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Requirement {
     /// All of it divided by all of its time.
     Average(ByteRate),
     /// The mean of any ten samples that follow each other: no pause for longer.
     MovingAverage(ByteRate),
-    /// Every sample: what feeds an instrument without a buffer.
+    /// Every sample, for an instrument without a buffer.
     Current(ByteRate),
     /// From the request to the first byte.
     Latency(Latency),
 }
 
 impl Requirement {
-    /// The bandwidth that it takes; zero where only the first byte counts.
+    /// The bandwidth that it takes; zero if only the first byte counts.
     #[must_use]
     pub const fn rate(&self) -> ByteRate {
         match self {
@@ -29,7 +29,7 @@ impl Requirement {
     }
 }
 
-/// Whether a transfer gets what it was promised, as far as it has come.
+/// The record of a transfer's rates and latency: tells whether it gets what it was promised, so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
     requirement: Requirement,
@@ -42,7 +42,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Of a transfer that has not begun.
+    /// Makes the record of a transfer that has not begun.
     #[must_use]
     pub fn new(requirement: Requirement) -> Self {
         Self {
@@ -55,12 +55,12 @@ impl Kept {
         }
     }
 
-    /// The first byte moved, so long after the request.
+    /// Takes the time from the request to the first byte.
     pub fn began(&mut self, after: Latency) {
         self.latency = Some(after);
     }
 
-    /// So much was moved in so many seconds. A sample without time says nothing.
+    /// Adds a sample: this many bytes in this many seconds. A sample without time says nothing.
     pub fn add(&mut self, bytes: f64, seconds: f64) {
         if !(seconds > 0.0 && bytes >= 0.0) {
             return;
@@ -84,7 +84,7 @@ impl Kept {
         (self.seconds > 0.0).then(|| ByteRate::new(self.bytes / self.seconds))
     }
 
-    /// Whether the promise was kept until now; `None` while nothing is known.
+    /// Returns true if the promise was kept until now; `None` while nothing is known.
     #[must_use]
     pub fn is_kept(&self) -> Option<bool> {
         match self.requirement {

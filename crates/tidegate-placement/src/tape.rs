@@ -4,47 +4,49 @@ use std::collections::BTreeMap;
 
 use tidegate_units::{Bytes, Latency};
 
-/// How a node gets back what is not on its disk any more (Nikolow names hierarchical stores as the first of
-/// the systems that sensors watch). A transfer that needs a recall takes a drive until its first byte.
+/// The tapes behind a node's disk. The node gets back from them the data that is no longer on the disk.
+/// Nikolow names hierarchical stores as the first of the systems that sensors watch. A transfer that needs a
+/// recall takes a drive until its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tape {
     /// Mounting a tape, finding the place on it, and copying to the disk.
     pub recall: Latency,
-    /// How many of these go on at once, at least 1.
+    /// The number of recalls that go on at once, at least 1.
     pub drives: u32,
 }
 
-/// What is still on the disk in front of the tapes, as far as can be known from outside: what was written or
-/// read last, as much as it holds. Whoever runs the store may have other rules: what is thought to be there
-/// and is not comes as late as the tape has it.
+/// The objects that are still on the disk in front of the tapes, as far as can be known from outside. They
+/// are the last ones written or read, as many as it holds. The store's own rules may differ: an object that
+/// is wrongly thought to be there comes as late as from the tape.
 #[derive(Debug, Clone)]
 pub struct DiskCache {
     capacity: u64,
     held: u64,
-    /// Of each object its size, and when it was used.
+    /// The size of each object, and the time when it was used.
     objects: BTreeMap<String, (u64, u64)>,
-    /// The same by when it was used, the longest ago first.
+    /// The same objects by the time of their use, the longest ago first.
     by_use: BTreeMap<u64, String>,
     next: u64,
 }
 
 impl DiskCache {
-    /// So many objects are known at most, however small they are.
+    /// The greatest number of objects that are known, however small they are.
     const MOST: usize = 1_000_000;
 
-    /// An empty one that holds so much.
+    /// Makes an empty cache of this capacity.
     #[must_use]
     pub const fn new(capacity: Bytes) -> Self {
         Self { capacity: capacity.get(), held: 0, objects: BTreeMap::new(), by_use: BTreeMap::new(), next: 0 }
     }
 
-    /// Whether an object is there.
+    /// Returns true if an object is there.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.objects.contains_key(key)
     }
 
-    /// An object was written or read: it is there now, and what was not used for longest makes room for it.
+    /// Takes note that an object was written or read: it is there now. The least recently used objects make
+    /// room.
     pub fn touch(&mut self, key: &str, size: Bytes) {
         self.remove(key);
         let size = size.get();
@@ -63,7 +65,7 @@ impl DiskCache {
         self.next += 1;
     }
 
-    /// An object is no more.
+    /// Takes note that an object is gone.
     pub fn remove(&mut self, key: &str) {
         if let Some((size, used)) = self.objects.remove(key) {
             self.held -= size;

@@ -349,7 +349,7 @@ fn an_unknown_node_is_named() {
     assert_eq!(error.to_string(), "there is no storage node `tape`");
 }
 
-/// What happens to a placement.
+/// An event that happens to a placement.
 #[derive(Debug, Clone)]
 enum Event {
     Ask(f64),
@@ -379,7 +379,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     ]
 }
 
-/// What each lane is told to know of its transfers is what they are when they are counted.
+/// Returns true if each lane's record of its transfers equals the count of them.
 fn is_known_as_counted(placement: &Placement) -> bool {
     placement.nodes.iter().all(|(name, node)| {
         [Direction::Read, Direction::Write].into_iter().all(|direction| {
