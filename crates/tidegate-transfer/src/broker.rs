@@ -1,4 +1,4 @@
-//! Where transfers are placed, for many clients, and what they have done.
+//! The broker: places transfers for many clients, and records what they have done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,40 +19,40 @@ use crate::wire::{
     Replica, Reservation, Stored, Way, Wish,
 };
 
-/// What a node's device did since it was last looked at, whoever made it do so.
+/// The activity of a node's device since the last sample, for all of its users.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceSample {
-    /// Reads first.
+    /// The two directions, reads first.
     pub lanes: [DeviceLane; 2],
-    /// What is free.
+    /// The free space.
     pub free: Option<Bytes>,
 }
 
 /// Measures the device of a node.
 pub trait Sensor: Send + std::fmt::Debug {
-    /// What it did in the time since this was last asked, which is `elapsed`.
+    /// Returns the activity since the last call, which was `elapsed` ago.
     fn sample(&mut self, elapsed: Duration) -> DeviceSample;
 }
 
-/// Why the broker does not do what it is asked for.
+/// The reason why the broker does not do what it is asked for.
 #[derive(Debug, Error)]
 pub enum BrokerError {
-    /// By the rules of placement.
+    /// The rules of placement refuse it.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The catalogue.
+    /// The catalogue refuses it.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// A write that does not say how much.
+    /// A write without a size.
     #[error("a write needs `size`: how much there is to be stored")]
     NoSize,
-    /// A read, or a further replica, of nothing.
+    /// A read, or a further replica, without a name.
     #[error("reading, and writing a further replica, need the `name` of an object")]
     NoName,
     /// No such object.
     #[error("there is no object `{0}`")]
     NoObject(ObjectName),
-    /// Somebody writes an object of this name.
+    /// Another transfer writes an object of this name.
     #[error("an object `{0}` is being written: choose another name, or wait until that has ended")]
     BeingWritten(ObjectName),
     /// It has ended, or was never known.
@@ -60,23 +60,23 @@ pub enum BrokerError {
         "no transfer is known by this id: it has ended, or nothing was heard of it for longer than its lease; ask anew"
     )]
     Gone,
-    /// Somebody else's id.
+    /// The id belongs to another transfer.
     #[error("another transfer has this id: draw 16 digits at random for each")]
     Taken,
-    /// Something else was written than was asked for.
+    /// The object that was written differs from the one that was asked for.
     #[error("this transfer was to store {asked} as {}, not {stored}", .name.as_ref().map_or("nothing", |name| name.as_str()))]
     Otherwise {
-        /// What was asked for.
+        /// The object that was asked for.
         name: Option<ObjectName>,
-        /// How much of it.
+        /// The size that was asked for.
         asked: Bytes,
-        /// What is said now.
+        /// The size that is reported now.
         stored: Bytes,
     },
-    /// What a node's sensor says is not taken.
+    /// The report of a node's sensor is not taken.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// What a probe found, or when a first byte came, cannot be.
+    /// The result of a probe, or the time of a first byte, is out of range.
     #[error("{0} cannot be: rates are within 0 and 10¹⁵ bytes per second, times within 0 and a day")]
     Unbelievable(f64),
     /// Too many transfers.
@@ -85,7 +85,7 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// For programs: a word that does not change.
+    /// Returns a word for programs that does not change.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl BrokerError {
     }
 }
 
-/// A transfer that somebody asked for.
+/// A transfer that a client asked for.
 #[derive(Debug)]
 struct UnderWay {
     ticket: Ticket,
@@ -125,28 +125,28 @@ struct UnderWay {
     size: Bytes,
     replica: bool,
     needs: Needs,
-    /// Where it may begin, once it may.
+    /// The node where it may begin, once it may.
     granted: Option<Granted>,
     heard: Instant,
-    /// Whether anything was heard since the last look.
+    /// True if anything was heard since the last look.
     fresh: bool,
     moved: u64,
-    /// Whether its first byte was told of.
+    /// True if its first byte was reported.
     has_begun: bool,
-    /// What of it was there at the last look. Nothing while nobody knows: of one that goes on after a
-    /// restart, until it tells.
+    /// The bytes that had been moved at the last look. `None` while this is unknown: a transfer that goes on
+    /// after a restart has not reported yet.
     counted: Option<u64>,
 }
 
 impl UnderWay {
-    /// What was moved since this was last asked for.
+    /// Returns the bytes that were moved since the last call.
     fn count(&mut self) -> u64 {
         let Some(counted) = &mut self.counted else { return 0 };
         self.moved.saturating_sub(std::mem::replace(counted, self.moved))
     }
 }
 
-/// Places transfers and keeps the catalogue. Whoever serves it calls [`look`](Self::look) once in an
+/// Places transfers and keeps the catalogue. The program that serves it calls [`look`](Self::look) once in an
 /// interval.
 #[derive(Debug)]
 pub struct Broker {
@@ -157,11 +157,11 @@ pub struct Broker {
     catalogue: Catalogue,
     under_way: BTreeMap<String, UnderWay>,
     ids: BTreeMap<Ticket, String>,
-    /// What is on the disks in front of tapes, by key: of nodes that have such.
+    /// The contents of the disks in front of tapes, by key, for nodes that have such disks.
     caches: BTreeMap<ResourceName, DiskCache>,
-    /// What sensors of nodes said: of each node of the configuration that has one.
+    /// The reports of sensors, for each node of the configuration that has one.
     sensed: BTreeMap<ResourceName, Heard>,
-    /// What was moved, since the last look, by transfers that have ended; reads first.
+    /// The bytes that were moved, since the last look, by transfers that have ended; reads first.
     ended: BTreeMap<ResourceName, [u64; 2]>,
     looked: Instant,
 }
@@ -170,7 +170,7 @@ impl Broker {
     /// The most transfers that wait or are under way.
     const MOST: usize = 100_000;
 
-    /// With what the catalogue knows: transfers that were under way when it was last kept go on.
+    /// Makes a broker from a catalogue: transfers that were under way when it was last kept go on.
     ///
     /// # Errors
     /// When the configuration contradicts itself.
@@ -267,9 +267,8 @@ impl Broker {
         }
     }
 
-    /// Somebody wants to make a transfer. `id` is what it is called from now on, and was never used before.
-    /// The same wish by the same id is of somebody who did not hear the answer: told again it changes
-    /// nothing.
+    /// Asks for a new transfer. `id` names it from now on, and was never used before. The same wish by the
+    /// same id comes from a client that did not hear the answer: repeating it changes nothing.
     ///
     /// # Errors
     /// When it can never be carried, contradicts the catalogue, or there are too many.
@@ -324,7 +323,7 @@ impl Broker {
         self.reservation(now, id)
     }
 
-    /// Which replicas of what is to be read have to be recalled, as far as is known.
+    /// Returns the nodes whose replicas have to be recalled for a read, as far as is known.
     fn on_tape(&self, wish: &Wish) -> Vec<ResourceName> {
         let name = wish.name.as_ref().filter(|_| wish.way == Way::Read);
         let Some(object) = name.and_then(|name| self.catalogue.get(name)) else { return Vec::new() };
@@ -333,7 +332,7 @@ impl Broker {
         object.replicas.iter().filter(is_on_tape).map(|replica| replica.node.clone()).collect()
     }
 
-    /// What was moved to or from a node that has tapes is on its disk.
+    /// Takes note that data that was moved to or from a node with tapes is on its disk.
     fn is_on_disk(&mut self, id: &str) {
         let Some(transfer) = self.under_way.get(id) else { return };
         if let Some(Granted { node, key: Some(key), .. }) = &transfer.granted
@@ -343,8 +342,8 @@ impl Broker {
         }
     }
 
-    /// What can be said of a wish by the catalogue: how much it is, who can be read from, and who must not be
-    /// written to.
+    /// Checks a wish against the catalogue. Returns its size, the nodes that can be read from, and the nodes
+    /// that must not be written to.
     fn check(&self, wish: &Wish) -> Result<(Bytes, Vec<ResourceName>, Vec<ResourceName>), BrokerError> {
         let known =
             |name: &ObjectName| self.catalogue.get(name).ok_or_else(|| BrokerError::NoObject(name.clone()));
@@ -386,7 +385,7 @@ impl Broker {
         }
     }
 
-    /// What is known of a transfer; whoever asks for it is alive.
+    /// Returns the state of a transfer. The question itself shows that its client is alive.
     ///
     /// # Errors
     /// When it is not known.
@@ -396,7 +395,7 @@ impl Broker {
         Ok(Reservation { id: id.to_owned(), lease_s, granted: transfer.granted.clone() })
     }
 
-    /// A transfer has come so far.
+    /// Takes the progress of a transfer.
     ///
     /// # Errors
     /// When it is not known, or was not granted.
@@ -421,8 +420,8 @@ impl Broker {
         Ok(())
     }
 
-    /// A write has come to its end. When this returns, no crash makes the catalogue forget it. Told again it
-    /// changes nothing.
+    /// Takes note that a write has come to its end. When this returns, no crash makes the catalogue forget
+    /// it. Repeating it changes nothing.
     ///
     /// # Errors
     /// When it is not known, was to write something else, or the catalogue cannot keep it.
@@ -464,7 +463,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A transfer is over, or no longer wanted; or its node is to blame for its end.
+    /// Ends a transfer: it is over, or no longer wanted, or it failed because of its node.
     ///
     /// # Errors
     /// When it is not known.
@@ -495,7 +494,7 @@ impl Broker {
         stepped
     }
 
-    /// An object.
+    /// Returns an object.
     ///
     /// # Errors
     /// When there is none of the name.
@@ -504,7 +503,7 @@ impl Broker {
         Ok(self.with_places(object))
     }
 
-    /// At most `most` objects, after one of them.
+    /// Returns at most `most` objects, after one of them.
     #[must_use]
     pub fn objects(&self, after: Option<&ObjectName>, most: usize) -> Objects {
         let mut objects = self.catalogue.after(after);
@@ -512,8 +511,8 @@ impl Broker {
         Objects { objects: some, more: objects.next().is_some() }
     }
 
-    /// Forgets an object, and says where it was: what is there is for the caller to remove. When this
-    /// returns, no crash brings it back.
+    /// Forgets an object, and returns its places: the caller removes its data there. When this returns, no
+    /// crash brings the object back.
     ///
     /// # Errors
     /// When there is none, or the catalogue cannot be written.
@@ -527,7 +526,7 @@ impl Broker {
         removed.map(|object| self.with_places(&object)).ok_or_else(|| BrokerError::NoObject(name.clone()))
     }
 
-    /// What is known of the nodes.
+    /// Returns the state of the nodes.
     #[must_use]
     pub fn nodes(&self, now: Instant) -> Nodes {
         let lane = |report: &DirectionReport| Lane {
@@ -561,7 +560,7 @@ impl Broker {
         Nodes { nodes: nodes.collect(), waiting: self.placement.waiting() }
     }
 
-    /// What a node's own sensor says.
+    /// Takes a report of a node's own sensor.
     ///
     /// # Errors
     /// When there is no such node, no reports are taken of it, or this one cannot be. What is known stays as
@@ -578,7 +577,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What somebody found that a node moves, who tried. What the configuration says of peaks stays.
+    /// Takes the rates that a client's probe measured on a node. Peaks that the configuration sets stay.
     ///
     /// # Errors
     /// When there is no such node, or a rate cannot be.
@@ -595,8 +594,8 @@ impl Broker {
         Ok(Peaks { read: lane(Direction::Read, rates[0])?, write: lane(Direction::Write, rates[1])? })
     }
 
-    /// What was moved since the last look goes to the rules, whoever was not heard of is taken for dead, and
-    /// whoever waited and may begin now, may.
+    /// Passes what was moved since the last look to the rules, ends transfers that were silent for too long,
+    /// and lets waiting transfers begin.
     ///
     /// # Errors
     /// When the catalogue cannot be written.
@@ -669,8 +668,8 @@ impl Broker {
         }
     }
 
-    /// Whoever waited and may begin now, may. All of them: whose grant were left out would wait for ever.
-    /// While the catalogue is away nobody may, and everybody keeps his place.
+    /// Lets all waiting transfers begin that may. None may be left out: it would wait for ever. While the
+    /// catalogue is away none may begin, and all keep their places.
     fn step(&mut self, now: Instant) -> Result<(), BrokerError> {
         if self.catalogue.is_away() {
             return Ok(());
@@ -692,8 +691,8 @@ impl Broker {
         outcome
     }
 
-    /// Whether a transfer would write a replica of an object where one is, or is being written: that was
-    /// decided while it waited.
+    /// Returns true if a transfer would write a replica of an object to a node that has one, or is being
+    /// written one. That was decided while it waited.
     fn is_second(&self, id: &str, node: &ResourceName) -> bool {
         let Some(UnderWay { way: Way::Write, replica: true, name: Some(name), .. }) = self.under_way.get(id)
         else {
@@ -707,7 +706,8 @@ impl Broker {
             })
     }
 
-    /// A transfer may begin, once the catalogue knows of it. Where that fails it has not begun.
+    /// Lets a transfer begin, once the catalogue knows of it. If the catalogue cannot write it, it has not
+    /// begun.
     fn grant(&mut self, now: Instant, grant: &Grant) -> Result<(), BrokerError> {
         if let Some(id) = self.ids.get(&grant.ticket).cloned()
             && self.is_second(&id, &grant.node)
@@ -767,7 +767,8 @@ impl Broker {
         Ok(transfer)
     }
 
-    /// What was reserved is free again, and so is the room on the node unless something was written.
+    /// Forgets a transfer and frees its reservation. The room on the node is free again, too, unless
+    /// something was written.
     fn forget(&mut self, now: Instant, id: &str, has_written: bool) {
         let Some(mut transfer) = self.under_way.remove(id) else { return };
         self.ids.remove(&transfer.ticket);
@@ -797,8 +798,8 @@ impl Broker {
     }
 }
 
-/// Under which key an object is on its node: used once, so that nothing that a dead client left behind is
-/// taken for it, or overwrites it.
+/// Returns the key of an object on its node. It is used once. So data that a dead client left behind is never
+/// taken for the object, and never overwrites it.
 fn key(name: &ObjectName, id: &str) -> String {
     format!("{name}.{id}")
 }
@@ -816,7 +817,7 @@ fn ask(wish: &Wish, size: Bytes, replicas: Vec<ResourceName>, except: Vec<Resour
     }
 }
 
-/// A number that somebody tells, if it can be.
+/// Returns a number that a client reported, if it is in range.
 fn believable(number: f64, greatest: f64) -> Result<f64, BrokerError> {
     // Written so that NaN is refused as well.
     if (0.0..=greatest).contains(&number) { Ok(number) } else { Err(BrokerError::Unbelievable(number)) }

@@ -1,14 +1,14 @@
-//! Who holds what: a journal on disk, or a key-value bucket of NATS ([`site`]), and what it comes to in
-//! memory.
+//! The objects and the nodes that hold them: a journal on disk, or a key-value bucket of NATS ([`site`]), and
+//! its state in memory.
 //!
 //! The journal is one file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space,
-//! JSON. What is acknowledged was flushed to the disk before. Beginnings and ends of transfers are
-//! acknowledged to nobody, and not flushed: when the power fails any of their pages may be there, a later one
-//! without an earlier one. So from the first damaged line on all is cut off, if nothing but these follows it.
-//! Objects are written only after what came before them is on the disk: a damaged line *before* one is no
-//! crash but a broken disk or an editor, and is refused: nobody can say what is missing. When the journal has
-//! become several times as long as what it comes to, it is written anew beside itself and takes its own place
-//! by a rename.
+//! JSON. Acknowledged records were flushed to the disk before. Beginnings and ends of transfers are not
+//! acknowledged to clients, and not flushed. When the power fails any of their pages may be there, a later
+//! one without an earlier one. So everything from the first damaged line on is cut off, if only such records
+//! follow it. Objects are written only after all earlier records are on the disk. A damaged line *before* one
+//! is no crash but a broken disk or an editor. It is refused: the missing records cannot be known. When the
+//! journal has become several times as long as its state, it is written anew beside itself and takes its own
+//! place by a rename.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -37,19 +37,19 @@ const LOCK: &str = "lock";
 const IDENTITY: &str = "broker-id";
 const VERSION: u32 = 1;
 
-/// A longer line is damaged: a record has two names, a key and a few numbers.
+/// The longest valid line: a record has two names, a key and a few numbers. A longer one is damaged.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// A journal shorter than this is not worth to be written anew.
+/// The shortest journal that is worth writing anew.
 const SHORT: usize = 4_096;
 
-/// Why the catalogue cannot be read or written.
+/// The reason why the catalogue cannot be read or written.
 #[derive(Debug, Error)]
 pub enum CatalogueError {
-    /// The system says no.
+    /// The system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -57,27 +57,27 @@ pub enum CatalogueError {
     /// Another broker uses it.
     #[error("{}: another broker keeps its catalogue there", .0.display())]
     InUse(PathBuf),
-    /// A line is damaged, and what was acknowledged after it is not.
+    /// A line is damaged, and acknowledged records after it are not.
     #[error(
         "{}:{line}: this line is damaged, and objects after it are not: no crash does that. Restore the file from a copy, or remove the \
          line and what you know to be missing will be missing",
         path.display()
     )]
     Damaged {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
     /// It was written by another version.
     #[error("{}: written in format {found}, this version reads {VERSION}", path.display())]
     Version {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it says.
+        /// The format that it names.
         found: u32,
     },
-    /// It could not be written before, so that nobody knows what its end is.
+    /// A write failed before, so that the state of the file's end is unknown.
     #[error("{}: could not be written before: restart the broker once there is room", .0.display())]
     Broken(PathBuf),
     /// The bucket cannot be used.
@@ -87,7 +87,7 @@ pub enum CatalogueError {
         servers: String,
         /// The bucket.
         bucket: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// Another broker keeps its catalogue there.
@@ -95,48 +95,48 @@ pub enum CatalogueError {
         "the catalogue in the bucket `{bucket}` is kept by the broker at {by}: stop that first, or stand by with `standby = true`"
     )]
     Held {
-        /// The bucket.
+        /// The name of the bucket.
         bucket: String,
-        /// What the other calls itself.
+        /// The name that the other broker gives itself.
         by: String,
     },
-    /// It was ours.
+    /// Another broker took over the catalogue.
     #[error(
         "the catalogue in the bucket `{bucket}` was taken over by {by}: this broker can acknowledge nothing any more, and ends"
     )]
     TakenOver {
         /// The bucket.
         bucket: String,
-        /// Who has it now.
+        /// The name of the broker that has it now.
         by: String,
     },
-    /// Something that no broker writes.
+    /// An entry that no broker writes.
     #[error("what stands under `{key}` in the bucket `{bucket}` is not understood: {why}")]
     Foreign {
         /// The bucket.
         bucket: String,
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The error in it.
         why: String,
     },
-    /// It may be back in a moment.
+    /// The server does not answer. It may be back in a moment.
     #[error("the catalogue cannot be written now: NATS at {servers} does not answer ({why}); ask again")]
     Away {
         /// The servers.
         servers: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// What is there would be mixed with what is copied.
+    /// The destination has a catalogue already, which would be mixed with the copied one.
     #[error("{place} has a catalogue already, of {objects} objects: nothing is copied over it")]
     NotEmpty {
-        /// Which.
+        /// The place.
         place: String,
-        /// How many it has.
+        /// The number of objects that it has.
         objects: usize,
     },
-    /// As many objects as there may be.
+    /// The catalogue holds as many objects as it may.
     #[error("the catalogue holds {0} objects, which is as many as it may")]
     Full(usize),
     /// Another object has the name.
@@ -145,14 +145,14 @@ pub enum CatalogueError {
 }
 
 impl CatalogueError {
-    /// Whether the same may be done in a moment.
+    /// Returns true if the same operation may succeed in a moment.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::Away { .. })
     }
 }
 
-/// A transfer that was placed, as much as is needed to let it go on.
+/// A transfer that was placed, with all that is needed to resume it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Begun {
     pub(crate) id: String,
@@ -162,9 +162,9 @@ pub(crate) struct Begun {
     pub(crate) needs: Needs,
     pub(crate) node: ResourceName,
     pub(crate) key: Option<String>,
-    /// A further replica of an object that is there.
+    /// True if it writes a further replica of an object that is there.
     pub(crate) replica: bool,
-    /// Its data was to be recalled from a tape.
+    /// True if its data was to be recalled from a tape.
     #[serde(default)]
     pub(crate) recalls: bool,
 }
@@ -191,17 +191,17 @@ pub(crate) struct New {
     pub(crate) ends: Option<String>,
 }
 
-/// What the records come to.
+/// The state to which the records add up.
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     objects: BTreeMap<ObjectName, Object>,
     under_way: BTreeMap<String, Begun>,
-    /// Bytes of objects on each node.
+    /// The number of bytes of objects on each node.
     held: BTreeMap<ResourceName, u64>,
 }
 
 impl Known {
-    /// Whether the record may be kept.
+    /// Checks that the record may be kept.
     fn check(&self, new: &New) -> Result<(), CatalogueError> {
         match self.objects.get(&new.name) {
             Some(there) if there.size != new.size || there.sha256 != new.sha256 => {
@@ -245,7 +245,7 @@ impl Known {
         }
     }
 
-    /// An object as it will be.
+    /// Returns the object as it will be.
     fn with(&self, new: &New) -> Object {
         let New { name, size, sha256, node, key, .. } = new.clone();
         let there = self.objects.get(&name).cloned();
@@ -278,35 +278,35 @@ impl Known {
     }
 }
 
-/// Who holds what, and which transfers are under way. One process at a time has it.
+/// The objects, the nodes that hold them, and the transfers under way. One process at a time has it.
 #[derive(Debug)]
 pub struct Catalogue {
     known: Known,
     keeper: Keeper,
-    /// Held as long as this lives.
+    /// The lock on the folder, kept as long as this lives.
     _lock: Arc<Lock>,
 }
 
-/// Where a broker keeps its catalogue: its folder, and the bucket where it is in one.
+/// The place where a broker keeps its catalogue: its folder, and the bucket if there is one.
 pub type Kept<'a> = (&'a Path, Option<&'a SitePlan>);
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
-    /// Objects.
+    /// The number of objects.
     pub objects: usize,
-    /// Transfers that are under way.
+    /// The number of transfers that are under way.
     pub under_way: usize,
 }
 
-/// Where it is kept.
+/// The kind of place where it is kept.
 #[derive(Debug)]
 enum Keeper {
     Journal(Journal),
     Site(Box<Site>),
 }
 
-/// One folder is one broker's, as long as this lives.
+/// A lock on a folder: the folder belongs to one broker as long as this lives.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -322,8 +322,8 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing it is not enough: a process that is being started holds a copy of every open file until it
-    /// runs its own program.
+    /// Unlocks explicitly: closing is not enough. A process that is being started holds a copy of every open
+    /// file until it runs its own program.
     fn drop(&mut self) {
         // An error leaves what closing does.
         let _ = self.0.unlock();
@@ -335,7 +335,8 @@ fn at(path: &Path) -> impl Fn(io::Error) -> CatalogueError + use<> {
     move |source| CatalogueError::Io { path: path.clone(), source }
 }
 
-/// Who a broker is: whoever has locked the same folder later is the same, and the one before is no more.
+/// Returns the identity of a broker, kept in its folder. A broker that locks the same folder later is the
+/// same one, and the one before is gone.
 fn identity(folder: &Path) -> Result<String, CatalogueError> {
     let path = folder.join(IDENTITY);
     match fs::read_to_string(&path) {
@@ -350,10 +351,10 @@ fn identity(folder: &Path) -> Result<String, CatalogueError> {
 }
 
 impl Catalogue {
-    /// The most objects.
+    /// The greatest number of objects.
     pub const MOST: usize = 1_000_000;
 
-    /// Reads what is in a folder, which is made if it is not there.
+    /// Reads the catalogue in a folder, which is made if it is not there.
     ///
     /// # Errors
     /// When it cannot be read, is damaged, or is another broker's.
@@ -361,8 +362,8 @@ impl Catalogue {
         Self::open_locked((folder, None), Arc::new(Lock::take(folder)?))
     }
 
-    /// Becomes the one writer of a bucket of NATS, and reads it. The folder says who we are. Waits while
-    /// another broker may still be there. Not from within a runtime.
+    /// Becomes the one writer of a bucket of NATS, and reads it. The folder holds our identity. Waits while
+    /// another broker may still be there. Must not be called within a runtime.
     ///
     /// # Errors
     /// When the server does not answer, or the bucket is another broker's or no catalogue.
@@ -384,8 +385,8 @@ impl Catalogue {
         Ok(Self { known, keeper, _lock: lock })
     }
 
-    /// Copies a catalogue that no broker uses to where there is none. What is copied stays where it is, too.
-    /// A copy that does not come to its end is taken for a catalogue by nobody. Not from within a runtime.
+    /// Copies a catalogue that no broker uses to a place that has none. The original stays where it is. An
+    /// incomplete copy is not taken for a catalogue. Must not be called within a runtime.
     ///
     /// # Errors
     /// When either is in use or cannot be read or written, or there is a catalogue already where it is copied
@@ -425,54 +426,55 @@ impl Catalogue {
         Ok(Copied { objects: source.known.objects.len(), under_way: source.known.under_way.len() })
     }
 
-    /// An object.
+    /// Returns an object.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<&Object> {
         self.known.objects.get(name)
     }
 
-    /// All objects, by their names; those after one of them.
+    /// Returns all objects by their names, or only those after one of them.
     pub fn after(&self, name: Option<&ObjectName>) -> impl Iterator<Item = &Object> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = name.map_or(Unbounded, Excluded);
         self.known.objects.range::<ObjectName, _>((from, Unbounded)).map(|(_, object)| object)
     }
 
-    /// How much of all objects a node holds.
+    /// Returns the total size of the objects on a node.
     #[must_use]
     pub fn held(&self, node: &ResourceName) -> Bytes {
         Bytes::new(self.known.held.get(node).copied().unwrap_or_default())
     }
 
-    /// Transfers that were placed and have not ended, as far as is known.
+    /// Returns the transfers that were placed and have not ended, as far as is known.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = &Begun> {
         self.known.under_way.values()
     }
 
-    /// A transfer was placed. Not flushed: if the machine crashes, whoever transfers asks anew.
+    /// Records that a transfer was placed. Not flushed: if the machine crashes, the client asks anew.
     pub(crate) fn began(&mut self, begun: Begun) -> Result<(), CatalogueError> {
         self.append(Record::Began(begun), false)
     }
 
-    /// A transfer is over. Not flushed: if the machine crashes, its lease ends it again.
+    /// Records that a transfer is over. Not flushed: if the machine crashes, its lease ends it again.
     pub(crate) fn ended(&mut self, id: &str) -> Result<(), CatalogueError> {
         self.append(Record::Ended(id.to_owned()), false)
     }
 
-    /// A replica was written. When this returns, no crash undoes it.
+    /// Records that a replica was written. When this returns, no crash undoes it.
     pub(crate) fn stored(&mut self, new: New) -> Result<(), CatalogueError> {
         self.known.check(&new)?;
         self.append(Record::Stored(new), true)
     }
 
-    /// An object is to be forgotten. When this returns, no crash undoes it.
+    /// Removes an object. When this returns, no crash undoes it.
     pub(crate) fn removed(&mut self, name: &ObjectName) -> Result<Option<Object>, CatalogueError> {
         let Some(object) = self.get(name).cloned() else { return Ok(None) };
         self.append(Record::Removed(name.clone()), true)?;
         Ok(Some(object))
     }
 
-    /// Why there may be more than is known, where that is so: what is not known now may turn out to be there.
+    /// Returns the reason why the place may hold more than is known, if it may: an unknown record may turn
+    /// out to be there.
     pub(crate) fn in_doubt(&self) -> Option<CatalogueError> {
         match &self.keeper {
             Keeper::Journal(_) => None,
@@ -480,7 +482,7 @@ impl Catalogue {
         }
     }
 
-    /// Whether it cannot be written for now, as far as is known.
+    /// Returns true if it cannot be written for now, as far as is known.
     pub(crate) fn is_away(&self) -> bool {
         match &self.keeper {
             Keeper::Journal(_) => false,
@@ -488,7 +490,8 @@ impl Catalogue {
         }
     }
 
-    /// To be called now and then: a site's catalogue is of whoever is seen to be there.
+    /// Renews the claim to a site's catalogue; to be called now and then. It belongs to a broker that is seen
+    /// to be there.
     pub(crate) fn renew(&mut self) -> Result<(), CatalogueError> {
         match &mut self.keeper {
             Keeper::Journal(_) => Ok(()),
@@ -496,8 +499,8 @@ impl Catalogue {
         }
     }
 
-    /// When this returns an error, nothing says whether the record is there after the next start; until then
-    /// it is not, unless a later write to NATS finds it.
+    /// Appends a record. After an error, the record may or may not be there at the next start. Until then it
+    /// is not, unless a later write to NATS finds it.
     fn append(&mut self, record: Record, flush: bool) -> Result<(), CatalogueError> {
         match &mut self.keeper {
             Keeper::Journal(journal) => journal.append(record, flush, &mut self.known),
@@ -505,7 +508,7 @@ impl Catalogue {
         }
     }
 
-    /// From now on the disk is full.
+    /// Makes the disk full from now on.
     #[cfg(test)]
     pub(crate) fn fill_disk(&mut self) {
         self.journal().journal =
@@ -521,16 +524,16 @@ impl Catalogue {
     }
 }
 
-/// The file of a folder that is locked.
+/// The journal's file in a locked folder.
 #[derive(Debug)]
 struct Journal {
     folder: PathBuf,
     journal: File,
-    /// Lines of the journal.
+    /// The number of lines of the journal.
     lines: usize,
-    /// The end of it may not be on the disk.
+    /// True if its end may not be on the disk.
     is_unflushed: bool,
-    /// With so many lines writing it anew is worth to be tried again, after it failed.
+    /// The number of lines from which writing it anew is tried again, after it failed.
     retry: usize,
     broken: bool,
 }
@@ -645,7 +648,7 @@ fn parsed(line: &[u8]) -> Option<Record> {
     (sum == crc32c::crc32c(json.as_bytes())).then(|| serde_json::from_str(json).ok())?
 }
 
-/// What the journal says, its lines, and the bytes of what is whole of it.
+/// Returns the journal's state, the number of its lines, and the length of its undamaged part in bytes.
 fn read(path: &Path, journal: impl Read) -> Result<(Known, usize, u64), CatalogueError> {
     let at = |source| CatalogueError::Io { path: path.to_owned(), source };
     let mut input = BufReader::new(journal);

@@ -1,4 +1,4 @@
-//! How much was moved, and when that began.
+//! The count of bytes that were moved, and the time of the first.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How much of an object was moved, for whoever watches. It never falls.
+/// The number of bytes of an object that were moved, for observers. It never falls.
 #[derive(Debug, Default)]
 pub struct Gauge {
     bytes: AtomicU64,
@@ -14,7 +14,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// So many bytes more.
+    /// Adds this many bytes.
     pub fn add(&self, bytes: u64) {
         if bytes > 0 {
             self.first.get_or_init(Instant::now);
@@ -22,7 +22,7 @@ impl Gauge {
         }
     }
 
-    /// So many all together; more stays more.
+    /// Raises the total to this many bytes; a greater total stays.
     pub fn reach(&self, bytes: u64) {
         if bytes > 0 {
             self.first.get_or_init(Instant::now);
@@ -30,13 +30,13 @@ impl Gauge {
         }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How long after this the first byte was moved.
+    /// Returns the time from `began` to the first byte; `None` before the first byte.
     pub(crate) fn first_after(&self, began: Instant) -> Option<Duration> {
         self.first.get().map(|first| first.saturating_duration_since(began))
     }

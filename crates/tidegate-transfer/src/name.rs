@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 pub use tidegate_http::NoRandom;
 
-/// What an object is called in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not
+/// The name of an object in the catalogue: 1 to 200 of the letters, digits, `.`, `_` and `-` of ASCII, not
 /// beginning with a dot.
 ///
-/// It is part of a path on every kind of node: nothing in it has to be escaped anywhere, or means another
+/// It is part of a path on every kind of node. Nothing in it has to be escaped anywhere, or leads to another
 /// folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ObjectName(String);
 
-/// Why a text names no object.
+/// The reason why a text is not the name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{}` cannot be the name of an object: it has 1 to 200 of the letters, digits, `.`, `_` and `-`, and does not begin with a dot",
@@ -76,17 +76,17 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What a transfer is called: 16 hexadecimal digits, which nobody guesses and nobody had before.
+/// The id of a transfer: 16 hexadecimal digits that cannot be guessed and were never used before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TransferId(String);
 
-/// Why a text is no name of a transfer.
+/// The reason why a text is not the id of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a transfer is called by 16 of the digits 0 to 9 and a to f, drawn at random")]
 pub(crate) struct TransferIdError;
 
 impl TransferId {
-    /// One that was never used.
+    /// Returns an id that was never used.
     pub(crate) fn fresh() -> Result<Self, NoRandom> {
         let mut bytes = [0; 8];
         SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandom)?;
@@ -98,14 +98,14 @@ impl TransferId {
     }
 }
 
-/// Whether a text is a key under which an object of this name is on a node, `NAME.ID`: nothing in it can lead
-/// to another folder.
+/// Returns true if a text is a key under which an object of this name is on a node, `NAME.ID`. Nothing in
+/// such a key can lead to another folder.
 pub(crate) fn is_key_of(key: &str, name: &ObjectName) -> bool {
     let id = key.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('.'));
     id.is_some_and(is_id)
 }
 
-/// Whether a text is 16 hexadecimal digits.
+/// Returns true if a text is 16 hexadecimal digits.
 pub(crate) fn is_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

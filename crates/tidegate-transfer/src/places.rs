@@ -1,9 +1,9 @@
-//! The storage nodes that a client may use, and where they are: from its own configuration, never from a
+//! The storage nodes that a client may use, and their places: from its own configuration, never from a
 //! broker.
 //!
 //! A broker that lies, or a host on the way to it, could otherwise name any folder of the client's machine,
-//! or any server that the client reaches. The broker says *which* node carries a transfer; where that node is
-//! must be what the client was told by its administrator.
+//! or any server that the client reaches. The broker names only the *node* that carries a transfer. The place
+//! of that node comes from the client's administrator.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ struct Inner {
     nodes: BTreeMap<ResourceName, Place>,
 }
 
-/// Why nothing is sent to, read from or removed from a node that a broker named.
+/// The reason why nothing is sent to, read from or removed from a node that a broker named.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlacesError {
     /// Nothing is configured.
@@ -40,7 +40,7 @@ pub enum PlacesError {
         .0.display()
     )]
     NoNodes(PathBuf),
-    /// The node is not among those that are.
+    /// The node is not among the configured ones.
     #[error(
         "the broker names node `{node}`, which is not in {}: if it is one of yours, add `[node.{node}]` with its \
          `place` there",
@@ -52,7 +52,7 @@ pub enum PlacesError {
         /// The client's configuration.
         file: PathBuf,
     },
-    /// It is, and elsewhere.
+    /// The node is configured, with another place.
     #[error(
         "the broker says that node `{node}` is at {told}, and {} says {ours}: find out which is right, and \
          correct the other",
@@ -61,24 +61,24 @@ pub enum PlacesError {
     Elsewhere {
         /// The node.
         node: ResourceName,
-        /// The broker's word.
+        /// The place that the broker names.
         told: String,
         /// The client's configuration.
         file: PathBuf,
-        /// Its word.
+        /// The place that it names.
         ours: Box<Place>,
     },
 }
 
 impl Places {
-    /// No nodes, since a file is not there.
+    /// Returns no nodes, since a file is not there.
     #[must_use]
     pub fn none(file: &Path) -> Self {
         Self(Arc::new(Inner { file: file.to_owned(), nodes: BTreeMap::new() }))
     }
 
-    /// Reads the tables `[node.NAME]` of a file, of each its `place`. The configuration of a broker is such a
-    /// file, too.
+    /// Reads the tables `[node.NAME]` of a file, and from each its `place`. The configuration of a broker is
+    /// such a file, too.
     ///
     /// # Errors
     /// When the file cannot be read, or a table is wrong.
@@ -110,7 +110,7 @@ impl Places {
         Ok(Self(Arc::new(Inner { file: file.to_owned(), nodes: nodes.unwrap_or_default() })))
     }
 
-    /// Returns where a node is, if a broker's word of it is what is configured.
+    /// Returns the place of a node, if the broker names the place that is configured.
     ///
     /// # Errors
     /// When it is not.
@@ -127,7 +127,7 @@ impl Places {
         Err(PlacesError::Elsewhere { node, told: one_line(told), file, ours: Box::new(ours.clone()) })
     }
 
-    /// Whether there are any.
+    /// Checks that there are any.
     ///
     /// # Errors
     /// When there are none.

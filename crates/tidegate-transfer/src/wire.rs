@@ -1,5 +1,5 @@
-//! What clients and the broker tell each other: JSON documents. Rates in bytes per second, sizes in bytes,
-//! times in seconds.
+//! The JSON documents between clients and the broker. Rates are in bytes per second, sizes in bytes, times in
+//! seconds.
 //!
 //! `docs/transfers.openapi.json` describes them to other programs; a test compares its routes and its fields
 //! with these.
@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::name::ObjectName;
 use crate::sensed::Sensed;
 
-/// Which way data moves.
+/// The direction in which data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -31,7 +31,7 @@ impl From<Way> for Direction {
     }
 }
 
-/// What a transfer needs.
+/// The service that a transfer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Needs {
@@ -41,7 +41,7 @@ pub enum Needs {
     MovingAverage(f64),
     /// A rate, of every sample.
     Current(f64),
-    /// So many seconds to its first byte at most.
+    /// The greatest number of seconds to its first byte.
     Latency(f64),
 }
 
@@ -56,79 +56,79 @@ impl From<Needs> for Requirement {
     }
 }
 
-/// `POST /v1/place`: somebody wants to make a transfer.
+/// `POST /v1/place`: asks for a new transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// Which way.
+    /// The direction.
     pub way: Way,
     /// The object. Without one a write is placed and nothing of it is kept; a read needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ObjectName>,
-    /// How much. A write needs it; of a read the catalogue knows.
+    /// The size. A write needs it; for a read it comes from the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
-    /// What it needs.
+    /// The service that it needs.
     pub needs: Needs,
-    /// The least class of availability, of writes. Default 0.
+    /// The least class of availability, for writes. Default 0.
     #[serde(default)]
     pub availability: u8,
-    /// The greatest class of cost, of writes. Default: any.
+    /// The greatest class of cost, for writes. Default: any.
     #[serde(default = "any")]
     pub cost: u8,
     /// Nodes that must not carry it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<ResourceName>,
-    /// A further replica of an object that is there, on a node that holds none. Of writes.
+    /// True to write a further replica of an object, on a node that holds none. For writes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replica: bool,
 }
 
-/// A text that another program says, for a terminal or a log: without the characters that control them, and
-/// no longer than some lines.
+/// Returns a text of another program for a terminal or a log: without control characters, and no longer than
+/// some lines.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     const LONGEST: usize = 500;
     text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Whatever it costs.
+/// The class of cost that allows every node.
 #[must_use]
 pub const fn any() -> u8 {
     u8::MAX
 }
 
-/// What is known of a transfer that was asked for.
+/// The state of a transfer that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// By which it is called from now on.
+    /// The id that names it from now on.
     pub id: String,
-    /// After so many seconds without a word from whoever asked, it is over.
+    /// The number of seconds without a word from the client after which it is over.
     pub lease_s: f64,
-    /// Where it may begin; nothing while it waits.
+    /// The place where it may begin; nothing while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<Granted>,
 }
 
-/// A transfer may begin.
+/// The permission to begin a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Granted {
     /// The node.
     pub node: ResourceName,
-    /// Where it is: `file://…`, `http://…`, `https://…` or `s3://…`.
+    /// The place of the node: `file://…`, `http://…`, `https://…` or `s3://…`.
     pub place: String,
-    /// Under which key the object is there, or will be. Nothing for a write without a name.
+    /// The key under which the object is there, or will be. Nothing for a write without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it is expected to get.
+    /// The rate that it is expected to get.
     pub expected_bps: ByteRate,
-    /// How long after its request its first byte is expected, in seconds, a recall from tape included;
-    /// nothing where nobody knows.
+    /// The expected time from its request to its first byte, in seconds, a recall from tape included; nothing
+    /// if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_first_byte_s: Option<f64>,
-    /// How much there is.
+    /// The size.
     pub size: Bytes,
-    /// Of a read: what it must come to.
+    /// The checksum that a read must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
 }
@@ -137,10 +137,9 @@ pub struct Granted {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
-    /// All that was moved since the transfer began: told twice it counts once.
+    /// All bytes that were moved since the transfer began: repeated, they count once.
     pub bytes: Bytes,
-    /// How long after its request the first byte moved, in seconds, once that is known: told twice it counts
-    /// once.
+    /// The time from its request to its first byte, in seconds, once it is known: repeated, it counts once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_s: Option<f64>,
 }
@@ -151,9 +150,9 @@ pub struct Moved {
 pub struct Stored {
     /// The object.
     pub name: ObjectName,
-    /// How much was written.
+    /// The size that was written.
     pub size: Bytes,
-    /// What.
+    /// The checksum of the data.
     pub sha256: Digest,
 }
 
@@ -161,19 +160,20 @@ pub struct Stored {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// By what happened at its node, which is given a rest.
+    /// True if it failed because of its node, which is given a rest.
     #[serde(default)]
     pub failed: bool,
-    /// What happened, for the broker's log, which has the first [`WHY`](Self::WHY) characters of it.
+    /// The reason, for the broker's log, which has the first [`WHY`](Self::WHY) characters of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
 impl End {
-    /// So many characters of a reason are told and kept: a sentence.
+    /// The greatest number of characters of a reason that are told and kept: a sentence.
     pub const WHY: usize = 200;
 
-    /// By what happened at its node. A server may say anything: a line is what is left of it.
+    /// Makes the end of a transfer that failed because of its node. A server may say anything: its text
+    /// becomes one line.
     #[must_use]
     pub fn failed(why: &str) -> Self {
         Self { failed: true, why: Some(one_line(why).chars().take(Self::WHY).collect()) }
@@ -189,18 +189,18 @@ pub struct Object {
     pub size: Bytes,
     /// Its checksum.
     pub sha256: Digest,
-    /// Who holds it.
+    /// The nodes that hold it.
     pub replicas: Vec<Replica>,
 }
 
-/// Where an object is.
+/// The place of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
-    /// On which node.
+    /// The node.
     pub node: ResourceName,
-    /// Under which key. None is used twice: what is there is never overwritten.
+    /// The key. None is used twice: data under a key is never overwritten.
     pub key: String,
-    /// Where the node is. Not kept: the configuration says it.
+    /// The place of the node. Not kept: the configuration has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
@@ -210,81 +210,82 @@ pub struct Replica {
 pub struct Objects {
     /// Some of them, in the order of their names.
     pub objects: Vec<Object>,
-    /// Whether there are more: ask for those after the last.
+    /// True if there are more: ask for those after the last.
     pub more: bool,
 }
 
 /// `GET /v1/nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nodes {
-    /// By their names.
+    /// The nodes, in the order of their names.
     pub nodes: Vec<Node>,
-    /// How many transfers wait.
+    /// The number of transfers that wait.
     pub waiting: usize,
 }
 
-/// A storage node now.
+/// The present state of a storage node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
     pub name: ResourceName,
-    /// Where it is.
+    /// The place of the node.
     pub place: String,
     /// Its class of availability.
     pub availability: u8,
     /// Its class of cost.
     pub cost: u8,
-    /// What is free on it, less what was promised; nothing where nobody knows.
+    /// The free space on it, less what was promised; nothing if it is not known.
     pub free: Option<Bytes>,
-    /// When it is read.
+    /// The state of its reads.
     pub read: Lane,
-    /// When it is written.
+    /// The state of its writes.
     pub write: Lane,
-    /// What its own sensor said last; nothing before its first report.
+    /// The last report of its own sensor; nothing before the first.
     pub sensor: Option<NodeSensor>,
     /// Transfers that wait and may use it. One that may use several nodes is counted at each.
     #[serde(default)]
     pub waiting: usize,
 }
 
-/// What an agent on a node's own machine says.
+/// The report of an agent on a node's own machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeSensor {
-    /// How old that is, in seconds.
+    /// The age of the report, in seconds.
     pub age_s: f64,
-    /// Whether it counts. Of a sensor that is silent for longer than three of its intervals nothing is known.
+    /// True if the report counts. Nothing is known from a sensor that is silent for longer than three of its
+    /// intervals.
     pub recent: bool,
     /// Its last report.
     pub report: Sensed,
 }
 
-/// `POST /v1/nodes/{name}/peak`: somebody tried what a node moves.
+/// `POST /v1/nodes/{name}/peak`: reports the rates that a probe measured on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probed {
-    /// What could be read from it.
+    /// The rate at which it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_bps: Option<f64>,
-    /// What could be written to it.
+    /// The rate at which it could be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_bps: Option<f64>,
 }
 
-/// What a node's peaks are after a probe.
+/// The peaks of a node after a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
-    /// When it is read.
+    /// The peak of reads.
     pub read: PeakNow,
-    /// When it is written.
+    /// The peak of writes.
     pub write: PeakNow,
 }
 
 /// A peak.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PeakNow {
-    /// What it is.
+    /// The rate.
     pub bps: ByteRate,
-    /// Whether the configuration says so, and no probe changes it.
+    /// True if the configuration sets it, and no probe changes it.
     pub pinned: bool,
 }
 
@@ -293,17 +294,19 @@ pub struct PeakNow {
 pub struct Lane {
     /// The most that it moves.
     pub peak_bps: ByteRate,
-    /// What its transfers moved in the last sample; nothing before the first.
+    /// The rate of its transfers in the last sample; nothing before the first.
     pub current_bps: Option<ByteRate>,
     /// The mean of the last ten.
     pub moving_average_bps: Option<ByteRate>,
-    /// What the next transfer has to expect from its request to its first byte; nothing where nobody knows.
+    /// The time that the next transfer has to expect from its request to its first byte; nothing if it is not
+    /// known.
     pub latency_s: Option<f64>,
     /// Transfers under way.
     pub active: u32,
-    /// What is reserved for them, less what was lent.
+    /// The rate that is reserved for them, less the rate that was lent.
     pub reserved_bps: ByteRate,
-    /// What of their reservations they do not use, and others may have. By `sm-r1` alone that lets in more.
+    /// The part of their reservations that they do not use, and others may have. Only under `sm-r1` does it
+    /// let more in.
     #[serde(default)]
     pub lent_bps: ByteRate,
 }
@@ -311,11 +314,11 @@ pub struct Lane {
 /// The code of a problem that may be over in a moment: the catalogue's server is away.
 pub const AWAY: &str = "catalogue-away";
 
-/// What went wrong.
+/// An error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// In words.
+    /// The error in words.
     pub error: String,
-    /// For programs: `unknown-node`, `duplicate`, …
+    /// The code for programs: `unknown-node`, `duplicate`, …
     pub code: String,
 }
