@@ -1,4 +1,4 @@
-//! Asks a broker.
+//! The client of a broker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,68 +19,68 @@ use crate::wire::{
     one_line,
 };
 
-/// A broker that does not answer in this time is not there.
+/// The time in which a broker has to answer. One that does not is taken to be away.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A thousand objects with ten replicas each have a third of that.
+/// The size of the largest answer. A thousand objects with ten replicas each have a third of that.
 const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Between two questions of whoever waits.
+/// The time between two questions of a client that waits.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a broker does not do what it is asked for.
+/// The reason why a broker does not do what it is asked for.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// It is not there.
+    /// The broker does not answer.
     #[error("the broker at {url} does not answer: {cause}; is `tidegate broker` running there?")]
     Unreachable {
-        /// Where it was looked for.
+        /// The address of the broker.
         url: String,
-        /// Why.
+        /// The reason.
         cause: String,
     },
-    /// It says no.
+    /// The broker refuses.
     #[error("{}", .0.error)]
     Refused(Problem),
-    /// It says that a transfer is gone, and an answer to the same question was lost before: that may have
-    /// been a yes.
+    /// The broker answers that a transfer is gone, and an answer to the same question was lost before. The
+    /// lost answer may have been a yes.
     #[error("{}; before that it was told the same, and did not answer", .0.error)]
     Doubtful(Problem),
-    /// A transfer could not be given a name.
+    /// A transfer could not be given an id.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
-    /// What it says cannot be: it is a fault, or an attack. Nothing is done by it.
+    /// The broker's answer cannot be right: it is a fault, or an attack. Nothing is done by it.
     #[error("the broker at {url} is not believed: {what}")]
     Unbelievable {
-        /// Where.
+        /// The address of the broker.
         url: String,
-        /// Which part of its answer.
+        /// The part of its answer that is wrong.
         what: &'static str,
     },
-    /// What answers is no broker.
+    /// The server that answers is not a broker.
     #[error("what answers at {url} is no broker: {cause}")]
     NoBroker {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What it said.
+        /// Its answer.
         cause: String,
     },
 }
 
 impl AskError {
-    /// Whether the broker says no for this reason.
+    /// Returns true if the broker refuses for this reason.
     #[must_use]
     pub fn is(&self, code: &str) -> bool {
         matches!(self, Self::Refused(problem) if problem.code == code)
     }
 
-    /// Whether it may be there again in a moment.
+    /// Returns true if the broker may be there again in a moment.
     fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. }) || self.is(AWAY)
     }
 }
 
-/// A name as a part of a path: it may have any characters but those that control something.
+/// Returns a name as a part of a path: it may have any characters except control characters.
 fn encoded(name: &ResourceName) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let each = name
@@ -100,8 +100,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Of the broker at an address such as `http://127.0.0.1:7311`. Once it has answered it is waited for so
-    /// long when it is away.
+    /// Makes a client of the broker at an address such as `http://127.0.0.1:7311`. A broker that is away is
+    /// waited for as long as `patience` says.
     ///
     /// # Errors
     /// When nothing can be asked of the address.
@@ -112,7 +112,7 @@ impl Client {
         Ok(Self { http, url, patience, token: None })
     }
 
-    /// Shows a token with every question, where there is one.
+    /// Sends a token with every question, if there is one.
     #[must_use]
     pub fn with_token(self, token: Option<Token>) -> Self {
         Self { token, ..self }
@@ -126,16 +126,16 @@ impl Client {
         self.place_as(&TransferId::fresh()?, wish).await
     }
 
-    /// By a name of ours: asked again it is the same transfer, so that it does not matter whether the first
-    /// answer was lost.
+    /// Asks for a transfer by an id of ours. Asked again it is the same transfer: it does not matter if the
+    /// first answer was lost.
     async fn place_as(&self, id: &TransferId, wish: &Wish) -> Result<Reservation, AskError> {
         let path = format!("/v1/transfers/{}", id.as_str());
         let reservation = self.ask(Method::PUT, &path, Some(wish)).await?;
         self.believed(reservation, id, wish)
     }
 
-    /// A reservation, if it is the one that was asked for. It decides what is written and read here, and
-    /// under which key.
+    /// Returns a reservation, if it is the one that was asked for. It decides what is written and read here,
+    /// and under which key.
     fn believed(
         &self,
         reservation: Reservation,
@@ -162,7 +162,7 @@ impl Client {
         Ok(reservation)
     }
 
-    /// An object, if its replicas have keys of it. They decide what is read and removed.
+    /// Returns an object, if the keys of its replicas belong to it. They decide what is read and removed.
     fn believed_object(&self, object: Object) -> Result<Object, AskError> {
         if object.replicas.iter().all(|replica| is_key_of(&replica.key, &object.name)) {
             return Ok(object);
@@ -178,8 +178,7 @@ impl Client {
         Err(AskError::Unbelievable { url: self.url.clone(), what: "it answers for another object" })
     }
 
-    /// Asks for a transfer, and waits for as long as nobody can carry it. `waits` is told once when it has
-    /// to.
+    /// Asks for a transfer, and waits as long as no node can carry it. Calls `waits` once if it has to wait.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or says no.
@@ -207,7 +206,7 @@ impl Client {
         }
     }
 
-    /// What is known of a transfer; asking keeps it alive.
+    /// Returns the state of a transfer; asking keeps it alive.
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
@@ -215,7 +214,7 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/transfers/{id}"), None::<&()>).await
     }
 
-    /// Tells how far a transfer has come.
+    /// Reports the progress of a transfer.
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
@@ -223,7 +222,7 @@ impl Client {
         self.tell(&format!("/v1/transfers/{id}/progress"), &moved).await
     }
 
-    /// Tells that a write has come to its end, until the broker has acknowledged it.
+    /// Reports that a write has come to its end, until the broker has acknowledged it.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or does not acknowledge it.
@@ -250,7 +249,7 @@ impl Client {
         self.tell(&format!("/v1/transfers/{id}/stored"), stored).await
     }
 
-    /// Tells that a transfer is over, until the broker has heard it: one that it still knows keeps its node
+    /// Reports that a transfer is over, until the broker has heard it: one that it still knows keeps its node
     /// and its name.
     ///
     /// # Errors
@@ -259,7 +258,7 @@ impl Client {
         self.patiently(|| self.end(id, end.clone())).await
     }
 
-    /// Tells that a transfer is over.
+    /// Reports that a transfer is over.
     ///
     /// # Errors
     /// When the broker is not there, or does not know it.
@@ -267,7 +266,7 @@ impl Client {
         self.tell(&format!("/v1/transfers/{id}/end"), &end).await
     }
 
-    /// An object.
+    /// Returns an object.
     ///
     /// # Errors
     /// When the broker is not there, or knows none of the name.
@@ -276,7 +275,7 @@ impl Client {
         self.believed_as(object, name)
     }
 
-    /// Objects, after one of them.
+    /// Returns objects, after one of them.
     ///
     /// # Errors
     /// When the broker is not there, or what it says cannot be: they come in the order of their names, so
@@ -293,7 +292,7 @@ impl Client {
         Ok(Objects { objects: objects.collect::<Result<_, _>>()?, more: page.more })
     }
 
-    /// An object, waiting for a broker that is away.
+    /// Returns an object. Waits for a broker that is away.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or knows none of the name.
@@ -301,7 +300,7 @@ impl Client {
         self.patiently(|| self.object(name)).await
     }
 
-    /// Makes the broker forget an object, and says where it was.
+    /// Makes the broker forget an object, and returns its places.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience, or knows none of the name.
@@ -322,7 +321,7 @@ impl Client {
         }
     }
 
-    /// What is known of the nodes.
+    /// Returns the state of the nodes.
     ///
     /// # Errors
     /// When the broker is not there.
@@ -330,7 +329,7 @@ impl Client {
         self.ask(Method::GET, "/v1/nodes", None::<&()>).await
     }
 
-    /// The same, waiting for a broker that is away.
+    /// Returns the state of the nodes. Waits for a broker that is away.
     ///
     /// # Errors
     /// When the broker is away for longer than our patience.
@@ -338,7 +337,7 @@ impl Client {
         self.patiently(|| self.nodes()).await
     }
 
-    /// Tells what a node's own sensor sees.
+    /// Sends a report of a node's own sensor.
     ///
     /// # Errors
     /// When the broker is not there, or does not take it.
@@ -346,7 +345,7 @@ impl Client {
         self.tell(&format!("/v1/nodes/{}/report", encoded(node)), report).await
     }
 
-    /// Tells what a node was found to move, and hears what its peaks are now.
+    /// Reports the rates that a probe measured on a node, and returns its peaks now.
     ///
     /// # Errors
     /// When the broker is not there, or knows no such node.

@@ -1,5 +1,5 @@
-//! What a broker is told: TOML, read key by key. `docs/transfers.md` explains the keys; a test compares it
-//! with the lists here.
+//! The configuration of a broker: TOML, read key by key. `docs/transfers.md` explains the keys; a test
+//! compares it with the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,52 +53,52 @@ const NODE_KEYS: &[&str] = &[
     "cache",
 ];
 
-/// A larger file is not a configuration: a thousand nodes need a tenth of this.
+/// The largest configuration: a thousand nodes need a tenth of this.
 pub(crate) const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 
-/// Everything that a broker is told.
+/// The whole configuration of a broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
-    /// Where it answers.
+    /// The address on which it answers.
     pub listen: SocketAddr,
     /// The names under which clients reach it, beside its addresses, `localhost` and the machine's own name.
     pub names: Vec<String>,
-    /// What whoever asks has to show; nothing where nobody is asked who he is.
+    /// The token that clients have to show; `None` if no client needs one.
     pub token: Option<Token>,
-    /// The folder of its catalogue, or of who it is.
+    /// The folder of its catalogue, or of its identity.
     pub state: PathBuf,
-    /// Where the catalogue is kept by NATS; nothing where it is in the folder.
+    /// The plan of a catalogue kept by NATS; `None` if it is in the folder.
     pub site: Option<SitePlan>,
-    /// How transfers are placed.
+    /// The configuration of placement.
     pub placement: PlacementConfig,
-    /// How often nodes are measured.
+    /// The time between two measurements of the nodes.
     pub interval: Duration,
     /// The nodes.
     pub nodes: Vec<NodePlan>,
-    /// What is allowed and probably not meant.
+    /// Warnings: settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
 
 /// A storage node.
 #[derive(Debug, Clone)]
 pub struct NodePlan {
-    /// What placement knows of it.
+    /// The node's configuration for placement.
     pub config: NodeConfig,
-    /// Where it is.
+    /// The place of the node.
     pub place: Place,
-    /// What Tidegate may fill of it.
+    /// The part of it that Tidegate may fill.
     pub capacity: Option<Bytes>,
     /// The path on this machine whose device is measured.
     pub sense: Option<PathBuf>,
-    /// Whether an agent on the node's own machine reports on it.
+    /// True if an agent on the node's own machine reports on it.
     pub agent: bool,
-    /// What that agent may show instead of the broker's token, for reports on this node only.
+    /// The token that the agent may show instead of the broker's, for reports on this node only.
     pub agent_token: Option<Token>,
-    /// How much the disk in front of its tapes holds; nothing where it has none.
+    /// The capacity of the disk in front of its tapes; `None` if it has none.
     pub cache: Option<Bytes>,
 }
 
-/// Why a configuration cannot be used.
+/// The reason why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -148,8 +148,8 @@ impl BrokerConfig {
         Self::parse(&path.display().to_string(), &text, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Reads a configuration text, and the tokens in the files that it names. `name` is what findings call
-    /// it; relative paths in it start at `folder`.
+    /// Reads a configuration text, and the tokens in the files that it names. `name` is its name in findings;
+    /// relative paths in it start at `folder`.
     ///
     /// # Errors
     /// When anything in the text is wrong, or a token cannot be read.
@@ -169,8 +169,8 @@ impl BrokerConfig {
     }
 }
 
-/// Whether a text means to be a broker's configuration: it has storage nodes, or what no other configuration
-/// has at its top.
+/// Returns true if a text is meant to be a broker's configuration. It then has storage nodes, or another key
+/// that only a broker's configuration has at its top.
 #[must_use]
 pub fn is_brokers(text: &str) -> bool {
     const OURS: [&str; 5] = ["node", "state", "catalogue", "policy", "lend"];
@@ -178,10 +178,10 @@ pub fn is_brokers(text: &str) -> bool {
         .is_some_and(|document| OURS.iter().any(|key| document.get(*key).is_some()))
 }
 
-/// Clients tell how far they have come four times a second, and a word of theirs may take a moment.
+/// The shortest lease: clients report their progress four times a second, and a report may take a moment.
 const SHORTEST_LEASE: Latency = Latency::from_millis(1_000);
 
-/// Sensors count no faster.
+/// The shortest interval: sensors count no faster.
 const SHORTEST_INTERVAL: Latency = Latency::from_millis(10);
 
 fn at_least(
@@ -293,14 +293,14 @@ fn is_host_name(text: &str) -> bool {
     (1..=253).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// What is in a file that a key names.
+/// Reads the token in a file that a key names.
 fn token(table: &Section<'_>, key: &str, folder: &Path, report: &mut Report<'_>) -> Option<Token> {
     let given = table.text(key, report)?;
     let read = Token::from_file(&folder.join(given.value));
     read.map_err(|error| report.error(&given.span, error.to_string())).ok()
 }
 
-/// A broker that is held up for a moment by a disk is not dead.
+/// The shortest lease of a catalogue: a broker that waits a moment for a disk is not dead.
 const SHORTEST_HOLD: Latency = Latency::from_millis(2_000);
 
 fn site_plan(table: &Section<'_>, name: String, folder: &Path, report: &mut Report<'_>) -> Option<SitePlan> {
@@ -437,7 +437,7 @@ fn nodes(root: &Section<'_>, folder: &Path, report: &mut Report<'_>) -> Vec<Node
     nodes
 }
 
-/// Where nodes are, for a client: it needs to know nothing else of them.
+/// Reads the places of nodes, for a client: it needs to know nothing else of them.
 pub(crate) fn places(root: &Section<'_>, report: &mut Report<'_>) -> BTreeMap<ResourceName, Place> {
     let mut places = BTreeMap::new();
     for (name, table) in root.named_tables("node", NODE_KEYS, report).unwrap_or_default() {
@@ -453,7 +453,7 @@ pub(crate) fn places(root: &Section<'_>, report: &mut Report<'_>) -> BTreeMap<Re
     places
 }
 
-/// Of a bucket it may be said in keys of their own what else belongs to it.
+/// Reads the place of a node. The further settings of a bucket may be in keys of their own.
 fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
     let mut place = table.parsed::<Place>("place", report);
     for what in About::ALL {
@@ -485,7 +485,7 @@ fn place(table: &Section<'_>, report: &mut Report<'_>) -> Option<Given<Place>> {
     place
 }
 
-/// Where a node is a disk in front of tapes.
+/// Reads the tape store and its cache, if a node is a disk in front of tapes.
 fn tape(table: &Section<'_>, report: &mut Report<'_>) -> (Option<Tape>, Option<Bytes>) {
     let recall = table.parsed::<Latency>("recall", report).map(|given| given.value);
     let drives = table.whole("drives", 1..=10_000, report);

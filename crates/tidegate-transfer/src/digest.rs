@@ -1,4 +1,4 @@
-//! SHA-256 of an object: what was sent is what is there.
+//! SHA-256 of an object: shows that the stored data is the data that was sent.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,12 +70,12 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// More of the object, in its order.
+    /// Adds more of the object, in its order.
     pub fn add(&mut self, data: &[u8]) {
         self.0.update(data);
     }
 
-    /// The SHA-256 of all of it.
+    /// Returns the SHA-256 of all of it.
     #[must_use]
     pub fn finish(self) -> Digest {
         let mut bytes = [0; 32];

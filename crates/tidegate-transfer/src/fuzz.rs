@@ -1,5 +1,5 @@
-//! Fuzz targets: each takes bytes as a disk or a client of the broker might hand them over, and checks what
-//! must hold whatever they are.
+//! Fuzz targets: each takes bytes as a disk or a client of the broker might deliver them, and checks what
+//! must hold for all of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const MOST_REQUESTS: usize = 100;
 /// The longest message of a refusal, in bytes.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// A disk, a server that an agent reports on, and a disk in front of tapes.
+/// The nodes: a disk, a server that an agent reports on, and a disk in front of tapes.
 const NODES: &str = r#"
 listen = "127.0.0.1:0"
 state = "unused"
@@ -94,7 +94,7 @@ fn open(folder: &Folder, now: Instant) -> Broker {
     Broker::new(&config(), catalogue, now).expect("a valid configuration")
 }
 
-/// A body that was understood. What is written of it is understood, too, and says the same.
+/// Reads a body, and checks that its written form is understood, too, and says the same.
 fn body<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, Refused> {
     let body: T = read(text.as_bytes())?;
     let written = serde_json::to_string(&body).expect("a document of plain fields");
@@ -138,7 +138,7 @@ fn check_objects(broker: &Broker, acknowledged: &Acknowledged) {
 }
 
 impl Course {
-    /// One request: a page, what it is about, and the body.
+    /// Asks one request: a page, its subject, and the body.
     fn ask(&mut self, line: &str) -> Result<(), Refused> {
         let (page, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (of, text) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -182,7 +182,7 @@ impl Course {
         Ok(())
     }
 
-    /// Everything that is under way ends: nothing is reserved any more.
+    /// Ends everything that is under way: nothing is reserved any more.
     fn end(&mut self) {
         for id in std::mem::take(&mut self.transfers) {
             // Most have ended before.
@@ -197,8 +197,7 @@ impl Course {
     }
 }
 
-/// What clients and agents send to the broker, a request on each line: the page, what it is about, and the
-/// body.
+/// Requests of clients and agents to the broker, one on each line: the page, its subject, and the body.
 pub fn broker_bodies(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let folder = Folder::new();

@@ -1,10 +1,9 @@
 //! Transfers of whole files to and from storage nodes, each on a node that can carry it now.
 //!
 //! D. Nikolow, R. Słota, J. Kitowski, *Storage QoS Aspects in Distributed Virtualized Environments*, CLOUD
-//! COMPUTING 2010. The rules are [`tidegate_placement`]; here is what moves the data, and what keeps
-//! the books:
+//! COMPUTING 2010. The rules are in [`tidegate_placement`]. This crate moves the data, and keeps the books:
 //!
-//! - a [`Broker`] places transfers, knows who holds what, and forgets nothing that it acknowledged
+//! - a [`Broker`] places transfers, knows the nodes of each object, and forgets nothing that it acknowledged
 //!   ([`Catalogue`]);
 //! - [`serve`] answers for it over HTTP, and measures once a second;
 //! - a [`Client`] asks it, and [`Mover`] moves files between this machine and the nodes ([`store`]).

@@ -23,37 +23,36 @@ use crate::places::{Places, PlacesError};
 use crate::store::{PIECE, Pieces, Store, StoreError};
 use crate::wire::{End, Granted, Moved, Needs, Reservation, Stored, Way, Wish};
 
-/// How often a transfer tells the broker how far it has come: a few times in every look of the broker at its
-/// nodes.
+/// The time between two progress reports to the broker: a few in every look of the broker at its nodes.
 const TELL: Duration = Duration::from_millis(250);
 
-/// How often a transfer's rate is measured, for whether it gets what it needs.
+/// The time between two measurements of a transfer's rate, which show whether it gets what it needs.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// A transfer that is over does not wait longer for a broker to hear when its first byte came.
+/// The longest time that a finished transfer waits for the broker to take the time of its first byte.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// How files are moved.
+/// The settings by which files are moved.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// What each transfer needs.
+    /// The service that each transfer needs.
     pub needs: Needs,
-    /// The least class of availability of what is written to.
+    /// The least class of availability of a node to write to.
     pub availability: u8,
-    /// The greatest class of cost of what is written to.
+    /// The greatest class of cost of a node to write to.
     pub cost: u8,
-    /// How many replicas are written, each on a node of its own.
+    /// The number of replicas that are written, each on a node of its own.
     pub copies: u8,
-    /// Read back what was written, and compare.
+    /// True to read back the data that was written, and compare.
     pub verify: bool,
-    /// A node that moves nothing for so long has failed.
+    /// The time after which a node that moves nothing has failed.
     pub stall: Duration,
-    /// After so many attempts a transfer is given up.
+    /// The number of attempts after which a transfer is given up.
     pub attempts: u32,
 }
 
 impl Settings {
-    /// Every default.
+    /// Returns the settings with every default.
     #[must_use]
     pub const fn new(needs: Needs) -> Self {
         let stall = Duration::from_secs(60);
@@ -61,14 +60,14 @@ impl Settings {
     }
 }
 
-/// What happens to a transfer, for whoever watches.
+/// An event of a transfer, for observers.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// No node can carry it now.
     Waits,
-    /// It begins on a node, and is to move so much.
+    /// It begins on a node, and is to move this size.
     Begins(&'a ResourceName, Bytes),
-    /// So much was moved in this attempt, or is there from the one before.
+    /// This much was moved in this attempt, or is there from the one before.
     Moved(Bytes),
     /// It failed on a node, and will be tried on another.
     Failed(&'a ResourceName, &'a str),
@@ -81,55 +80,55 @@ pub struct Outcome {
     pub name: ObjectName,
     /// The file.
     pub file: PathBuf,
-    /// Who holds it now, or whom it was read from.
+    /// The nodes that hold it now, or from which it was read.
     pub nodes: Vec<ResourceName>,
     /// Its size.
     pub bytes: Bytes,
-    /// How long it was under way, on its last node, without waiting; of several replicas together.
+    /// The time that it was under way, on its last node, without waiting; for several replicas together.
     pub seconds: f64,
     /// Bytes over seconds, of the slowest replica.
     pub rate_bps: ByteRate,
-    /// How long it waited for a node that could carry it; 0 where there was one.
+    /// The time that it waited for a node that could carry it; 0 if there was one at once.
     pub waited_s: f64,
-    /// Whether it got what it needed; of several replicas, each.
+    /// True if it got what it needed; for several replicas, if each did.
     pub kept: bool,
-    /// Attempts that failed.
+    /// The number of attempts that failed.
     pub failed: u32,
     /// The checksum.
     pub sha256: Digest,
 }
 
-/// Why a file was not moved.
+/// The reason why a file was not moved.
 #[derive(Debug, Error)]
 pub enum MoveError {
-    /// The file on this machine.
+    /// The file on this machine failed.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
-    /// It is none.
+    /// The path is not a regular file.
     #[error("{}: only regular files can be stored", .0.display())]
     NotAFile(PathBuf),
-    /// It was written to meanwhile.
+    /// The file was written to meanwhile.
     #[error("{}: it was changed while it was stored; nothing of it is kept", .0.display())]
     Changed(PathBuf),
-    /// The broker.
+    /// The broker refused, or did not answer.
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// A node that the broker names is none that this machine is configured for.
+    /// The node that the broker names is not the one that this machine is configured for.
     #[error(transparent)]
     Places(#[from] PlacesError),
-    /// More replicas than there are nodes for.
+    /// More replicas were asked for than there are nodes for.
     #[error(
         "{copies} replicas need as many nodes, and {usable} are of these classes: ask for fewer, or add a node"
     )]
     Copies {
-        /// What was asked for.
+        /// The number of replicas that was asked for.
         copies: u8,
-        /// How many nodes may be used.
+        /// The number of nodes that may be used.
         usable: usize,
     },
     /// Some replicas were stored, and no more could be.
@@ -138,53 +137,53 @@ pub enum MoveError {
         .nodes.len(), names(.nodes)
     )]
     Partly {
-        /// What was asked for.
+        /// The number of replicas that was asked for.
         copies: u8,
-        /// Who holds one.
+        /// The nodes that hold one.
         nodes: Vec<ResourceName>,
-        /// What came of the next.
+        /// The reason why the next one failed.
         why: Box<MoveError>,
     },
-    /// The broker, after it had failed on a node: without that node it may be refused for a reason that would
-    /// not be one otherwise.
+    /// The broker refused after the transfer had failed on a node. Without that node it may be refused for a
+    /// reason that would not be one otherwise.
     #[error("{why}; before that it failed on node `{node}`: {failed}")]
     Then {
-        /// What the broker says.
+        /// The broker's answer.
         why: AskError,
-        /// Where it failed last.
+        /// The node on which it failed last.
         node: ResourceName,
-        /// Why it failed there.
+        /// The reason why it failed there.
         failed: String,
     },
-    /// It was written, and nobody knows whether the catalogue has it.
+    /// The object was written, and the catalogue may or may not have it.
     #[error(
         "all of it is on node `{node}` as `{key}`, and whether the catalogue has it is not known: {why}; ask `tidegate transfer list` \
          before you store it again"
     )]
     Unsure {
-        /// Where it is.
+        /// The node on which it is.
         node: ResourceName,
-        /// Under which key.
+        /// The key under which it is.
         key: String,
-        /// What came instead of an acknowledgement.
+        /// The error that came instead of an acknowledgement.
         why: AskError,
     },
     /// Nodes failed again and again.
     #[error("given up after {attempts} attempts, the last on node `{node}`: {why}")]
     Nodes {
-        /// How many.
+        /// The number of attempts.
         attempts: u32,
         /// The last one.
         node: ResourceName,
-        /// Why it failed there.
+        /// The reason why it failed there.
         why: String,
     },
-    /// What was read is not what was stored.
+    /// The data that was read is not the data that was stored.
     #[error("`{name}` has the wrong checksum on every node that holds it ({}): it is damaged there", names(.nodes))]
     Checksum {
-        /// Which object.
+        /// The name of the object.
         name: ObjectName,
-        /// Whom it was read from.
+        /// The nodes from which it was read.
         nodes: Vec<ResourceName>,
     },
 }
@@ -194,22 +193,22 @@ fn names(nodes: &[ResourceName]) -> String {
 }
 
 impl MoveError {
-    /// Whether the broker said no for this reason.
+    /// Returns true if the broker refused for this reason.
     fn is(&self, code: &str) -> bool {
         matches!(self, Self::Ask(why) | Self::Then { why, .. } if why.is(code))
     }
 }
 
-/// What the broker says when none of the nodes that are left will ever carry it.
+/// The broker's answers when none of the nodes that are left will ever carry a transfer.
 const NEVER: [&str; 4] = ["excluded", "too-large", "too-fast", "too-soon"];
 
-/// Why one attempt ended.
+/// The reason why one attempt ended.
 enum Attempt {
     /// The node is to blame.
     Node(String),
     /// The broker has forgotten about it, and it has to be asked for anew.
     Lost,
-    /// Nobody need try again.
+    /// A further attempt is useless.
     Fatal(MoveError),
 }
 
@@ -219,9 +218,9 @@ impl From<StoreError> for Attempt {
     }
 }
 
-/// What becomes of a write that is not acknowledged. Only where the broker says that the catalogue does not
-/// have it, it may be tried again or removed: else its record may be on the disk, and only the answer is
-/// missing.
+/// Decides what to do about a write that is not acknowledged. It may be tried again or removed only if the
+/// broker says that the catalogue does not have it. Otherwise its record may be on the disk, and only the
+/// answer is missing.
 fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
     if error.is("gone") {
         return Attempt::Lost;
@@ -234,15 +233,15 @@ fn unacknowledged(error: AskError, node: ResourceName, key: &str) -> Attempt {
     })
 }
 
-/// What an attempt measures of itself, and tells the broker.
+/// The measurements that an attempt makes of itself, and reports to the broker.
 struct Meter {
     moved: Arc<Gauge>,
     kept: Kept,
-    /// Whether its first byte says something of the direction that was asked for.
+    /// True if the time of its first byte says something of the direction that was asked for.
     tells_first: bool,
 }
 
-/// Moves files by what a broker says.
+/// Moves files as a broker places them.
 #[derive(Debug, Clone)]
 pub struct Mover {
     client: Client,
@@ -260,13 +259,13 @@ struct Carried {
 }
 
 impl Mover {
-    /// Of a broker, to and from the nodes at these places.
+    /// Makes a mover for a broker, to and from the nodes at these places.
     #[must_use]
     pub const fn new(client: Client, places: Places, settings: Settings) -> Self {
         Self { client, places, settings }
     }
 
-    /// Stores a file as an object. When this returns the catalogue has it, and no crash makes it forget.
+    /// Stores a file as an object. When this returns, the catalogue has it, and no crash makes it forget.
     ///
     /// # Errors
     /// When it could not be stored. [Replicas](MoveError::Partly) that were acknowledged before stay.
@@ -309,7 +308,7 @@ impl Mover {
         Ok(outcome(name, file, size, sha256, carried))
     }
 
-    /// Whether there are nodes for all replicas: otherwise the first would be stored for nothing.
+    /// Checks that there are nodes for all replicas: otherwise the first would be stored for nothing.
     async fn check_copies(&self) -> Result<(), MoveError> {
         let Settings { copies, availability, cost, .. } = self.settings;
         if copies <= 1 {
@@ -423,7 +422,7 @@ impl Mover {
         }
     }
 
-    /// Fetches an object into a file, which is there as a whole or not at all, and replaces one that was
+    /// Fetches an object into a file. The file is there as a whole or not at all, and replaces one that was
     /// there.
     ///
     /// # Errors
@@ -548,8 +547,8 @@ impl Mover {
         self.beside(id, meter, &shift, fetch).await?
     }
 
-    /// Does something and tells the broker meanwhile how far it has come, until it is done, stalls, or the
-    /// broker has forgotten it.
+    /// Does some work and reports its progress to the broker, until it is done, stalls, or the broker has
+    /// forgotten it.
     async fn beside<T>(
         &self,
         id: &str,
@@ -617,8 +616,8 @@ impl Mover {
         Wish { way, name: None, size: None, needs, availability, cost, except: Vec::new(), replica: false }
     }
 
-    /// A node to carry it, for which it may have to wait: none of those that are excluded, and one where it
-    /// failed before only when there is no other.
+    /// Asks for a node to carry it, and waits for one if need be. Excluded nodes are never taken. A node
+    /// where it failed before is taken only if there is no other.
     async fn grant(
         &self,
         wish: &mut Wish,
@@ -654,7 +653,7 @@ impl Mover {
         }
     }
 
-    /// The node, where our own configuration has it, and the key there.
+    /// Opens the node, if our own configuration has it. Returns it with the key there.
     fn open<'a>(&self, granted: &'a Granted) -> Result<(Store, &'a str), Attempt> {
         let place =
             self.places.find(&granted.node, &granted.place).map_err(|why| Attempt::Fatal(why.into()))?;
@@ -663,7 +662,7 @@ impl Mover {
         Ok((Store::open(place)?, key))
     }
 
-    /// What an attempt may have left on a node that is still there.
+    /// Removes what an attempt may have left on a node, if the node answers.
     async fn clean_up(&self, granted: &Granted) {
         if let Ok((store, key)) = self.open(granted) {
             // Nobody refers to it: it costs room, and no more.
@@ -672,13 +671,13 @@ impl Mover {
     }
 }
 
-/// Attempts at one transfer.
+/// The attempts at one transfer.
 struct Tries {
     count: u32,
     most: u32,
     waited: f64,
     failed_at: Vec<ResourceName>,
-    /// Where it failed last, and why.
+    /// The node where it failed last, and the reason.
     last: Option<(ResourceName, String)>,
 }
 
@@ -747,17 +746,17 @@ impl Meter {
     }
 }
 
-/// What was read of a file.
+/// The state of reading a file.
 #[derive(Default)]
 struct Read {
     hasher: Hasher,
     bytes: u64,
-    /// It ended before the size that it had.
+    /// True if the file ended before the size that it had.
     is_short: bool,
     error: Option<io::Error>,
 }
 
-/// What was read of a file while it was sent.
+/// The state of reading a file while it is sent.
 #[derive(Default)]
 struct Source(Mutex<Read>);
 
@@ -776,7 +775,7 @@ impl Source {
         state.bytes += piece.len() as u64;
     }
 
-    /// Keeps the reason, and gives one to whoever sends.
+    /// Keeps the reason, and returns one for the sender.
     fn fail(&self, error: io::Error) -> io::Error {
         let copy = io::Error::new(error.kind(), error.to_string());
         self.state().error = Some(error);
@@ -784,7 +783,7 @@ impl Source {
     }
 }
 
-/// The first `size` bytes of a file, piece by piece as they are asked for.
+/// Returns the first `size` bytes of a file, piece by piece as they are asked for.
 fn pieces(file: File, size: u64, source: Arc<Source>) -> Pieces {
     let next = move |(mut file, left): (File, u64)| {
         let source = Arc::clone(&source);
@@ -822,7 +821,7 @@ async fn fill(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A file in the making, beside where it will be. Removed when it does not come to its end.
+/// A file in the making, beside its final path. It is removed if it is not finished.
 struct Part {
     path: PathBuf,
     file: File,
@@ -840,15 +839,15 @@ impl Part {
         Ok(Self { path, file, length: 0, hasher: Hasher::default(), from: Vec::new(), finished: false })
     }
 
-    /// Ends what is still being written of an attempt that was given up in the middle of a piece, and goes on
-    /// after the last one that was counted: `add` may be dropped at any time.
+    /// Ends the write of an attempt that was given up in the middle of a piece. Goes on after the last piece
+    /// that was counted: `add` may be dropped at any time.
     async fn go_on(&mut self) -> io::Result<()> {
         self.file.flush().await?;
         self.file.set_len(self.length).await?;
         self.file.seek(SeekFrom::Start(self.length)).await.map(drop)
     }
 
-    /// Appends a piece. Where this is dropped before it is done, call [`go_on`](Self::go_on) before the next.
+    /// Appends a piece. If this is dropped before it is done, call [`go_on`](Self::go_on) before the next.
     async fn add(&mut self, piece: &Piece) -> io::Result<()> {
         self.file.write_all(piece).await?;
         // The file's own buffer is written in the background, and its errors come with what follows.
