@@ -118,7 +118,7 @@ pub enum MoveError {
     /// The broker refused, or did not answer.
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// The node that the broker names is not the one that this machine is configured for.
+    /// This machine is not configured for the node that the broker names, or has another place for it.
     #[error(transparent)]
     Places(#[from] PlacesError),
     /// More replicas were asked for than there are nodes for.

@@ -1,5 +1,4 @@
-//! What a node moves, found by trying: a bounded amount, for a bounded time, and only when somebody asks for
-//! it.
+//! Probes of the rate that a node moves: a bounded amount, for a bounded time, and only on request.
 
 use std::io;
 use std::path::Path;
@@ -17,68 +16,68 @@ use tokio::time::{Instant, timeout_at};
 use crate::name::{NoRandom, fresh_run};
 use crate::store::{PIECE, Pieces, Place, Store, StoreError, ended};
 
-/// How much is tried.
+/// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeLimits {
-    /// This much is written, and read again, at the most.
+    /// The greatest amount that is written, and read again.
     pub size: Bytes,
-    /// Each of the two takes so long at the most.
+    /// The longest time for each of the two.
     pub time: Duration,
 }
 
-/// What was found: of the object that went best, since a peak is what a node moves at best.
+/// The result for the fastest object, since a peak is the most that a node moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Found {
-    /// How fast.
+    /// The rate of the object.
     pub rate: ByteRate,
-    /// How much went so fast.
+    /// The size of the object.
     pub of: Bytes,
-    /// All that was moved for it, and how many objects that were.
+    /// The amount that was moved in all.
     pub moved: Bytes,
-    /// See `moved`.
+    /// The number of objects that were moved in all.
     pub objects: usize,
 }
 
-/// Why nothing was found.
+/// The reason why nothing was found.
 #[derive(Debug, Error)]
 pub enum ProbeError {
-    /// The node.
+    /// The node failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No random numbers: what is written would be compressed, or stored once.
+    /// There are no random numbers: the written data would be compressed, or stored once.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
-    /// The first object did not end.
+    /// The first object was not finished in time.
     #[error("not even {0} could be moved in the time that was given: give it more")]
     Slow(Bytes),
 }
 
-/// The first object, and how much the next one is at the most. The first tells nodes that are too slow for
-/// anything else; from the last on what each costs besides its bytes is no more than some per cent of it.
+/// The size of the first object; [`LARGEST`] is that of the greatest. On a node that is too slow for more,
+/// the first alone gives a rate. For the greatest, the cost beside its bytes is at most some per cent.
 const FIRST: u64 = PIECE as u64;
 const LARGEST: u64 = 64 * PIECE as u64;
 
-/// Every block of what is written is different from all others, so that none of it is stored once for
-/// several.
+/// The size of a block. Every block that is written is different from all others, so that none is stored once
+/// for several.
 const BLOCK: usize = 4096;
 
-/// A file system that is not hung has made a file in this time, and a server that answers has called an
-/// upload off.
+/// The time in which a file system that is not hung has made a file. A server that answers has called an
+/// upload off in this time, too.
 const CREATION: Duration = Duration::from_secs(5);
 
-/// A probe of a node. Whatever comes of it, call [`clean_up`](Self::clean_up) at its end.
+/// A probe of a node. Call [`clean_up`](Self::clean_up) at its end, whatever its result.
 #[derive(Debug)]
 pub struct Probe {
     store: Store,
     place: Place,
     run: String,
     limits: ProbeLimits,
-    /// What was begun, and its size where it was written to its end.
+    /// The keys of the objects that were begun, and the sizes of those that were finished.
     keys: Vec<(String, Option<u64>)>,
 }
 
 impl Probe {
-    /// Of a place. Nothing is moved yet.
+    /// Makes a probe of a place. Nothing is moved yet.
     ///
     /// # Errors
     /// When it is not there.
@@ -87,9 +86,9 @@ impl Probe {
         Ok(Self { store, place: place.clone(), run, limits, keys: Vec::new() })
     }
 
-    /// Writes objects, each twice as large as the one before, until one of the limits is reached. One that is
-    /// not at its end by then does not count: of it nobody knows what has arrived. May be dropped at any
-    /// time.
+    /// Writes objects, each twice as large as the one before, until one of the limits is reached. An object
+    /// that is not finished by then does not count: it is not known how much of it has arrived. May be
+    /// dropped at any time.
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
@@ -120,8 +119,8 @@ impl Probe {
         tally.found().ok_or(ProbeError::Slow(Bytes::new(FIRST.min(self.limits.size.get()))))
     }
 
-    /// Reads what was written, the largest first. Of a folder nothing of it comes from this machine's memory;
-    /// what a server has in its own comes from there.
+    /// Reads the written objects, the largest first. From a folder, nothing comes from this machine's memory.
+    /// A server's own memory does count.
     ///
     /// # Errors
     /// When the node fails, or the first did not come to its end.
@@ -158,8 +157,8 @@ impl Probe {
         tally.found().ok_or(ProbeError::Slow(Bytes::new(largest)))
     }
 
-    /// Removes what was begun, also where it was broken off in the middle. Returns what could not be removed,
-    /// and why.
+    /// Removes the objects that were begun, also those that were broken off in the middle. Returns the ones
+    /// that could not be removed, with the reasons.
     #[must_use = "what is left there is to be said"]
     pub async fn clean_up(self) -> Vec<(String, StoreError)> {
         let mut left = Vec::new();
@@ -174,7 +173,7 @@ impl Probe {
     }
 }
 
-/// What was moved.
+/// The sum of the objects that were moved.
 #[derive(Debug, Default)]
 struct Tally {
     moved: u64,
@@ -205,7 +204,7 @@ impl Tally {
     }
 }
 
-/// So many bytes of which no two blocks are alike, after so many others.
+/// Returns pieces of `size` bytes of which no two blocks are alike, after `before` others.
 fn pieces(noise: Piece, before: u64, size: u64) -> Pieces {
     let next = move |at: u64| {
         let noise = noise.clone();
@@ -225,7 +224,7 @@ fn pieces(noise: Piece, before: u64, size: u64) -> Pieces {
     stream::unfold(0, next).boxed()
 }
 
-/// Has the kernel forget what it keeps of a file that is on its disk.
+/// Makes the kernel forget its cache of a file that is on its disk.
 fn forget(path: &Path) -> io::Result<()> {
     Ok(fadvise(std::fs::File::open(path)?, 0, None, Advice::DontNeed)?)
 }

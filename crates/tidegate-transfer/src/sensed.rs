@@ -1,8 +1,9 @@
-//! What a node's own sensor tells the broker, and what the broker makes of it.
+//! The reports of a node's own sensor, and the broker's conclusions from them.
 //!
-//! Nobody's clocks are compared. A report says how long its sensor has been at work, and the broker when it
-//! came: what later ones take longer than the quickest of them they spent on the way. A report is believed as
-//! long as it is recent; afterwards nothing is known, which is not that nothing moves.
+//! The clocks of the two are not compared. A report says for how long its sensor has been at work, and the
+//! broker records when it came. The quickest report sets the least delay; a later one that took longer spent
+//! the rest on the way. A report is believed as long as it is recent. Afterwards nothing is known, which does
+//! not mean that nothing moves.
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use tidegate_units::{ByteRate, Bytes, Instant, Latency};
 
 use crate::broker::DeviceSample;
 
-/// What kind of storage system a node is. Nikolow names hierarchical stores, disk arrays, local disks and a
-/// cluster file system, and gives them one model; object stores are ours.
+/// The kind of storage system that a node is. Nikolow names hierarchical stores, disk arrays, local disks and
+/// a cluster file system, and gives them one model; object stores are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -26,12 +27,12 @@ pub enum Kind {
     ClusterFileSystem,
     /// A server of objects.
     ObjectStore,
-    /// A hierarchy of disk and tape: what is not on disk any more has to be recalled.
+    /// A hierarchy of disk and tape: data that is no longer on disk has to be recalled.
     Tape,
 }
 
 impl Kind {
-    /// Each by its name in a configuration.
+    /// Each kind by its name in a configuration.
     pub const NAMED: [(&str, Self); 5] = [
         ("disk", Self::Disk),
         ("array", Self::Array),
@@ -41,38 +42,38 @@ impl Kind {
     ];
 }
 
-/// `POST /v1/nodes/{name}/report`: a storage system as its sensor sees it, whatever it is made of. Where a
-/// sensor cannot know something, it does not say it.
+/// `POST /v1/nodes/{name}/report`: a storage system as its sensor sees it, whatever it is made of. Values
+/// that the sensor cannot know are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sensed {
     /// This start of the sensor: 16 hexadecimal digits drawn at random.
     pub run: String,
-    /// Which of its reports, from 1.
+    /// The number of the report, from 1.
     pub sequence: u64,
-    /// How long it has been at work, by its own clock, in seconds.
+    /// The time for which it has been at work, by its own clock, in seconds.
     pub at_s: f64,
-    /// The time that the current rates are of, in seconds.
+    /// The time that the current rates cover, in seconds.
     pub interval_s: f64,
-    /// What it is.
+    /// The kind of storage system.
     pub kind: Kind,
-    /// When it is read.
+    /// The state of its reads.
     pub read: SensedLane,
-    /// When it is written.
+    /// The state of its writes.
     pub write: SensedLane,
-    /// What is free.
+    /// The free space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Bytes>,
-    /// How large it is.
+    /// The size of the storage system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
 }
 
-/// One direction of a storage system, whoever uses it.
+/// One direction of a storage system, for all of its users.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SensedLane {
-    /// What moved in the last interval.
+    /// The rate in the last interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_bps: Option<f64>,
     /// The mean of the last ten.
@@ -81,54 +82,54 @@ pub struct SensedLane {
     /// The most that the sensor has seen, aged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bps: Option<f64>,
-    /// How long its requests took on average in the last interval.
+    /// The mean time that its requests took in the last interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_s: Option<f64>,
 }
 
-/// Why a report is not taken. None of them changes what is known.
+/// The reason why a report is not taken. None of them changes what is known.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ReportError {
-    /// The configuration says otherwise.
+    /// The configuration does not allow reports on the node.
     #[error(
         "no reports are taken of node `{0}`: add `agent = true` to its table in the broker's configuration"
     )]
     NotAsked(String),
-    /// It contradicts itself, or what can be.
+    /// A value is out of range, or contradicts another.
     #[error("`{field}` cannot be {value}: it is {range}")]
     Unbelievable {
-        /// What.
+        /// The field.
         field: &'static str,
-        /// What it was.
+        /// The value of the field.
         value: f64,
-        /// What it may be.
+        /// The range that it may have.
         range: &'static str,
     },
-    /// No sensor's.
+    /// The name of the start is not one of a sensor.
     #[error("a sensor's `run` is 16 of the digits 0 to 9 and a to f, drawn at random when it starts")]
     Run,
-    /// Two sensors say different things of one node.
+    /// Two sensors report on one node.
     #[error(
         "another sensor reports on this node, and was heard of within three of its intervals: one node, one sensor; after a restart it is \
          taken once the other is silent"
     )]
     Another,
-    /// It was overtaken.
+    /// A report with a later number came before it.
     #[error("report {0} came after report {1}")]
     Late(u64, u64),
 }
 
-/// No storage node moves more: a thousand times what the fastest one does.
+/// The greatest rate of a storage node, in bytes per second: a thousand times that of the fastest one.
 pub(crate) const FASTEST: f64 = 1e15;
 
-/// Nothing takes longer to its first byte: a day.
+/// The longest time to a first byte, in seconds: a day.
 pub(crate) const SLOWEST: f64 = 86_400.0;
 
 impl Sensed {
-    /// Sensors are to report no more often, and no more seldom, in seconds.
+    /// The shortest and the longest interval at which sensors are to report, in seconds.
     pub const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
-    /// What they measure of it, in seconds: no clock wakes at its time to the microsecond, and a busy
+    /// The range of measured intervals, in seconds. No clock wakes at its time to the microsecond, and a busy
     /// machine's wakes late.
     pub const MEASURED: std::ops::RangeInclusive<f64> = 0.02..=120.0;
 
@@ -162,18 +163,19 @@ impl Sensed {
     }
 }
 
-/// What was heard of one sensor.
+/// The reports of one sensor.
 #[derive(Debug, Clone)]
 pub(crate) struct Heard {
     last: Sensed,
     arrived: Instant,
-    /// The least time by which a report came after its sensor's clock: of the quickest.
+    /// The offset of its sensor's clock that the quickest report shows: the least time by which one came
+    /// after it.
     offset: f64,
-    /// What the last report spent on the way beyond that.
+    /// The time that the last report spent on the way beyond that.
     delay: f64,
-    /// So many reports in a row came late, and each as long after the one before as it was made.
+    /// The number of reports in a row that came late, each as long after the one before as it was made.
     evenly_late: u32,
-    /// Bytes since the last look, reads first, and the seconds of which they are.
+    /// The sum of bytes since the last look, reads first, and of their seconds.
     moved: [Sum; 2],
 }
 
@@ -184,19 +186,19 @@ struct Sum {
 }
 
 impl Heard {
-    /// A sensor that is not heard of for so many of its intervals is silent.
+    /// The number of its intervals after which a sensor that is not heard is silent.
     const PATIENCE: f64 = 3.0;
 
-    /// The quickest way is forgotten at this rate: no two clocks differ by more, and none must make all
-    /// reports of later days late.
+    /// The rate at which the quickest way is forgotten. No two clocks differ by more, and a forgotten one
+    /// must not make all reports of later days late.
     const DRIFT: f64 = 1e-3;
 
-    /// So many reports that are evenly late are not late: what holds reports up does not hold up ten of them
-    /// alike. It is their sensor's clock that stood still, as one does while its machine is suspended, or
-    /// stopped by a hypervisor.
+    /// The number of evenly late reports after which they are not late: a cause that delays reports does not
+    /// delay ten of them alike. Then their sensor's clock stood still, as it does while its machine is
+    /// suspended, or stopped by a hypervisor.
     const EVENLY_LATE: u32 = 10;
 
-    /// The first report of a sensor.
+    /// Takes the first report of a sensor.
     pub(crate) fn first(now: Instant, report: Sensed) -> Result<Self, ReportError> {
         report.validate()?;
         let offset = now.as_secs_f64() - report.at_s;
@@ -212,7 +214,7 @@ impl Heard {
         Ok(heard)
     }
 
-    /// Another one.
+    /// Takes another report.
     pub(crate) fn hear(&mut self, now: Instant, report: Sensed) -> Result<(), ReportError> {
         report.validate()?;
         if report.run != self.last.run {
@@ -254,23 +256,23 @@ impl Heard {
         }
     }
 
-    /// How old what it said last is.
+    /// Returns the age of its last report.
     pub(crate) fn age(&self, now: Instant) -> Duration {
         now.saturating_since(self.arrived) + Duration::from_secs_f64(self.delay.clamp(0.0, 1e9))
     }
 
-    /// Whether what it said last is believed.
+    /// Returns true if its last report is believed.
     pub(crate) fn is_recent(&self, now: Instant) -> bool {
         self.age(now).as_secs_f64() <= Self::PATIENCE * self.last.interval_s
     }
 
-    /// What it said last.
+    /// Returns its last report.
     pub(crate) const fn last(&self) -> &Sensed {
         &self.last
     }
 
-    /// What it said since this was last asked for, or before where it said nothing since; `None` once that is
-    /// too old.
+    /// Returns the reports since the last call as one sample, or the last one if there was none since. `None`
+    /// if it is too old.
     pub(crate) fn sample(&mut self, now: Instant) -> Option<DeviceSample> {
         let moved = std::mem::take(&mut self.moved);
         if !self.is_recent(now) {
@@ -422,8 +424,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a sensor says, what is made of it is finite and within bounds, and what it says of one
-        /// node is all that changes.
+        /// Results are finite and within bounds, whatever a sensor reports.
         #[test]
         fn a_liar_is_bounded(
             reports in prop::collection::vec((any::<u64>(), any::<f64>(), any::<f64>(), any::<f64>(), 0.0..10.0f64), 1..40),

@@ -30,45 +30,45 @@ use crate::name::{NoRandom, ObjectName, ObjectNameError, TransferId, TransferIdE
 use crate::sensed::ReportError;
 use crate::wire::{End, Problem, one_line};
 
-/// Objects in one answer, at the most.
+/// The greatest number of objects in one answer.
 const PAGE: usize = 1_000;
 
-/// A sensor that does not answer in this time is done without: they are small files of the kernel, and a
-/// question about free space.
+/// The time in which a sensor has to answer; one that does not is left out. It reads small files of the
+/// kernel, and asks for the free space.
 const SENSING: Duration = Duration::from_secs(1);
 
-/// So long threads that hang are waited for at the end.
+/// The time for which hanging threads are waited for at the end.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// The description of all this for other programs.
+/// The description of this interface for other programs.
 const OPENAPI: &str = include_str!("../../../docs/transfers.openapi.json");
 
-/// Why a broker ends.
+/// The reason why a broker ends.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Its catalogue.
+    /// Its catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// Its configuration.
+    /// Its configuration is wrong.
     #[error(transparent)]
     Placement(#[from] PlacementConfigError),
-    /// Its address.
+    /// Its address cannot be used.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
         /// The system's answer.
         source: io::Error,
     },
-    /// Its tokens.
+    /// There are no random numbers for its tokens.
     #[error(transparent)]
     NoRandom(#[from] NoRandom),
-    /// The system.
+    /// The system failed.
     #[error("the broker cannot go on: {0}")]
     System(#[from] io::Error),
 }
 
-/// Runs a broker until SIGTERM or SIGINT, with what measures the devices of its nodes.
+/// Runs a broker until SIGTERM or SIGINT, with the sensors that measure the devices of its nodes.
 ///
 /// # Errors
 /// When it cannot begin.
@@ -120,7 +120,7 @@ async fn run(
     Ok(())
 }
 
-/// Ends when the broker is broken, or another has its catalogue.
+/// Looks at the nodes once in an interval. Ends when the broker is broken, or another has its catalogue.
 async fn look(
     api: Api,
     interval: Duration,
@@ -148,7 +148,7 @@ async fn look(
     }
 }
 
-/// A sensor, and when it was last asked.
+/// A sensor, and the time when it was last asked.
 struct Timed {
     sensor: Box<dyn Sensor>,
     asked: Clock,
@@ -162,7 +162,7 @@ impl Timed {
     }
 }
 
-/// A sensor on a thread of its own: where a file system hangs it does not come back.
+/// A sensor on a thread of its own: if a file system hangs, it does not come back.
 struct Watched {
     idle: Option<Timed>,
     busy: Option<JoinHandle<(Timed, DeviceSample)>>,
@@ -183,7 +183,7 @@ impl Watched {
         }
     }
 
-    /// What it says, if it does so until then. One that was silent before is not waited for.
+    /// Returns its sample, if it comes in time. A sensor that was silent before is not waited for.
     async fn end(&mut self, name: &ResourceName, until: tokio::time::Instant) -> Option<DeviceSample> {
         let until = if self.is_silent { tokio::time::Instant::now() } else { until };
         let outcome = tokio::time::timeout_at(until, self.busy.as_mut()?).await;
@@ -205,8 +205,8 @@ impl Watched {
     }
 }
 
-/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. The broker is not held
-/// up by any.
+/// Asks every sensor, and waits for them no longer than an interval, or [`SENSING`]. None of them delays the
+/// broker.
 async fn sample(
     watched: &mut BTreeMap<ResourceName, Watched>,
     interval: Duration,
@@ -226,7 +226,7 @@ async fn sample(
 struct Api {
     broker: Arc<Mutex<Broker>>,
     origin: Clock,
-    /// Whom it answers; nothing: everybody.
+    /// The tokens that are admitted; `None`: every client is.
     admission: Option<Arc<TokenAdmission>>,
 }
 
@@ -242,7 +242,7 @@ impl Api {
         })
     }
 
-    /// Whether somebody is answered, by what he shows.
+    /// Checks that a request is admitted, by the token it shows.
     fn admit(&self, headers: &HeaderMap, reports: Option<&ResourceName>) -> Result<(), Refused> {
         let Some(admission) = &self.admission else { return Ok(()) };
         let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -252,8 +252,8 @@ impl Api {
         })
     }
 
-    /// Asks the broker. It may write to its catalogue, which is nothing for the thread that all connections
-    /// share.
+    /// Runs a question to the broker on a thread of its own. It may write to its catalogue, and all
+    /// connections share one thread.
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut Broker, Instant) -> T + Send + 'static,
@@ -269,7 +269,7 @@ impl Api {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Error)]
 pub(crate) enum Refused {
     #[error(transparent)]
@@ -300,7 +300,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// The reason for a client. It may quote what the client sent, which is as long as a body may be.
+    /// Returns the reason for a client. It may quote the client's text, which is as long as a body may be.
     pub(crate) fn text(&self) -> String {
         one_line(&self.to_string())
     }
@@ -377,7 +377,7 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
     Ok(serde_json::from_slice(body)?)
 }
 
-/// With and without a token, where there is one.
+/// Returns the routes in three groups: for all, for sensors, and for clients with the broker's token.
 fn routes() -> [Vec<(&'static str, MethodRouter<Api>)>; 3] {
     let to_all = vec![("/v1/openapi.json", get(openapi))];
     let of_sensors = vec![("/v1/nodes/{name}/report", post(report))];
@@ -407,13 +407,13 @@ fn router(api: Api) -> Router {
     all.with_state(api)
 }
 
-/// Lets whoever has the broker's token pass.
+/// Admits requests with the broker's token.
 async fn may_ask(State(api): State<Api>, request: Request, next: Next) -> Answer {
     api.admit(request.headers(), None)?;
     Ok(next.run(request).await)
 }
 
-/// Lets whoever has the broker's token, or that of the node, pass.
+/// Admits requests with the broker's token, or with that of the node.
 async fn may_report(State(api): State<Api>, path: RawPathParams, request: Request, next: Next) -> Answer {
     let node = path.iter().find(|(key, _)| *key == "name").and_then(|(_, name)| ResourceName::new(name).ok());
     api.admit(request.headers(), node.as_ref())?;
@@ -425,7 +425,7 @@ async fn place(State(api): State<Api>, body: Body) -> Answer {
     place_as(&api, id, &body).await
 }
 
-/// Under a name that the client chose: whoever did not hear the answer asks again.
+/// Places a transfer under an id that the client chose: a client that did not hear the answer asks again.
 async fn place_named(State(api): State<Api>, Path(id): Path<String>, body: Body) -> Answer {
     place_as(&api, id.parse()?, &body).await
 }

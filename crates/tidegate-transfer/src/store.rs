@@ -36,25 +36,25 @@ pub(crate) use s3::About;
 use s3::S3;
 pub use s3::{Bucket, S3Error};
 
-/// What is read, hashed and sent at once: large enough that a turn of it costs nothing beside its transfer,
-/// small enough that a hundred transfers take 100 MB.
+/// The amount that is read, hashed and sent at once. It is large enough that a turn costs nothing beside its
+/// transfer, and small enough that a hundred transfers take 100 MB.
 pub const PIECE: usize = 1024 * 1024;
 
-/// After so many bytes a file is flushed: a disk that does a tenth of what they all do has written them in a
-/// few seconds, and one that has to seek for it loses some hundredths of its rate.
+/// The number of bytes after which a file is flushed. A disk at a tenth of the usual rate has written them in
+/// a few seconds. A disk that has to seek for the flush loses some hundredths of its rate.
 const UNFLUSHED: usize = 32 * PIECE;
 
-/// A node that does not take a connection in this time is down.
+/// The time in which a node has to take a connection; one that does not is down.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Redirects of one request.
+/// The greatest number of redirects of one request.
 const MOST_REDIRECTS: usize = 3;
 
-/// A node that does not answer a small question in this time is down.
+/// The time in which a node has to answer a small question; one that does not is down.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
-/// Where a node is: a folder that every client sees under the same path, a collection on a server that speaks
-/// WebDAV (of which `PUT`, `GET`, `HEAD` and `DELETE` are used), or a bucket on one that speaks S3.
+/// The place of a node: a folder that every client sees under the same path, a collection on a WebDAV server,
+/// or a bucket on an S3 server. Of WebDAV, `PUT`, `GET`, `HEAD` and `DELETE` are used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
@@ -62,11 +62,11 @@ pub enum Place {
     Folder(PathBuf),
     /// `http://HOST[:PORT]/PATH/` or `https://…`, ending with a slash.
     Http(String),
-    /// `s3://BUCKET/PREFIX`, and what else is to be known of it.
+    /// `s3://BUCKET/PREFIX`, and the further settings of the bucket.
     S3(Bucket),
 }
 
-/// A text that is no place.
+/// A text that is not a place.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{}` is no place of a storage node: write `file:///PATH`, `http://HOST:PORT/PATH`, `https://HOST/PATH` or `s3://BUCKET/PREFIX`",
@@ -104,7 +104,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Whether what is moved there goes over a network without encryption.
+    /// Returns true if its data goes over a network without encryption.
     #[must_use]
     pub fn is_plain_beyond_this_host(&self) -> bool {
         match self {
@@ -139,25 +139,25 @@ impl From<Place> for String {
     }
 }
 
-/// Why a node did not do what it was asked for.
+/// The reason why a node did not do what it was asked for.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The crate that speaks to it says why.
+    /// The crate that speaks to it gives the reason.
     #[error(transparent)]
     Store(#[from] object_store::Error),
-    /// A bucket.
+    /// A bucket failed.
     #[error(transparent)]
     S3(#[from] S3Error),
-    /// A file of a folder.
+    /// A file of a folder failed.
     #[error("{}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
-    /// The connection, or what came over it.
+    /// The connection failed, or its data was wrong.
     #[error("{}", with_causes(.0))]
     Http(#[from] reqwest::Error),
     /// The server refuses.
     #[error("the server answers {0}")]
     Status(reqwest::StatusCode),
-    /// What was to be sent could not be read.
+    /// The data that was to be sent could not be read.
     #[error("{0}")]
     Source(io::Error),
     /// No answer.
@@ -165,7 +165,7 @@ pub enum StoreError {
     Silent(Duration),
 }
 
-/// What went wrong is in the causes; the error itself says only that something did.
+/// Returns an error's text with its causes: the error itself says only that something went wrong.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -176,25 +176,26 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What is to be written, in pieces.
+/// The data that is to be written, in pieces.
 pub type Pieces = BoxStream<'static, io::Result<Bytes>>;
 
 /// A connection to a node.
 #[derive(Debug, Clone)]
 pub struct Store(Kind);
 
-/// How objects are read, and how they are written, which `object_store` does not do as transfers need it.
+/// The ways to read objects, and the ways to write them if `object_store` does not do it as transfers need
+/// it.
 #[derive(Debug, Clone)]
 enum Kind {
-    /// It flushes all at the end, and says nothing meanwhile.
+    /// A folder. `object_store` flushes all at the end, and shows no progress meanwhile.
     Folder(Arc<LocalFileSystem>, PathBuf),
-    /// It wants the whole of an object in memory for it.
+    /// A WebDAV server. `object_store` wants a whole object in memory to write it.
     Http(Arc<HttpStore>, reqwest::Client, String),
-    /// It says nothing before the end of a part.
+    /// A bucket. `object_store` shows no progress before the end of a part.
     S3(Arc<S3>),
 }
 
-/// All requests go through one client of ours.
+/// The connector that sends all requests through one client of ours.
 #[derive(Debug)]
 struct Ours(reqwest::Client);
 
@@ -204,9 +205,9 @@ impl HttpConnector for Ours {
     }
 }
 
-/// A client of HTTP that asks no proxy: data goes to storage directly. The cryptography of TLS is `ring`'s,
-/// as everywhere in Tidegate. A node may redirect to itself, as servers do for a missing slash, and nowhere
-/// else: where data goes is configured.
+/// Returns a client of HTTP that asks no proxy: data goes to storage directly. The cryptography of TLS is
+/// `ring`'s, as everywhere in Tidegate. A node may redirect to itself, as servers do for a missing slash, and
+/// nowhere else: the destination of data is configured.
 pub(crate) fn http_client() -> Result<reqwest::Client, reqwest::Error> {
     client(Policy::custom(|attempt| {
         let origin = |url: &reqwest::Url| {
@@ -217,7 +218,7 @@ pub(crate) fn http_client() -> Result<reqwest::Client, reqwest::Error> {
     }))
 }
 
-/// The same for a broker, which has no reason to redirect: it would lead the token elsewhere.
+/// Returns the same for a broker, which has no reason to redirect: it would lead the token elsewhere.
 pub(crate) fn broker_client() -> Result<reqwest::Client, reqwest::Error> {
     client(Policy::none())
 }
@@ -228,7 +229,7 @@ fn client(redirects: Policy) -> Result<reqwest::Client, reqwest::Error> {
     reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).redirect(redirects).build()
 }
 
-/// Whether a URL leads over a network without encryption.
+/// Returns true if a URL leads over a network without encryption.
 #[must_use]
 pub fn is_plain_beyond_this_host(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };
@@ -238,7 +239,7 @@ pub fn is_plain_beyond_this_host(url: &str) -> bool {
 }
 
 impl Store {
-    /// Of a place. Nothing is asked of it yet, but that a folder is there.
+    /// Connects to a place. Only a folder is looked for at once; a server is not asked yet.
     ///
     /// # Errors
     /// When there is no such folder, or no connection can be made of the address.
@@ -264,9 +265,9 @@ impl Store {
         }))
     }
 
-    /// Writes an object of this size, in memory for two pieces (in a bucket: two parts), under a key that was
-    /// never used. When this returns it is there as a whole: on a folder flushed to the disk, on a server as
-    /// that does it. `moved` grows meanwhile.
+    /// Writes an object of this size under a key that was never used. It holds two pieces in memory, or two
+    /// parts for a bucket. When this returns, the object is there as a whole. A folder is flushed to the
+    /// disk; a server does as it will. `moved` grows meanwhile.
     ///
     /// # Errors
     /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that
@@ -312,9 +313,9 @@ impl Store {
         }
     }
 
-    /// Reads an object from a byte on. It waits for the first one however long it takes: of an object that is
-    /// recalled from tape nothing comes for minutes, the server's answer included. Whoever calls it knows how
-    /// long is too long.
+    /// Reads an object from a byte on. It waits for the first byte however long it takes. From an object that
+    /// is recalled from tape nothing comes for minutes, not even the server's answer. The caller has to set a
+    /// limit.
     ///
     /// # Errors
     /// When the node fails, or has no such object.
@@ -332,7 +333,7 @@ impl Store {
         Ok(pieces.boxed())
     }
 
-    /// How large an object is.
+    /// Returns the size of an object.
     ///
     /// # Errors
     /// When the node fails, or has no such object.
@@ -343,7 +344,7 @@ impl Store {
         Ok(head.map_err(|error| self.explained(error))?.size)
     }
 
-    /// Removes an object. One that is not there is as good as removed.
+    /// Removes an object. One that is not there counts as removed.
     ///
     /// # Errors
     /// When the node fails, or has no such bucket.
@@ -361,7 +362,7 @@ impl Store {
     }
 }
 
-/// When the next piece is asked for, the one before is on its way.
+/// Counts pieces as moved: when the next piece is asked for, the one before is on its way.
 fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
     let start = (pieces, moved, 0);
     let next = async |(mut pieces, moved, before): (Pieces, Arc<Gauge>, u64)| {
@@ -373,8 +374,8 @@ fn counted(pieces: Pieces, moved: Arc<Gauge>) -> Pieces {
     stream::unfold(start, next).boxed()
 }
 
-/// As it is written, it is flushed: else all of a large file would be taken at once, at the rate of the
-/// memory, and then nothing would seem to move for as long as the disk takes.
+/// Writes a file and flushes it as it grows. Otherwise all of a large file would be taken at once, at the
+/// rate of the memory. Then nothing would seem to move until the disk is done.
 async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), StoreError> {
     let path = folder.join(key);
     let at = |source| StoreError::File(path.clone(), source);
@@ -399,7 +400,7 @@ async fn write_file(folder: &Path, key: &str, mut pieces: Pieces) -> Result<(), 
     Ok(())
 }
 
-/// Makes a file. Dropped meanwhile it goes on, and removes what it made.
+/// Makes a file. If it is dropped meanwhile, it goes on, and removes the file that it made.
 async fn create(path: &Path) -> io::Result<(std::fs::File, Unfinished)> {
     let (made, making) = oneshot::channel();
     let path = path.to_owned();
@@ -412,7 +413,7 @@ async fn create(path: &Path) -> io::Result<(std::fs::File, Unfinished)> {
     making.await.unwrap_or_else(|_| Err(io::Error::other("the making of the file was given up")))
 }
 
-/// A file that is removed when it does not come to its end.
+/// A file that is removed if it is not finished.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {

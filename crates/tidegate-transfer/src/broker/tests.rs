@@ -489,7 +489,7 @@ proptest! {
     }
 }
 
-/// Of whose node `b` an agent reports.
+/// The configuration in which an agent reports on node `b`.
 const REPORTED: &str = r#"
 listen = "127.0.0.1:0"
 state = "unused"

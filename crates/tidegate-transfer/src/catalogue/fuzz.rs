@@ -8,10 +8,10 @@ use tidegate_units::ResourceName;
 use super::{Begun, CatalogueError, Known, Record, VERSION, line, parsed, read};
 use crate::wire::Needs;
 
-/// A journal is cut at so many places, evenly.
+/// The number of places, evenly spread, at which a journal is cut.
 const CUTS: usize = 16;
 
-/// Bytes as they are, and as lines that a broker wrote: each with its checksum.
+/// Checks bytes as they are, and as lines that a broker wrote: each with its checksum.
 pub(crate) fn journal(input: &[u8]) {
     check(input);
     let lines = input.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -32,7 +32,7 @@ fn sealed(json: &[u8]) -> Vec<u8> {
     [format!("{:08x} ", crc32c::crc32c(json)).as_bytes(), json, b"\n"].concat()
 }
 
-/// Reads a journal, and returns the bytes of it that count, unless it is refused.
+/// Reads a journal, and returns the number of its bytes that count, unless it is refused.
 fn check(bytes: &[u8]) -> Option<u64> {
     let lines = || bytes.split_inclusive(|byte| *byte == b'\n');
     match read(Path::new("catalogue"), bytes) {
@@ -102,7 +102,7 @@ fn without_nothing(known: &Known) -> BTreeMap<&ResourceName, u64> {
     known.held.iter().filter(|(_, bytes)| **bytes > 0).map(|(node, bytes)| (node, *bytes)).collect()
 }
 
-/// A rate is read back to the last digit but one.
+/// Returns a transfer without its rate: a rate is read back to the last digit but one.
 fn without_rate(begun: &Begun) -> Begun {
     let needs = match begun.needs {
         Needs::Average(_) => Needs::Average(0.0),

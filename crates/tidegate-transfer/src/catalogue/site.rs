@@ -1,14 +1,14 @@
 //! The catalogue in a key-value bucket of NATS.
 //!
 //! A key for each object, a key for each transfer under way (numbered, and used again, so that they do not
-//! grow in number), and `owner`: who writes. There is one writer. It says with every write which number the
-//! last write of the whole bucket has, as far as it knows; the server refuses the write if that is not so. So
-//! a broker that was held up, cut off or taken for dead cannot write anything once another one has written
-//! `owner`, whatever the clocks of both say.
+//! grow in number), and `owner`: the broker that writes. There is one writer. With every write it states the
+//! number of the last write of the whole bucket, as far as it knows. The server refuses the write if that is
+//! wrong. So a broker that was stopped, cut off or taken for dead cannot write anything once another one has
+//! written `owner`. This does not depend on the clocks of either.
 //!
-//! Where the answer to a write is lost, nobody knows whether it is there. It carries a mark of ours, and its
-//! number would be the next one: when a later write is refused, what stands under that number tells. Two of
-//! them cannot both be there: each says the same number for the last.
+//! If the answer to a write is lost, it is not known whether the write is there. It carries a mark of ours,
+//! and its number would be the next one. When a later write is refused, the entry under that number tells.
+//! Two of them cannot both be there: each says the same number for the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -34,96 +34,96 @@ use super::{Begun, CatalogueError, Known, New, Record, VERSION};
 use crate::name::{ObjectName, TransferId};
 use crate::wire::{Object, Way};
 
-/// For a connection to be made, and for the server to say what it has.
+/// The time for a connection to be made, and for the server to describe itself.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// For the server to take a write. The broker does nothing else meanwhile, and its clients come back.
+/// The time for the server to take a write. The broker does nothing else meanwhile, and its clients come
+/// back.
 const WRITE: Duration = Duration::from_secs(2);
 
-/// After a write that was not answered none is tried for so long: each would take its time, one after the
-/// other.
+/// The time after an unanswered write in which none is tried: each would take its time, one after the other.
 const REST: Duration = Duration::from_secs(1);
 
-/// A copy waits so long for a server that does not answer.
+/// The time for which a copy waits for a server that does not answer.
 const OUTAGE: Duration = Duration::from_secs(30);
 
-/// So many transfers whose end could not be written are written off at one look, and as many marks of removed
-/// keys purged.
+/// The number of transfers whose end could not be written that are written off at one look. As many marks of
+/// removed keys are purged.
 const OWED_AT_ONCE: usize = 100;
 
-/// So many entries are asked for at first; then twice as many for as long as they come quickly.
+/// The number of entries that are asked for at first; then twice as many for as long as they come quickly.
 const FIRST_BATCH: usize = 64;
 
-/// And no more: they are in memory twice.
+/// The greatest number of entries that are asked for: they are in memory twice.
 const LARGEST_BATCH: usize = 4_096;
 
-/// The server forgets who reads the bucket when nothing was asked for so long: longer than a write that is
-/// not answered takes.
+/// The time without a question after which the server forgets a reader of the bucket. It is longer than a
+/// write that is not answered takes.
 const READER: Duration = Duration::from_secs(60);
 
-/// Under which header a write carries its mark.
+/// The header under which a write carries its mark.
 const MARK: &str = "Tidegate-Write";
 const OPERATION: &str = "KV-Operation";
 const OWNER: &str = "owner";
 const OBJECTS: &str = "object.";
 const TRANSFERS: &str = "transfer.";
 
-/// Where a catalogue is kept by NATS.
+/// The plan of a catalogue kept by NATS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SitePlan {
-    /// Servers, of which the first that answers is taken.
+    /// The servers; the first that answers is used.
     pub servers: Vec<String>,
     /// The bucket, made if it is not there.
     pub bucket: String,
-    /// How many servers keep it, when it is made.
+    /// The number of servers that keep it, when it is made.
     pub replicas: u8,
     /// A file with a user's JWT and the seed of its key, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
     /// Certificates of authorities. With them the connection is encrypted, whatever the server says.
     pub authorities: Option<PathBuf>,
-    /// A broker that has written nothing for so long has left its catalogue to others.
+    /// The time without a write after which a broker has left its catalogue to others.
     pub lease: Duration,
-    /// Wait until there is no other broker, instead of saying that there is one.
+    /// True to wait until there is no other broker, instead of reporting that there is one.
     pub standby: bool,
-    /// What the broker is called to others: where it listens.
+    /// The name of the broker for others: the address on which it listens.
     pub name: String,
 }
 
-/// `owner`.
+/// The document under `owner`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Owner {
     version: u32,
-    /// Of its folder: a broker that is started again has the same.
+    /// The identity in its folder: a broker that is started again has the same.
     id: String,
     name: String,
     lease_ms: u64,
-    /// It has ended, and left it to others.
+    /// True if it has ended, and left the catalogue to others.
     #[serde(default)]
     released: bool,
-    /// It copies a catalogue there, of which a part is there.
+    /// True if it copies a catalogue there, of which only a part is there.
     #[serde(default)]
     unfinished: bool,
 }
 
-/// What the bucket has under a key, and under which number it was written; nothing where it was removed.
+/// An entry of the bucket: a key, the number of its write, and its value; `None` if it was removed.
 struct Entry {
     key: String,
     number: u64,
     value: Option<Bytes>,
 }
 
-/// Why a write is not there.
+/// The reason why a write is not there.
 enum Failed {
     /// The bucket has a later write than we know.
     Overtaken,
-    /// No answer.
+    /// The server did not answer.
     Silent(String),
 }
 
-/// Why a record is not kept.
+/// The reason why a record is not kept.
 struct Unwritten {
     error: CatalogueError,
-    /// It was sent, and not answered.
+    /// True if it was sent, and not answered.
     may_be_there: bool,
 }
 
@@ -133,7 +133,7 @@ impl From<CatalogueError> for Unwritten {
     }
 }
 
-/// What is to stand under a key.
+/// The value to write under a key.
 #[derive(Clone, Copy)]
 enum Value<'a> {
     Text(&'a [u8]),
@@ -151,28 +151,28 @@ pub(super) struct Site {
     context: Context,
     stream: Stream,
     line: Line,
-    /// Differs each time that a broker is started.
+    /// A mark that differs each time that a broker is started.
     incarnation: String,
     /// The number of the last write in the bucket.
     last: u64,
-    /// Under which number each transfer stands.
+    /// The number of the key of each transfer.
     numbers: BTreeMap<String, u32>,
     free: BTreeSet<u32>,
-    /// Transfers that have ended, and still stand there.
+    /// Transfers that have ended, and still have a key.
     owed: BTreeSet<String>,
-    /// Keys that were removed, whose marks were found, with their numbers.
+    /// Keys that were removed and whose marks were found, with their numbers.
     gone: Vec<(String, u64)>,
     written: Instant,
     rest_until: Option<Instant>,
-    /// The last write was not answered: it may be there.
+    /// True if the last write was not answered: it may be there.
     is_unsettled: bool,
-    /// It did not answer when it was last told that we are there.
+    /// True if the server did not answer when it was last told that we are there.
     is_away: bool,
-    /// Why this is over.
+    /// The reason why this broker has lost the bucket.
     over: Option<String>,
 }
 
-/// The thread on which the connection lives; whoever asks waits on its own.
+/// The thread on which the connection lives; callers wait on their own.
 struct Line {
     handle: Handle,
     end: Option<oneshot::Sender<BoxFuture<'static, ()>>>,
@@ -201,7 +201,7 @@ impl Line {
         Ok(Self { handle, end: Some(end), thread: Some(thread) })
     }
 
-    /// Not from within a runtime.
+    /// Runs work on the thread, and waits for it. Must not be called within a runtime.
     fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.handle.block_on(work)
     }
@@ -248,8 +248,8 @@ async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
     }
 }
 
-/// It is made as a stream: to make it as a bucket the client library expects fields that servers before 2.10
-/// do not send.
+/// Makes the bucket as a stream. To make it as a bucket, the client library expects fields that servers
+/// before 2.10 do not send.
 async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueError> {
     let bucket = &plan.bucket;
     let config = Config {
@@ -268,8 +268,8 @@ async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueE
 }
 
 impl Site {
-    /// Becomes the one writer of the bucket, and reads it. `id` is of our folder, which nobody else has while
-    /// we do.
+    /// Becomes the one writer of the bucket, and reads it. `id` is the identity in our folder, which no other
+    /// broker has while we lock it.
     pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, Known), CatalogueError> {
         let line = Line::start().map_err(|error| unusable(plan, error))?;
         let (client, context, stream) = line.wait(async {
@@ -325,9 +325,9 @@ impl Site {
         }
     }
 
-    /// Writes `owner`, once nobody else does. `told`: somebody was seen there before.
+    /// Writes `owner`, once no other broker does. `told`: another was seen there before.
     fn claim(&mut self, mut told: bool) -> Result<(), CatalogueError> {
-        /// Between two looks at what another does.
+        /// The time between two looks at another broker.
         const PAUSE: Duration = Duration::from_millis(200);
         let mut seen: Option<(u64, Instant)> = None;
         loop {
@@ -392,7 +392,7 @@ impl Site {
         }
     }
 
-    /// The number of the last write, and who owns the bucket.
+    /// Returns the number of the last write, and the owner of the bucket.
     async fn state(&self) -> Result<(u64, Option<Owner>), CatalogueError> {
         let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
         let info = self.stream.get_info().await.map_err(|error| failed(&error))?;
@@ -432,9 +432,9 @@ impl Site {
         }
     }
 
-    /// All of it, up to our own `owner`: after that nobody else writes. It may take longer than the lease, so
-    /// that we say in between that we are there: what is asked for at once is no more than comes in a part of
-    /// it. Nothing is changed in the bucket before all is read.
+    /// Reads all of it, up to our own `owner`: after that only we write. It may take longer than the lease,
+    /// so that we say in between that we are there. Each request asks for no more entries than arrive in a
+    /// part of the lease. Nothing is changed in the bucket before all is read.
     fn load(&mut self) -> Result<Known, CatalogueError> {
         (self.numbers, self.free, self.owed) = Default::default();
         (self.gone, self.over) = Default::default();
@@ -496,7 +496,7 @@ impl Site {
         Ok(known)
     }
 
-    /// Who reads the bucket, from its beginning.
+    /// Returns a reader of the bucket, from its beginning.
     async fn reader(&self) -> Result<PullConsumer, CatalogueError> {
         let config = pull::Config {
             ack_policy: AckPolicy::None,
@@ -509,7 +509,8 @@ impl Site {
         made.map_err(|error| unusable(&self.plan, error))
     }
 
-    /// The next entries, after so many that were read: as many as are asked for, or up to the last one.
+    /// Returns the next entries, after the ones that were read: as many as are asked for, or up to the last
+    /// one.
     async fn batch(
         &self,
         consumer: &PullConsumer,
@@ -554,7 +555,7 @@ impl Site {
         self.write(known, OWNER, Value::Text(&owner)).map_err(|failed| failed.error)
     }
 
-    /// What stands under a key becomes what we know of it.
+    /// Makes the entry under a key a part of the known state.
     fn absorb(&mut self, known: &mut Known, key: &str, value: Option<&[u8]>) -> Result<(), CatalogueError> {
         if key == OWNER {
             return Ok(());
@@ -595,14 +596,14 @@ impl Site {
         Ok(())
     }
 
-    /// What a deleted key leaves behind goes as well: names that are used once would fill the bucket. What
-    /// comes later stays, so that this does no harm whoever writes meanwhile. Returns whether it is gone.
+    /// Purges the mark of a deleted key: names that are used once would fill the bucket. Later entries stay,
+    /// so that this does no harm, whichever broker writes meanwhile. Returns true if the mark is gone.
     fn purge(&self, key: &str, revision: u64) -> bool {
         let purge = self.stream.purge().filter(self.subject(key)).sequence(revision + 1);
         matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_)))
     }
 
-    /// Purges some of what was found removed, for as long as it is answered.
+    /// Purges some of the marks that were found, for as long as the server answers.
     fn purge_found(&mut self) {
         for _ in 0..OWED_AT_ONCE {
             let Some((key, number)) = self.gone.pop() else { return };
@@ -613,7 +614,8 @@ impl Site {
         }
     }
 
-    /// Keeps a record. When this returns the server has it; but of an end, for whose record nobody waits.
+    /// Keeps a record. When this returns the server has it. The record of an end is an exception: its caller
+    /// does not wait.
     pub(super) fn append(&mut self, record: Record, known: &mut Known) -> Result<(), CatalogueError> {
         match record {
             Record::Version(_) => Ok(()),
@@ -663,7 +665,7 @@ impl Site {
         }
     }
 
-    /// Under which a transfer stands, or will.
+    /// Returns the number of the key under which a transfer stands, or will.
     fn number(&mut self, id: &str) -> u32 {
         if let Some(number) = self.numbers.get(id) {
             return *number;
@@ -675,8 +677,8 @@ impl Site {
         number
     }
 
-    /// Writes until it is there, or nobody answers, or it is another's turn. Each time anew what is to be
-    /// written: what was not known to be there may turn out to be.
+    /// Writes until the entry is there, the server does not answer, or another broker has taken over. Each
+    /// time the value is made anew: an unknown entry may turn out to be there.
     fn write(&mut self, known: &mut Known, key: &str, value: Value<'_>) -> Result<(), Unwritten> {
         loop {
             if let Some(by) = &self.over {
@@ -712,7 +714,7 @@ impl Site {
         CatalogueError::Away { servers: self.plan.servers.join(", "), why: why.into() }
     }
 
-    /// One write.
+    /// Sends one write.
     fn put(&mut self, key: &str, value: Vec<u8>, is_removal: bool) -> Result<(), Failed> {
         let mut message = PublishMessage::build()
             .payload(Bytes::from(value))
@@ -740,8 +742,8 @@ impl Site {
         }
     }
 
-    /// The bucket goes on where we do not know: with a write of ours whose answer was lost, or with
-    /// another's.
+    /// Finds out how the bucket went on without our knowledge: by a write of ours whose answer was lost, or
+    /// by another's.
     fn settle(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
         let number = self.last + 1;
         let state = self.line.wait(async { timeout(CONNECT, self.state()).await });
@@ -791,8 +793,8 @@ impl Site {
         Ok(())
     }
 
-    /// Whether something may be in the bucket that is not known: a write that was not answered, or what
-    /// another has written.
+    /// Returns the reason why the bucket may hold something that is not known: a write that was not answered,
+    /// or a write of another broker.
     pub(super) fn in_doubt(&self) -> Option<CatalogueError> {
         if let Some(by) = &self.over {
             return Some(CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by: by.clone() });
@@ -800,7 +802,7 @@ impl Site {
         self.is_unsettled.then(|| self.away("a write was not answered, and may be there"))
     }
 
-    /// Whether a write would be refused now, as far as is known without trying.
+    /// Returns true if a write would be refused now, as far as is known without trying.
     pub(super) fn is_away(&self) -> bool {
         self.is_away
             || self.over.is_some()
@@ -813,8 +815,8 @@ impl Site {
         CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by }
     }
 
-    /// Writes all of another catalogue into this one, which is empty. Before that is done it is nobody's.
-    /// `meanwhile` is called after each write.
+    /// Writes all of another catalogue into this one, which is empty. Before that is done, no broker can use
+    /// it. `meanwhile` is called after each write.
     pub(super) fn fill(
         &mut self,
         from: &Known,
@@ -842,7 +844,7 @@ impl Site {
         Ok(())
     }
 
-    /// Writes, through an outage that is not long.
+    /// Writes, through a short outage.
     fn write_through(&mut self, key: &str, text: &[u8]) -> Result<(), CatalogueError> {
         let begun = Instant::now();
         loop {
@@ -855,7 +857,7 @@ impl Site {
         }
     }
 
-    /// Empties the places of some transfers that have ended.
+    /// Empties the keys of some transfers that have ended.
     fn write_off(&mut self, most: usize, known: &mut Known) -> Result<(), CatalogueError> {
         for _ in 0..most {
             // One that was refused, and asked for again since, is under way.
@@ -878,7 +880,7 @@ impl Site {
         }
     }
 
-    /// Says that we are there, before anybody could take us for dead.
+    /// Says that we are there, before another broker could take us for dead.
     pub(super) fn renew(&mut self, known: &mut Known) -> Result<(), CatalogueError> {
         let outcome = self.write_off(OWED_AT_ONCE, known).and_then(|()| self.remain(known));
         if outcome.is_ok() {
@@ -927,7 +929,8 @@ impl Drop for Site {
     }
 }
 
-/// Dots divide keys into parts, of which none may be empty: they are written otherwise.
+/// Returns the key of an object. Dots divide keys into parts, none of which may be empty: they are written
+/// otherwise.
 fn key_of_object(name: &str) -> String {
     format!("{OBJECTS}{}", name.replace('.', "=2E"))
 }

@@ -511,7 +511,7 @@ fn kinds_are_called_alike_in_configurations_and_reports() {
     assert_eq!(described, Value::from(named));
 }
 
-/// What `ONE` lacks for somebody to be asked who he is, with two nodes that have agents.
+/// A configuration like `ONE` in which clients have to show a token, with two nodes that have agents.
 const GUARDED: &str = r#"
 listen = "0.0.0.0:0"
 state = "unused"

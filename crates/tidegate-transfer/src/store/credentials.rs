@@ -1,4 +1,4 @@
-//! Who we are to an S3 server: from the environment, or from the file that Amazon's tools read.
+//! Credentials for an S3 server: from the environment, or from the file that Amazon's tools read.
 
 use std::env;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A larger file is none of credentials.
+/// The greatest size of a file of credentials.
 const LARGEST: u64 = 1024 * 1024;
 
 const ID: &str = "AWS_ACCESS_KEY_ID";
@@ -22,7 +22,7 @@ const PROFILE: &str = "AWS_PROFILE";
 pub(super) struct Credentials {
     pub(super) id: String,
     pub(super) secret: String,
-    /// Of a session that somebody else opened.
+    /// The token of a session that another program opened.
     pub(super) token: Option<String>,
 }
 
@@ -32,39 +32,39 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why there are none.
+/// The reason why there are no credentials.
 #[derive(Debug, Error)]
 pub enum CredentialsError {
     /// The file cannot be read.
     #[error("no credentials for S3: {}: {source}; set {ID} and {SECRET}, or write the file", path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
-    /// It has none of this name.
+    /// The file has no profile of this name.
     #[error(
         "no credentials for S3: {} has no `[{profile}]` with `aws_access_key_id` and `aws_secret_access_key`",
         path.display()
     )]
     NoProfile {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What was looked for.
+        /// The profile that was looked for.
         profile: String,
     },
-    /// Nobody says where the file is.
+    /// The place of the file is not set.
     #[error("no credentials for S3: set {ID} and {SECRET}, or {FILE}")]
     Nowhere,
-    /// One without the other.
+    /// One of the two is set without the other.
     #[error("no credentials for S3: {0} is set, and {1} is not")]
     Half(&'static str, &'static str),
 }
 
 impl Credentials {
-    /// Those of a profile from the file. Without one, what the environment says, else the profile that it
-    /// names, else `default`.
+    /// Finds the credentials of a profile in the file. Without a profile it takes those of the environment,
+    /// else of the profile that the environment names, else of `default`.
     pub(super) fn find(profile: Option<&str>) -> Result<Self, CredentialsError> {
         let said = |name| env::var(name).ok().filter(|value| !value.is_empty());
         if profile.is_none() {
@@ -87,7 +87,7 @@ impl Credentials {
         Self::of(&text, &profile).ok_or(CredentialsError::NoProfile { path, profile })
     }
 
-    /// Of a file's text.
+    /// Returns the credentials of a profile in a file's text.
     fn of(text: &str, profile: &str) -> Option<Self> {
         let (mut id, mut secret, mut token) = (None, None, None);
         let mut is_it = false;

@@ -1,8 +1,8 @@
-//! What goes on after its writer was dropped, so that nothing of it stays: a file is still being made, an
-//! upload called off.
+//! Work that goes on after its writer was dropped, so that nothing of it stays: a file is still being made,
+//! an upload called off.
 //!
-//! Dropping cannot wait, so whoever ends a process does: for all of its stores, since their owners are gone
-//! by then.
+//! Dropping cannot wait. So the end of a process does, for all of its stores, since their owners are gone by
+//! then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 static GOING_ON: AtomicUsize = AtomicUsize::new(0);
 static ENDED: Notify = Notify::const_new();
 
-/// One of those that go on. They end with their runtime, too.
+/// A guard that counts one piece of work that goes on. It ends with its runtime, too.
 struct One;
 
 impl One {
@@ -30,7 +30,7 @@ impl Drop for One {
     }
 }
 
-/// Goes on by itself, where there is a runtime to do so.
+/// Runs work by itself, if there is a runtime for it.
 pub(super) fn go_on(work: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let one = One::new();
@@ -41,8 +41,8 @@ pub(super) fn go_on(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// Waits until writes that were given up have left nothing behind, or could not be kept from it, and no
-/// longer than this. Returns whether all have ended.
+/// Waits until writes that were given up have removed their remains or failed to, and no longer than
+/// `patience`. Returns true if all have ended.
 pub async fn ended(patience: Duration) -> bool {
     let all = async {
         loop {

@@ -2,7 +2,7 @@
 //!
 //! An object is written in parts, one after the other: while one is sent, the next is read. S3 wants the
 //! checksum and the length of a part before it, so that two parts are in memory. Nothing is under the key
-//! before the last of them is there.
+//! before the last part is there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,30 +30,31 @@ use crate::gauge::Gauge;
 use super::credentials::{Credentials, CredentialsError};
 use super::{ANSWER, PIECE, Pieces, PlaceError, StoreError, ends, with_causes};
 
-/// A part, where the object does not need larger ones: its checksum takes some hundredths of a second, and at
-/// 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few hundredths.
+/// The size of a part, if the object does not need larger ones. Its checksum takes some hundredths of a
+/// second. At 100 MB/s it is sent in less than a tenth of one, to which the server's answer adds a few
+/// hundredths.
 const PART: usize = 8 * PIECE;
 
-/// S3 takes no more parts of an object.
+/// The greatest number of parts of an object that S3 takes.
 const MOST_PARTS: u64 = 10_000;
 
-/// Where nobody says otherwise; most servers that are not Amazon's call theirs so, or do not care.
+/// The region if none is configured; most servers that are not Amazon's call theirs so, or do not care.
 const REGION: &str = "us-east-1";
 
-/// A bucket, and where in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. What is
-/// secret is not in it.
+/// A bucket, and a place in it: `s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION][&profile=NAME]`. It
+/// contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     bucket: String,
     prefix: String,
-    /// The server; Amazon's where there is none.
+    /// The server; `None` for Amazon's.
     endpoint: Option<String>,
     region: Option<String>,
-    /// The part of the credentials file.
+    /// The profile of the credentials file.
     profile: Option<String>,
 }
 
-/// What may be said of a bucket beside its name.
+/// The settings of a bucket beside its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
     Endpoint,
@@ -64,7 +65,7 @@ pub(crate) enum About {
 impl About {
     pub(crate) const ALL: [Self; 3] = [Self::Endpoint, Self::Region, Self::Profile];
 
-    /// As it is written, in a place and in a configuration.
+    /// Returns its name as it is written in a place and in a configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "endpoint",
@@ -73,7 +74,7 @@ impl About {
         }
     }
 
-    /// The value as it is kept.
+    /// Returns the value in its stored form; `None` if it is not valid.
     fn checked(self, value: &str) -> Option<String> {
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         match self {
@@ -102,17 +103,17 @@ impl Bucket {
         }
     }
 
-    /// The server, where it is not Amazon's.
+    /// Returns the server; `None` if it is Amazon's.
     pub(crate) fn endpoint(&self) -> Option<&str> {
         self.endpoint.as_deref()
     }
 
-    /// Whether it is said already.
+    /// Returns true if the setting is set already.
     pub(crate) fn says(&self, what: About) -> bool {
         self.about(what).is_some()
     }
 
-    /// Says it. False where the value cannot be.
+    /// Sets the setting. Returns false if the value is not valid.
     pub(crate) fn say(&mut self, what: About, value: &str) -> bool {
         let value = what.checked(value);
         let right = value.is_some();
@@ -128,7 +129,7 @@ impl Bucket {
         if self.prefix.is_empty() { Key::from(key) } else { Key::from(format!("{}/{key}", self.prefix)) }
     }
 
-    /// Where it is, without what is only said about it.
+    /// Returns its address, without its settings.
     fn whole(&self) -> String {
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         format!("s3://{}{slash}{}", self.bucket, self.prefix)
@@ -183,23 +184,23 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// Why a bucket does not do what it was asked for.
+/// The reason why a bucket does not do what it was asked for.
 #[derive(Debug, Error)]
 pub enum S3Error {
-    /// Nobody says who we are.
+    /// No credentials are found.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// It says no to whom we say we are.
+    /// The server refuses our credentials.
     #[error(
         "{at}: access is denied ({why}): look at the credentials, and at what they may do in this bucket"
     )]
     Denied {
         /// The bucket and its server.
         at: String,
-        /// What the server says.
+        /// The server's reason.
         why: String,
     },
-    /// There is none.
+    /// There is no such bucket.
     #[error("{at}: there is no such bucket: make it first, or look at `place` and `endpoint`")]
     NoBucket {
         /// The bucket and its server.
@@ -211,20 +212,20 @@ pub enum S3Error {
         /// The bucket and its server.
         at: String,
     },
-    /// Nobody is there, or the connection broke.
+    /// The server does not answer, or the connection broke.
     #[error("{at}: the server cannot be reached, or the connection broke: {why}")]
     Unreachable {
         /// The bucket and its server.
         at: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Whatever else.
+    /// Any other failure.
     #[error("{at}: {why}")]
     Other {
         /// The bucket and its server.
         at: String,
-        /// What the server, or the crate that speaks to it, says.
+        /// The text of the server, or of the crate that speaks to it.
         why: String,
     },
 }
@@ -234,7 +235,7 @@ pub(super) struct S3 {
     place: Bucket,
     http: reqwest::Client,
     credentials: Credentials,
-    /// For all but writes.
+    /// The client for everything except writes.
     objects: AmazonS3,
 }
 
@@ -246,7 +247,7 @@ impl fmt::Debug for S3 {
 }
 
 impl S3 {
-    /// Nothing is asked of the server yet.
+    /// Opens a bucket. The server is not asked yet.
     pub(super) fn open(place: &Bucket) -> Result<Self, StoreError> {
         Self::with(place, Credentials::find(place.profile.as_deref()).map_err(S3Error::from)?)
     }
@@ -265,7 +266,7 @@ impl S3 {
         &self.objects
     }
 
-    /// What an error of the crate means.
+    /// Returns the meaning of an error of the crate.
     pub(super) fn explain(&self, error: &object_store::Error) -> StoreError {
         let at = match &self.place.endpoint {
             Some(endpoint) => format!("{} at {endpoint}", self.place.whole()),
@@ -330,12 +331,12 @@ impl S3 {
     }
 }
 
-/// Larger than usual only where there would be too many.
+/// Returns the size of a part: larger than usual only if there would be too many parts.
 fn part(size: u64) -> usize {
     usize::try_from(size.div_ceil(MOST_PARTS)).unwrap_or(usize::MAX).max(PART)
 }
 
-/// The next part, or less at the end.
+/// Returns the next part, or less at the end.
 async fn gather(pieces: &mut Pieces, part: usize) -> Result<Vec<Bytes>, StoreError> {
     let (mut gathered, mut length) = (Vec::new(), 0);
     while length < part {
@@ -367,7 +368,7 @@ fn client(place: &Bucket, credentials: &Credentials, http: Counted) -> Result<Am
     Ok(builder.build()?)
 }
 
-/// An upload that is given up is said to be so, if that can still be said.
+/// An upload, which is aborted if it is given up and the server can still be told.
 struct Upload(Option<Box<dyn MultipartUpload>>);
 
 impl Upload {
@@ -388,12 +389,12 @@ impl Drop for Upload {
     }
 }
 
-/// What was sent of an object.
+/// The progress of an object that is sent.
 #[derive(Debug, Default)]
 struct Sent {
-    /// Of the parts that are there.
+    /// The bytes of the parts that are there.
     before: AtomicU64,
-    /// All of it, for whoever watches.
+    /// The bytes of all of it, for observers.
     moved: Arc<Gauge>,
 }
 
@@ -458,8 +459,8 @@ impl HttpService for Counted {
     }
 }
 
-/// What a server says of a failure: `<Code>` and `<Message>` of its document, wherever in the crate's text
-/// that stands.
+/// Returns the server's reason for a failure: `<Code>` and `<Message>` of its document, at any place in the
+/// crate's text.
 fn said(text: &str) -> Option<(&str, &str)> {
     let within = |open: &str, close: &str| Some(text.split_once(open)?.1.split_once(close)?.0.trim());
     Some((within("<Code>", "</Code>")?, within("<Message>", "</Message>").unwrap_or_default()))
@@ -490,7 +491,7 @@ fn explain(at: String, error: &object_store::Error) -> S3Error {
     }
 }
 
-/// Why there was no answer, if there was none.
+/// Returns the reason why there was no answer, if there was none.
 fn broken(error: &object_store::Error) -> Option<String> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     let mut is_http = false;

@@ -1,4 +1,4 @@
-//! With a real `nats-server` (Debian: nats-server).
+//! Tests with a real `nats-server` (Debian: nats-server).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::config::BrokerConfig;
 use crate::digest::Hasher;
 use crate::wire::{End, Needs, Stored, Wish};
 
-/// Long enough for a machine that is busy with other things.
+/// A patience long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[track_caller]
@@ -30,7 +30,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Stopped, it keeps its port and its store.
+/// A server that keeps its port and its store when it is stopped.
 struct Server {
     address: SocketAddr,
     store: TempDir,
@@ -95,13 +95,13 @@ impl Drop for Server {
     }
 }
 
-/// Between a broker and its server: it can keep what the server says to itself.
+/// A relay between a broker and its server: it can swallow what the server says.
 struct Between {
     address: SocketAddr,
     silent: Arc<AtomicBool>,
-    /// It is silent from where this is asked of the server, once.
+    /// The request from which on it is silent, once.
     silent_at: Arc<Mutex<Option<&'static str>>>,
-    /// So long each KiB that the server says takes.
+    /// The time that each KiB from the server takes.
     pace: Arc<Mutex<Duration>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -199,7 +199,7 @@ fn name(text: &str) -> ObjectName {
     ObjectName::new(text).unwrap()
 }
 
-/// Who writes the bucket, and whether he has left it.
+/// Returns the broker that writes the bucket, and whether it has left it.
 fn owner(server: &Server) -> Owner {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -210,7 +210,7 @@ fn owner(server: &Server) -> Owner {
     })
 }
 
-/// So many messages are in the bucket.
+/// Returns the number of messages in the bucket.
 fn messages(server: &Server) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -410,7 +410,7 @@ fn at(seconds: u32) -> tidegate_units::Instant {
     tidegate_units::Instant::ZERO + Duration::from_secs(seconds.into())
 }
 
-/// Of one node that carries one of these at a time.
+/// Makes a broker of one node that carries one of these transfers at a time.
 fn broker(folder: &Path, plan: &SitePlan) -> Broker {
     let config = BrokerConfig::parse("broker.toml", NODES, Path::new("")).unwrap();
     Broker::new(&config, Catalogue::open_at_site(folder, plan).unwrap(), at(0)).unwrap()

@@ -18,11 +18,12 @@ use tokio::task::JoinHandle;
 pub const ID: &str = "tidegate-test";
 pub const SECRET: &str = "what-nobody-else-knows";
 
-/// Until it is dropped.
+/// A server that runs until it is dropped.
 pub struct Server {
     folder: TempDir,
     address: SocketAddr,
-    /// A thread of its own, for it is somebody else, and what waits there for connections.
+    /// The server's own thread, for it stands for another program, and the task that waits there for
+    /// connections.
     running: Option<(Runtime, JoinHandle<()>)>,
     connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
@@ -37,7 +38,7 @@ impl Server {
         server
     }
 
-    /// Again, at the same address, after it was killed.
+    /// Runs it again, at the same address, after it was killed.
     pub fn run(&mut self) {
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(self.folder.path()).unwrap());
         service.set_auth(SimpleAuth::from_single(ID, SECRET));
@@ -66,9 +67,8 @@ impl Server {
         self.running = Some((runtime, accepting));
     }
 
-    /// Its connections are closed where they are, before anything else ends: what reads and writes its files
-    /// for them would otherwise be seen to fail, and the client be told so, which no server does that is
-    /// killed.
+    /// Kills the server. Its connections are closed at once, before anything else ends. Otherwise the work on
+    /// its files would be seen to fail, and the client be told so: no server that is killed does that.
     pub fn kill(&mut self) {
         let Some((runtime, accepting)) = self.running.take() else { return };
         end(&[accepting]);
@@ -80,12 +80,12 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Where the buckets are.
+    /// Returns the folder of the buckets.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// A file of credentials, with the right ones as `[lab]`, and others as `[default]`.
+    /// Writes a file of credentials, with the right ones as `[lab]`, and others as `[default]`.
     pub fn credentials(&self, at: &Path) {
         let text = format!(
             "[default]\naws_access_key_id = {ID}\naws_secret_access_key = wrong\n\n[lab]\naws_access_key_id = {ID}\naws_secret_access_key = {SECRET}\n"
