@@ -24,14 +24,14 @@ impl AdmissionRule {
     /// The greatest margin.
     pub const GREATEST_MARGIN: f64 = 100.0;
 
-    /// Another rule. `None` unless the quantile is above 0 and at most 1, and the margin 1 to 100.
+    /// Makes another rule. `None` unless the quantile is above 0 and at most 1, and the margin 1 to 100.
     #[must_use]
     pub fn new(quantile: f64, margin: f64) -> Option<Self> {
         let right = quantile > 0.0 && quantile <= 1.0 && (1.0..=Self::GREATEST_MARGIN).contains(&margin);
         right.then_some(Self { quantile, margin })
     }
 
-    /// The part of a tenant's response times that RT^E is not exceeded by: what to measure.
+    /// The quantile to measure: the part of a tenant's response times that do not exceed RT^E.
     #[must_use]
     pub const fn quantile(&self) -> f64 {
         self.quantile
@@ -91,9 +91,9 @@ pub struct Judged {
 /// The difference between the response time that is asked for and the one that can be promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Margin {
-    /// So much more is asked for than is needed.
+    /// The amount by which the promise is better than what is asked for.
     Spare(Latency),
-    /// So much is missing.
+    /// The amount by which the promise falls short.
     Short(Latency),
     /// No response time could be promised.
     Unbounded,
@@ -171,7 +171,8 @@ mod tests {
         Measured::Sustained(micros.iter().map(|&micros| Latency::from_micros(micros)).collect())
     }
 
-    /// Lee's tables 2 and 3: RT^E of 29.08 and 31.38 ms, for which he rounds RT^T down to 34 and 37 ms.
+    /// Lee's tables 2 and 3: RT^E of 29.08 and 31.38 ms, for which the paper rounds RT^T down to 34 and 37
+    /// ms.
     #[test]
     fn the_papers_example_is_admitted_and_its_converse_is_not() {
         let table_3 = sustained(&[29_080, 31_380]);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// A nanosecond decides, for every tenant and whatever the numbers.
+        /// One nanosecond decides, for every tenant and all numbers.
         #[test]
         fn what_can_be_delivered_is_the_least_that_is_admitted(
             expected in prop::collection::vec(1u64..1 << 50, 1..6),

@@ -4,12 +4,12 @@ use crate::admission::{AdmissionRule, Measured, Verdict, WrongCount, judge};
 use crate::demand::Demands;
 use crate::scale::ScaleSearch;
 
-/// The answer to contracts, and to what is asked next.
+/// The answer to contracts, and to the question that follows a refusal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decided {
     /// The answer to the contracts as they stand.
     pub verdict: Verdict,
-    /// After a refusal: the greatest part of all rates that was found to be admitted, and the verdict there.
+    /// The greatest part of all rates that was found to be admitted after a refusal, and the verdict there.
     pub instead: Option<(f64, Verdict)>,
 }
 
@@ -18,7 +18,7 @@ pub trait Measure {
     /// The reason why it cannot.
     type Error: From<WrongCount>;
 
-    /// Offers this many times the rate of every tenant, and says what came of it.
+    /// Offers this many times the rate of every tenant, and returns the result.
     ///
     /// # Errors
     /// When it cannot be measured.

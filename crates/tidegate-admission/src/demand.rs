@@ -34,8 +34,8 @@ pub struct Ability {
     /// Requests per second of all tenants, mixed as their contracts have it, when more are always waiting.
     /// `None` if it was not measured: measuring it overloads the storage.
     pub capacity: Option<Iops>,
-    /// The mean response time of each tenant's requests when one is sent at a time and no other tenant sends
-    /// any, in the order of the contracts.
+    /// The mean response time of each tenant's requests, in the order of the contracts. One request is sent
+    /// at a time, and no other tenant sends any.
     pub alone: Vec<Latency>,
 }
 

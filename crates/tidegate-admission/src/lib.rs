@@ -6,12 +6,13 @@
 //! storage. This crate does not measure. It says what to measure next, on the storage or on a model of it,
 //! and what the result means:
 //!
-//! 1. [`Demands::new`] checks what contracts say by themselves, [`Demands::check`] against what the storage
-//!    can do at best.
-//! 2. [`judge`] makes a [`Verdict`] of the response times that were measured with everybody's load together.
+//! 1. [`Demands::new`] checks contracts by themselves, [`Demands::check`] against the best that the storage
+//!    can do.
+//! 2. [`judge`] makes a [`Verdict`] of the response times that were measured with the load of all tenants
+//!    together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
 //!
-//! [`decide`] does the last two, with whatever measures.
+//! [`decide`] does the last two, with any implementation of [`Measure`].
 //!
 //! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and
 //! the [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).
