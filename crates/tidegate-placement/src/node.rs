@@ -146,12 +146,12 @@ pub(super) struct Lane {
     pub(super) first_byte: FirstByte,
     capacity: Capacity,
     pub(super) active: u32,
-    /// Those of them whose data is being recalled: each has a drive.
+    /// Active transfers whose data is being recalled: each has a drive.
     pub(super) recalling: u32,
     pub(super) reserved: ByteRate,
     pub(super) lent: ByteRate,
     pub(super) known: Known,
-    /// Transfers whose data moves times seconds, since the last sample.
+    /// The sum over the transfers of the seconds in which their data moved, since the last sample.
     busy: f64,
     counted: Instant,
 }

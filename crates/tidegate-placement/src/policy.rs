@@ -52,7 +52,7 @@ pub struct View<'a> {
     pub moving: ByteRate,
     /// Transfers that were placed on it and have not ended.
     pub active: u32,
-    /// Those of them whose data is being recalled from a tape: they move nothing yet.
+    /// Active transfers whose data is being recalled from a tape: they move nothing yet.
     pub recalling: u32,
     /// The learnt capacity of the node.
     pub capacity: &'a Capacity,

@@ -396,8 +396,8 @@ fn is_known_as_counted(placement: &Placement) -> bool {
 }
 
 proptest! {
-    /// Whatever happens, nobody who asked is forgotten: everyone is granted or waits until its end, once, and
-    /// when all have ended nothing is reserved and nobody waits.
+    /// No transfer that was asked for is forgotten: each is granted or waits until its end, once. When all
+    /// have ended, nothing is reserved and none waits.
     #[test]
     fn nobody_is_forgotten(policy in policy(), events in prop::collection::vec(event(), 1..120)) {
         let mut placement = three(policy);
