@@ -1,5 +1,5 @@
-//! Fuzz targets: each takes bytes as a disk or a client of the broker might deliver them, and checks what
-//! must hold for all of them.
+//! Fuzz targets: each takes bytes as a disk or a client of the broker might deliver them, and checks the
+//! properties that must hold for all of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The storage nodes that a client may use, and their places: from its own configuration, never from a
 //! broker.
 //!
-//! A broker that lies, or a host on the way to it, could otherwise name any folder of the client's machine,
+//! A broker may lie, or a host on the way to it. It could otherwise name any folder of the client's machine,
 //! or any server that the client reaches. The broker names only the *node* that carries a transfer. The place
 //! of that node comes from the client's administrator.
 

@@ -270,8 +270,8 @@ impl Store {
     /// disk; a server does as it will. `moved` grows meanwhile.
     ///
     /// # Errors
-    /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part that
-    /// nobody refers to.
+    /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part to which
+    /// nothing refers.
     pub async fn put(
         &self,
         key: &str,

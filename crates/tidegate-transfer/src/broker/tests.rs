@@ -418,8 +418,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever happens in whatever order: what was acknowledged is there, and nothing stays reserved once
-    /// everybody is silent.
+    /// Acknowledged objects are there after any sequence of events. Nothing stays reserved once all clients
+    /// are silent.
     #[test]
     fn nothing_acknowledged_is_lost_and_nothing_stays_reserved(steps in proptest::collection::vec(step(), 1..80)) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 //! The catalogue in a key-value bucket of NATS.
 //!
-//! A key for each object, a key for each transfer under way (numbered, and used again, so that they do not
-//! grow in number), and `owner`: the broker that writes. There is one writer. With every write it states the
-//! number of the last write of the whole bucket, as far as it knows. The server refuses the write if that is
-//! wrong. So a broker that was stopped, cut off or taken for dead cannot write anything once another one has
-//! written `owner`. This does not depend on the clocks of either.
+//! The bucket has a key for each object, and a key for each transfer under way. The latter are numbered and
+//! used again, so that they do not grow in number. The key `owner` names the broker that writes. There is one
+//! writer. With every write it states the number of the last write of the whole bucket, as far as it knows.
+//! The server refuses the write if that is wrong. So a broker that was stopped, cut off or taken for dead
+//! cannot write anything once another one has written `owner`. This does not depend on the clocks of either.
 //!
 //! If the answer to a write is lost, it is not known whether the write is there. It carries a mark of ours,
 //! and its number would be the next one. When a later write is refused, the entry under that number tells.

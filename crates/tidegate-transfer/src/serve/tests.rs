@@ -48,7 +48,7 @@ fn run(test: impl AsyncFnOnce(String)) {
     runtime().block_on(async { test(start(ONE, folder.path()).await.0).await });
 }
 
-/// More than half of what the node carries.
+/// A wish for more than half of the rate that the node carries.
 fn wish(name: &str) -> wire::Wish {
     wire::Wish {
         way: wire::Way::Write,

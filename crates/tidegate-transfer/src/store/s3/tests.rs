@@ -110,7 +110,7 @@ async fn what_is_wrong_is_said() {
     }
 }
 
-/// So many pieces, and then nothing more.
+/// Returns this many pieces, and then never another one.
 fn stops_after(pieces: usize) -> Pieces {
     let some = stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![7; PIECE]))));
     some.chain(stream::pending()).boxed()
