@@ -105,7 +105,7 @@ pub enum ReportError {
         /// The range that it may have.
         range: &'static str,
     },
-    /// The name of the start is not one of a sensor.
+    /// The `run` does not have the form of a sensor's.
     #[error("a sensor's `run` is 16 of the digits 0 to 9 and a to f, drawn at random when it starts")]
     Run,
     /// Two sensors report on one node.
@@ -189,13 +189,13 @@ impl Heard {
     /// The number of its intervals after which a sensor that is not heard is silent.
     const PATIENCE: f64 = 3.0;
 
-    /// The rate at which the quickest way is forgotten. No two clocks differ by more, and a forgotten one
-    /// must not make all reports of later days late.
+    /// The rate at which the quickest way is forgotten. No two clocks differ by more. Without it, a clock
+    /// that drifts would make all reports of later days late.
     const DRIFT: f64 = 1e-3;
 
-    /// The number of evenly late reports after which they are not late: a cause that delays reports does not
-    /// delay ten of them alike. Then their sensor's clock stood still, as it does while its machine is
-    /// suspended, or stopped by a hypervisor.
+    /// The number of evenly late reports in a row after which they count as punctual. A cause that delays
+    /// reports does not delay ten of them alike. Their sensor's clock stood still instead, as it does while
+    /// its machine is suspended, or stopped by a hypervisor.
     const EVENLY_LATE: u32 = 10;
 
     /// Takes the first report of a sensor.

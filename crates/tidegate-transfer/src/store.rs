@@ -54,7 +54,7 @@ const MOST_REDIRECTS: usize = 3;
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 
 /// The place of a node: a folder that every client sees under the same path, a collection on a WebDAV server,
-/// or a bucket on an S3 server. Of WebDAV, `PUT`, `GET`, `HEAD` and `DELETE` are used.
+/// or a bucket on an S3 server. WebDAV requests are `PUT`, `GET`, `HEAD` and `DELETE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Place {
@@ -266,8 +266,8 @@ impl Store {
     }
 
     /// Writes an object of this size under a key that was never used. It holds two pieces in memory, or two
-    /// parts for a bucket. When this returns, the object is there as a whole. A folder is flushed to the
-    /// disk; a server does as it will. `moved` grows meanwhile.
+    /// parts for a bucket. When this returns, the object is there as a whole. In a folder it is flushed
+    /// to the disk; a server does as it will. `moved` grows meanwhile.
     ///
     /// # Errors
     /// When the node fails, or the pieces cannot be read. Then nothing is under the key, or a part to which

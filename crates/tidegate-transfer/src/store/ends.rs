@@ -1,7 +1,7 @@
 //! Work that goes on after its writer was dropped, so that nothing of it stays: a file is still being made,
 //! an upload called off.
 //!
-//! Dropping cannot wait. So the end of a process does, for all of its stores, since their owners are gone by
+//! Dropping cannot wait. A process waits at its end instead, for all of its stores: their owners are gone by
 //! then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
