@@ -114,3 +114,37 @@ fn no_file_outgrows_its_reader() {
         );
     }
 }
+
+/// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a verb.
+const INDIRECT: &[&str] = &[
+    "What", "Who", "Whom", "Whose", "Of", "Whether", "How", "Where", "Which", "That", "When", "Why", "As",
+    "If",
+];
+
+/// The command line's doc comments are its help texts, which have an order of their own.
+const HELP_TEXTS: &str = "crates/tidegate/src";
+
+#[test]
+fn doc_comments_name_the_thing_first() {
+    let (root, mut files) = (root(), Vec::new());
+    for folder in fs::read_dir(root.join("crates")).unwrap() {
+        let sources = folder.unwrap().path().join("src");
+        if sources.is_dir() && sources != root.join(HELP_TEXTS) {
+            rust_files(&sources, &mut files);
+        }
+    }
+    let doc = |line: &str| line.trim_start().starts_with("///") || line.trim_start().starts_with("//!");
+    let mut indirect = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let begins = doc(line) && (number == 0 || !doc(lines[number - 1]));
+            let first = line.split_whitespace().nth(1).unwrap_or_default();
+            if begins && INDIRECT.contains(&first.trim_end_matches([',', '…'])) {
+                indirect.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(indirect.is_empty(), "name the thing first:\n{}", indirect.join("\n"));
+}
