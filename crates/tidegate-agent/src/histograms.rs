@@ -102,8 +102,7 @@ impl Histograms {
         self.sensor.watch(&wanted)
     }
 
-    /// Returns the counts of each resource since the agent started. They only grow, whatever devices come and
-    /// go.
+    /// Returns the counts of each resource since it appeared. They only grow, whatever devices come and go.
     pub(super) fn totals(&mut self) -> io::Result<BTreeMap<ResourceName, ReadsAndWrites>> {
         self.collect()?;
         Ok(self.totals.clone())
