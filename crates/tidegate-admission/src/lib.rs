@@ -12,7 +12,7 @@
 //!    together.
 //! 3. After a refusal [`ScaleSearch`] finds the part of all rates at which the same response times hold.
 //!
-//! [`decide`] does the last two, with any implementation of [`Measure`].
+//! [`decide()`] does the last two, with any implementation of [`Measure`].
 //!
 //! A [`Profile`] is the response time over the rate. In it are the region in which the storage is stable, and
 //! the [process gain](Gain) there, from which a controller's gain is chosen (Lee §3.2).

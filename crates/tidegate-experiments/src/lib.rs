@@ -4,7 +4,7 @@
 //! An [`Experiment`] is data: runs of scenarios, and [`Quantity`]s that are measured in them and judged
 //! against an interval that was written down, with its reason, before anything ran. This crate knows the
 //! [`catalogue`], selects from it by name, and [`judge`]s what came of the runs. It starts nothing by itself:
-//! [`jobs`] says what to simulate, and any executor may do so in any order, because every result depends on
+//! [`jobs()`] says what to simulate, and any executor may do so in any order, because every result depends on
 //! its scenario and seed alone.
 
 #![forbid(unsafe_code)]

@@ -180,7 +180,7 @@ impl Report {
     }
 }
 
-/// Judges experiments by the results of their [`jobs`](super::jobs), which come in the order of
+/// Judges experiments by the results of their [`jobs`](super::jobs()), which come in the order of
 /// [`Jobs::list`].
 ///
 /// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees,

@@ -46,7 +46,7 @@ pub struct FlowConfig {
     pub weight: Shares,
     /// Outside of the window and ahead of every flow in it: for a protected consumer.
     pub exempt: bool,
-    /// A rate that goes before all shares, in I/Os of average size ([`Cost`](crate::Cost)); zero is none. It
+    /// A rate that goes before all shares, in I/Os of average size ([`Cost`]); zero is none. It
     /// has no effect while the flow is exempt: then all of it goes before.
     pub reservation: Option<Iops>,
     /// Leaky bucket that requests pass before they wait for their turn.

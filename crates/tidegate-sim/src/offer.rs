@@ -187,7 +187,7 @@ pub struct TooFew {
     pub name: ConsumerName,
     /// Number of its requests, over all seeds.
     pub requests: u64,
-    /// The number of [requests](Offer::requests) of all consumers to measure for each seed, to have enough of
+    /// The number of requests of all consumers to measure for each seed, to have enough of
     /// this consumer.
     pub needed: u64,
 }

@@ -34,7 +34,7 @@ const STALE_INTERVALS: u32 = 3;
 /// holds as well.
 const BELIEVED: f64 = 4.0;
 
-/// Puts together what this host and its peers say: see the [module](self). A peer that bears this host's own
+/// Puts together what this host and its peers say: see the module. A peer that bears this host's own
 /// name does not count, nor does a second one under the same name. `interval` is the control interval.
 ///
 /// With three live reports or more the result is the same whichever of the hosts asks, but for who leads.

@@ -11,7 +11,7 @@
 //! A request is at the upstream once at a time. When its connection breaks, it is sent again if that does no
 //! harm: if it had not left completely, or is a read or a flush. A change that had left may still be carried
 //! out by the old server, however late, and over a newer one if it were sent again; so it is answered with
-//! EIO, unless the configuration says that the upstream drops such requests ([`Replay::All`]).
+//! EIO, unless the configuration says that the upstream drops such requests ([`crate::config::Replay::All`]).
 
 mod connect;
 mod flight;

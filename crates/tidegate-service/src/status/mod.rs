@@ -1,7 +1,7 @@
 //! `GET /v1/status`: how a service's resources stand, for people who are woken at night, and for programs.
 //!
 //! Nothing is measured for it. What was decided is the last [`Decision`](tidegate_control::Decision), as in
-//! the log; what consumers do are the counters of the metrics, at two moments ([`recent`]).
+//! the log; what consumers do are the counters of the metrics, at two moments (`recent`).
 
 mod api;
 mod laws;

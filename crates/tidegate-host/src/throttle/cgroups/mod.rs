@@ -4,7 +4,7 @@
 //! Requests of the cgroup's processes wait in the block layer then, in front of the device, and nobody else's
 //! do. The cgroups are others': their limits are what an administrator, or a service's unit, wanted. What is
 //! in force is never more than that, and when everybody is let go it is what it was. A mark on the cgroup
-//! says what that is ([`mark`]), so that it is known after a SIGKILL, too.
+//! says what that is (`mark`), so that it is known after a SIGKILL, too.
 
 mod mark;
 #[cfg(test)]
