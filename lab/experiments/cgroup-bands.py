@@ -48,7 +48,7 @@ PAUSE_S = 15
 # Limits of both together that never change: from less than half of what the device does to what is asked of a law.
 STATIC = range(200, 401, 25)
 MARK = "user.tidegate"
-# The service's, with what docs/agent.md adds for limits.
+# The service's, with what docs/guide/agent.md adds for limits.
 CAPABILITIES = "-all,+net_admin,+dac_read_search,+dac_override"
 PHASES = ("check", "alone", "unregulated", "static", "pid", "bands", "ended", "killed", "changed")
 PID = """\

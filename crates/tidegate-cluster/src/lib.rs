@@ -14,7 +14,7 @@
 //! that fails stops nothing: reports grow old, and a host that hears nobody steers by its own measurements.
 //!
 //! No two hosts' clocks are ever compared: the age of a report is the time since it arrived, on the
-//! receiver's monotonic clock. `docs/hosts.md` describes the carriers and the format of the messages.
+//! receiver's monotonic clock. `docs/guide/hosts.md` describes the carriers and the format of the messages.
 
 #![forbid(unsafe_code)]
 

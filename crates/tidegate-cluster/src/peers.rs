@@ -27,7 +27,7 @@ use crate::status::PeerStatus;
 use crate::wire::{MOST_RESOURCES, Message, NumberedReport};
 
 /// At most so many hosts are kept: what one datagram's worth of bookkeeping per host supports (see
-/// `docs/hosts.md`).
+/// `docs/guide/hosts.md`).
 pub(crate) const MOST_HOSTS: usize = 512;
 
 /// A host that was silent for so many intervals has lost its place: another one may have its name.

@@ -74,7 +74,7 @@ fn every_example_is_valid_without_a_warning() {
 
 #[test]
 fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
-    let document = include_str!("../../../docs/contracts.md");
+    let document = include_str!("../../../docs/guide/contracts.md");
     let (_, in_serve) = document.split_once("\n## In serve\n").unwrap();
     let text = in_serve.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(said(text), "\n");
@@ -84,7 +84,7 @@ fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
 
 #[test]
 fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
-    let document = include_str!("../../../docs/bands.md");
+    let document = include_str!("../../../docs/guide/bands.md");
     let text = document.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let text = format!("listen = ['unix:/run/tidegate.sock']\n{text}");
     assert_eq!(said(&text), "\n");
@@ -213,7 +213,7 @@ const WITHOUT_DEFAULT: &[&str] = &[
 
 #[test]
 fn the_document_states_the_defaults_of_the_complete_example() {
-    let document = include_str!("../../../docs/configuration.md");
+    let document = include_str!("../../../docs/reference/configuration.md");
     let complete = include_str!("../../../docs/examples/complete.toml");
     let mut compared = 0;
     for (key, value) in

@@ -1,4 +1,4 @@
-//! The exposition against its specification (`docs/metrics.md`) and against the rules of the text format.
+//! The exposition against its specification (`docs/reference/metrics.md`) and the rules of the text format.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test fail like the test")]
 
@@ -27,7 +27,7 @@ use tidegate_units::{
     ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares, Window,
 };
 
-const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/metrics.md");
 
 fn operation(millis: &[u64]) -> OpSnapshot {
     let mut times = Histogram::default();

@@ -185,7 +185,7 @@ fn lee(arriving: Arriving) -> Offer {
 }
 
 /// Lee's table 3. He does not say how requests arrived. Evenly and drawn by chance (his text) they take 17 ms
-/// here, in a Poisson process 65: docs/contracts.md has all of them.
+/// here, in a Poisson process 65: docs/guide/contracts.md has all of them.
 #[test]
 fn lees_disk_delivers_the_response_times_of_his_table_3() {
     let response = lee(Arriving::InStep).at(1.0).unwrap();

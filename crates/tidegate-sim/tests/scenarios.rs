@@ -146,18 +146,19 @@ fn validate(value: &Value, schema: &Value, root: &Value, at: &str, wrong: &mut V
 
 #[test]
 fn the_document_the_schema_and_the_code_know_the_same_keys() {
-    let document = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/reference/scenarios.md")).unwrap();
     let schema: Value = serde_json::from_str(schema::JSON).unwrap();
     let mut definitions: BTreeSet<&str> =
         schema["$defs"].as_object().unwrap().keys().map(String::as_str).collect();
     for table in schema::TABLES {
         let known: BTreeSet<&str> = table.keys.iter().copied().collect();
         let section = document.split_once(&format!("\n## {}\n", table.name));
-        let section = section.unwrap_or_else(|| panic!("docs/scenarios.md has no `## {}`", table.name)).1;
+        let section =
+            section.unwrap_or_else(|| panic!("docs/reference/scenarios.md has no `## {}`", table.name)).1;
         let section = section.split("\n## ").next().unwrap();
         let documented: BTreeSet<&str> =
             section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-        assert_eq!(documented, known, "docs/scenarios.md, under `## {}`", table.name);
+        assert_eq!(documented, known, "docs/reference/scenarios.md, under `## {}`", table.name);
         let definition = if table.name == "scenario" { &schema } else { &schema["$defs"][table.name] };
         let defined: BTreeSet<&str> =
             definition["properties"].as_object().unwrap().keys().map(String::as_str).collect();

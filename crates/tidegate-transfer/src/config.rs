@@ -1,4 +1,4 @@
-//! The configuration of a broker: TOML, read key by key. `docs/transfers.md` explains the keys; a test
+//! The configuration of a broker: TOML, read key by key. `docs/guide/transfers.md` explains the keys; a test
 //! compares it with the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -663,7 +663,7 @@ sense = "disk"
 
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
-        let document = include_str!("../../../docs/transfers.md");
+        let document = include_str!("../../../docs/guide/transfers.md");
         for (heading, keys) in [
             ("### The whole", ROOT_KEYS),
             ("### `[catalogue]`", CATALOGUE_KEYS),

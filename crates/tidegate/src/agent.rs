@@ -21,7 +21,7 @@ use crate::logging;
 /// and SIGINT let go of everybody, and end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/agent.md
+    /// The configuration; see docs/guide/agent.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 /// of `broker`. Opens the files that the configuration names, and changes nothing.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/configuration.md, docs/agent.md and docs/transfers.md
+    /// The configuration of a gateway, an agent or a broker; see docs/reference/configuration.md
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -13,7 +13,7 @@ use crate::logging;
 /// ends at once.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/configuration.md
+    /// The configuration; see docs/reference/configuration.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 

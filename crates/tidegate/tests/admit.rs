@@ -146,7 +146,7 @@ fn a_file_that_is_wrong_is_no_refusal() {
 /// What the document shows of this disk is what comes out.
 #[test]
 fn the_document_shows_what_is_printed() {
-    let shown = include_str!("../../../docs/contracts.md");
+    let shown = include_str!("../../../docs/guide/contracts.md");
     assert!(shown.contains(LEE.trim()), "its file is another");
     let third = "[tenant.w3]\niops = 20\nsize = \"4KiB\"\nresponse_time = \"40ms\"\n";
     for contracts in [LEE.to_owned(), format!("{LEE}\n{third}")] {

@@ -182,7 +182,8 @@ fn documented(shape: &str) -> Vec<String> {
 fn the_document_has_the_shape_that_is_documented() {
     let folder = folder();
     let manual =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scenarios.md")).unwrap();
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/scenarios.md"))
+            .unwrap();
     let shape = manual.split_once("\n## Output\n").unwrap().1.split("```").nth(1).unwrap();
     let document: Value = serde_json::from_str(&run(folder.path(), &["--json"])).unwrap();
     assert_eq!((&document["scenario"], &document["seed"]), (&"small".into(), &5.into()));

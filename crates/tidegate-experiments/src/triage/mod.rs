@@ -8,8 +8,8 @@
 //!   have one request outstanding each, there are eight (§3.1), and throttlers release evenly.
 //! - The law decides every second. λ and u_max are not in the text: λ is the default, and u_max what the
 //!   storage can do.
-//! - Figures are judged with the law that is the default, which docs/bands.md describes; figure 6 to the
-//!   letter has an experiment of its own.
+//! - Figures are judged with the law that is the default, which docs/guide/bands.md describes. The paper's
+//!   figure 6 has an experiment of its own.
 //! - Clients of a workload share a regulator, as one consumer with several requests outstanding.
 //! - A storage meets a goal at the first second whose mean is within 30 % of it when the mean over five
 //!   seconds from there is within 20 %: a second of the disk has some 130 requests that wait for each other,

@@ -2,7 +2,7 @@
 //!
 //! The text is read key by key ([`tidegate_config`]), every mistake is collected with its place, and nothing
 //! stops at the first one: whoever edits a configuration wants all of them. Keys, units and defaults are
-//! documented in `docs/configuration.md`, which a test compares with the lists of keys in this module.
+//! documented in `docs/reference/configuration.md`. A test compares it with the lists of keys in this module.
 
 mod access;
 mod accounts;
@@ -263,7 +263,7 @@ fn check_access(
                 )
             }
         };
-        context.report.warning(&first.span, message, "it has no `allow`; see docs/access.md");
+        context.report.warning(&first.span, message, "it has no `allow`; see docs/guide/access.md");
     }
     for listen in remote.filter(|listen| listen.value.tls == TlsUse::Off) {
         context.report.warning(
@@ -272,7 +272,7 @@ fn check_access(
                 "what clients read and write at `{}` crosses the network in plain text",
                 listen.value.endpoint
             ),
-            "add `tls`; see docs/access.md",
+            "add `tls`; see docs/guide/access.md",
         );
     }
 }
@@ -357,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// Every key that is understood, with the heading under which `docs/configuration.md` explains it.
+    /// Every key that is understood, with its heading in `docs/reference/configuration.md`.
     const DOCUMENTED: &[(&str, &[&str])] = &[
         ("## The whole", ROOT_KEYS),
         ("### `listen`", endpoints::LISTEN_KEYS),
@@ -384,11 +384,11 @@ mod tests {
 
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
-        let document = include_str!("../../../../docs/configuration.md");
+        let document = include_str!("../../../../docs/reference/configuration.md");
         for (heading, keys) in DOCUMENTED {
             let section = document
                 .split_once(&format!("\n{heading}\n"))
-                .unwrap_or_else(|| panic!("docs/configuration.md has no `{heading}`"))
+                .unwrap_or_else(|| panic!("docs/reference/configuration.md has no `{heading}`"))
                 .1;
             let section = section.split("\n#").next().unwrap();
             let documented: Vec<_> =

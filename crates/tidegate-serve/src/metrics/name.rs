@@ -1,4 +1,4 @@
-//! Every metric of the gateway, with what `docs/metrics.md` says about it.
+//! Every metric of the gateway, with what `docs/reference/metrics.md` says about it.
 
 use prometheus_client::registry::Unit;
 

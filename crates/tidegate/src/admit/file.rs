@@ -365,9 +365,12 @@ read = 0.5
 
     #[test]
     fn every_key_is_documented() {
-        let document = include_str!("../../../../docs/contracts.md");
+        let document = include_str!("../../../../docs/guide/contracts.md");
         for key in TENANT_KEYS.iter().chain(&["depth", "scheduler"]) {
-            assert!(document.contains(&format!("\n| `{key}` | ")), "docs/contracts.md does not have `{key}`");
+            assert!(
+                document.contains(&format!("\n| `{key}` | ")),
+                "docs/guide/contracts.md does not have `{key}`"
+            );
         }
     }
 

@@ -37,7 +37,7 @@ use output::Said;
 /// Exit status: 0 admitted, 1 refused or failed, 2 wrong usage or file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The storage and the contracts; see docs/contracts.md
+    /// The storage and the contracts; see docs/guide/contracts.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 

@@ -44,7 +44,7 @@ use crate::page::plot::PlotError;
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["relay", "model", "live"])))]
 pub(crate) struct Args {
-    /// With --relay: the agent's configuration; see docs/agent.md
+    /// With --relay: the agent's configuration; see docs/guide/agent.md
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["model", "live"], conflicts_with_all = ["model", "live"])]
     config: Option<PathBuf>,
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1min", conflicts_with_all = ["model", "live"])]
     limit: Latency,
 
-    /// By offering load to a model: a preset's name, or a file of a storage and contracts (docs/contracts.md)
+    /// By offering load to a model: a preset's name, or a file of contracts (see docs/guide/contracts.md)
     #[arg(long, value_name = "PRESET|FILE")]
     model: Option<String>,
 

@@ -161,7 +161,7 @@ The paper's figures are lost in its text, and with them goals and operating poin
 as many times what it takes without load. A goal is met at the first second whose mean is within 30 % of it when the mean of the five seconds from there is
 within 20 %.
 
-*Improved* is what Tidegate does by default ([bands.md](bands.md) lists where it is not the paper's), *fixed* the integral controller with the gain that
+*Improved* is what Tidegate does by default ([bands.md](guide/bands.md) lists where it is not the paper's), *fixed* the integral controller with the gain that
 the paper calls good for the storage. The paper's figure 6 to the letter has an experiment of its own, `triage.literal`.
 
 **Cache and disk were other ones at first**: single servers of 960 and 164 requests per second, fitted to the gains only, with goals of 2.5 and 15 ms. On them
@@ -172,7 +172,7 @@ longer by a deviation of 0.7 of the goal, which no swing reaches here, because e
 wrong gain begins on the disk, since our cache without a law is a tenth above what keeps the goal.
 
 The improved law was changed after results of ten seeds had been seen: it was given the curve of a queue beside the line
-([bands.md](bands.md#where-it-is-not-the-papers)) because it took 7 to 10 s on the single servers, and then falls by halves and bounded climbs, because
+([bands.md](guide/bands.md#where-it-is-not-the-papers)) because it took 7 to 10 s on the single servers, and then falls by halves and bounded climbs, because
 on the new storages the move from disk to cache took it 12.9 s (3 to 26). The second took four versions, with 4.9, 3.9, 3.9 and 2.5 s under these seeds. All were designed on another, simpler simulation with other random
 numbers, of 23 storages, some of them with 256 requests outstanding, with a limit far below their speed, or that become faster or slower, where the law is now quicker than before on
 most, with more throughput on nearly all. A single server whose data move from disk to cache is what it still does worst here: 2 to 7 s, and 44 under one of the seeds.
@@ -197,7 +197,7 @@ ran ([`crates/tidegate-experiments/src/tournament`](../crates/tidegate-experimen
 - **share error**: the part of the throughput that somebody else had than who was due it.
 
 `self-tuning, literal` is Triage's figure 6 to the letter, and the only one that is told what the storage can do. `queueing-model` is of
-no paper ([bands.md](bands.md#with-the-model-of-a-queue)). It was designed on other seeds (1001 and 1002) of the same scenarios. After these had been seen, it became a law of windows: a
+no paper ([bands.md](guide/bands.md#with-the-model-of-a-queue)). It was designed on other seeds (1001 and 1002) of the same scenarios. After these had been seen, it became a law of windows: a
 first design, which used the same model to command rates, was as restless as the self-tuning law. One definition was changed after a first run: the
 oracle also searches windows where a reader is protected, which it had left out.
 

@@ -36,7 +36,7 @@ enum Command {
 /// FILE:line:column, all of it at once, with what to write instead, and exit status 2.
 #[derive(clap::Args)]
 struct RunArgs {
-    /// The scenario; see docs/scenarios.md
+    /// The scenario; see docs/reference/scenarios.md
     #[arg(value_name = "FILE")]
     scenario: PathBuf,
 

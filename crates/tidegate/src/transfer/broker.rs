@@ -21,7 +21,7 @@ use crate::logging;
 /// known again after the next start.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see docs/transfers.md
+    /// The configuration; see docs/guide/transfers.md
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 

@@ -17,7 +17,7 @@ Examples:
 /// Ask which storage node carries a transfer now, and reserve it there
 ///
 /// Moves nothing. The reservation lasts for the broker's lease: whoever makes the transfer tells the broker
-/// by its id how far it has come, which keeps it, and when it has ended; see docs/transfers.md.
+/// by its id how far it has come, which keeps it, and when it has ended; see docs/guide/transfers.md.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true).args(["write", "read"]))]
 pub(crate) struct Args {

@@ -1,7 +1,7 @@
 //! The conversion of a scenario's text into typed values. Every mistake is collected with its place.
 //!
-//! Keys, units and defaults are documented in `docs/scenarios.md`, which a test compares with the lists of
-//! keys here.
+//! Keys, units and defaults are documented in `docs/reference/scenarios.md`. A test compares it with the
+//! lists of keys here.
 
 mod array;
 mod host;

@@ -9,8 +9,7 @@ pub const JSON: &str = include_str!("../../../../../docs/scenarios.schema.json")
 /// A table of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table {
-    /// Under which heading `docs/scenarios.md` explains it, and where `docs/scenarios.schema.json` defines
-    /// it.
+    /// The heading in `docs/reference/scenarios.md`, and the definition in `docs/scenarios.schema.json`.
     pub name: &'static str,
     /// Its keys.
     pub keys: &'static [&'static str],
