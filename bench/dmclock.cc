@@ -1,5 +1,5 @@
 // The twin of crates/tidegate-sched/examples/decisions.rs for the reference implementation of mClock,
-// github.com/ceph/dmclock, which bench/decision-vs-dmclock builds it against.
+// github.com/ceph/dmclock, which bench/decision-vs-dmclock.py builds it against.
 //
 //     dmclock VARIANT CLIENTS DECISIONS
 //

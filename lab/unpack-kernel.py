@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""unpack-kernel BZIMAGE VMLINUX: takes the ELF image out of a compressed kernel.
+"""unpack-kernel.py BZIMAGE VMLINUX: takes the ELF image out of a compressed kernel.
 
 QEMU starts it directly (PVH); unpacking it in emulation would cost three seconds at every boot. Field offsets: the
 x86 boot protocol, Documentation/x86/boot.rst of the kernel.

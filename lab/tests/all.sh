@@ -5,6 +5,6 @@ tests=$(dirname "$0")
 failed=0
 for test in contract no-leftovers virtual-clock sealed; do
   echo "$test"
-  "$tests/$test" || failed=1
+  "$tests/$test.sh" || failed=1
 done
 exit "$failed"

@@ -1,4 +1,4 @@
-//! What `bench/decision-vs-dmclock` times: so many decisions among so many clients. `bench/dmclock.cc` is its
+//! What `bench/decision-vs-dmclock.py` times: so many decisions among so many clients. `bench/dmclock.cc` is its
 //! twin and does the same with the reference implementation of mClock. Neither reads a clock: the caller
 //! takes the processor time of the process.
 //!

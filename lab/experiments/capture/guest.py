@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: what the kernel shows of an iSCSI target with initiators logged in, as fixtures for parsers.
 
-usage: capture.py acls|demo|dual|idle [INITIATORS]
+usage: guest.py acls|demo|dual|idle [INITIATORS]
 
 Leaves /out/<name>.tar.gz, with the files' contents, links as links, and without what cannot be read:
 
@@ -18,6 +18,7 @@ import sys
 import tarfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 
 PLAIN = ["/proc/diskstats", "/proc/devices", "/proc/partitions"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`tidegate agent` holds cgroups on a block device, in the lab: see cgroup-bands.py, which says what each phase is.
+"""`tidegate agent` holds cgroups on a block device, in the lab: see guest.py, which says what each phase is.
 
-Exit status 1 when the run fails or something promised is missed (cgroup-bands-judge).
+Exit status 1 when the run fails or something promised is missed (judge.py).
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 SHORT = ["--seconds", "25"]
@@ -32,13 +33,13 @@ def main():
     description = driver.described()
     with tempfile.TemporaryDirectory() as directory:
         out = options.keep or directory
-        status, printed, complaint = driver.run("cgroup-bands.py", *(SHORT if options.short else []), out=out,
+        status, printed, complaint = driver.run("cgroup-bands/guest.py", *(SHORT if options.short else []), out=out,
                                                 binary=options.binary, limit=options.limit)
         print(printed, flush=True)
         if status != 0:
             print(complaint, file=sys.stderr)
             return 1
-        judge = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cgroup-bands-judge")
+        judge = os.path.join(os.path.dirname(os.path.abspath(__file__)), "judge.py")
         met = subprocess.run([judge, out]).returncode == 0
         with open(os.path.join(out, "verdict.json")) as file:
             verdict = json.load(file)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` holds cgroups on a block device, by their io.max.
 
-usage: cgroup-bands.py [--seconds S] [--phases NAME,…]
+usage: guest.py [--seconds S] [--phases NAME,…]
 
     fio in cgroup w1 ┐
                      ├─ io.max ─▶ loop0 ─▶ a server in order of arrival, 2 ms each
@@ -32,6 +32,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from iscsi import CGROUPS, read, run, until, write
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cgroup-bands-judge DIR: what cgroup-bands.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
 
 Response times are the device's own, as the kernel counts them, the mean of each second. Exit status 1 when something is missed.
 """
@@ -11,6 +11,7 @@ import statistics
 import sys
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, part_within
 
 # Below this nothing would have to be regulated.

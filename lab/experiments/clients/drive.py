@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Eight clients behind four gateways, by bands, on an array that changes under them: see clients.sh, which says how.
+"""Eight clients behind four gateways, by bands, on an array that changes under them: see guest.sh, which says how.
 
 Every run has a virtual machine of its own. Exit status 1 when a run fails or something promised is missed.
 """
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 # A window of ten seconds in each phase, or three.
@@ -22,7 +23,7 @@ def run(which, options, directory):
     law, carrier = which
     out = os.path.join(options.keep or directory, f"{law}-{carrier}")
     seconds = SHORT_PHASE_S if options.short else PHASE_S
-    status, printed, complaint = driver.run("clients.sh", "--law", law, "--carrier", carrier, "--seconds", seconds, "--seed", options.seed,
+    status, printed, complaint = driver.run("clients/guest.sh", "--law", law, "--carrier", carrier, "--seconds", seconds, "--seed", options.seed,
                                             out=out, binary=options.binary, limit=options.limit)
     print(f"{law}, by {carrier}\n{printed}", flush=True)
     try:

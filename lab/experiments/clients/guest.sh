@@ -2,7 +2,7 @@
 # In the guest: eight fio clients behind four gateways share one emulated array by throughput bands, each with a latency goal. The array
 # changes twice under them: its data move from disk to cache, and then its capacity doubles.
 #
-# usage: clients.sh [--law fixed|adaptive|queueing] [--carrier udp|file|nats] [--seconds S] [--seed N]
+# usage: guest.sh [--law fixed|adaptive|queueing] [--carrier udp|file|nats] [--seconds S] [--seed N]
 #
 # The law is the self-tuning one's regulator with a gain that was chosen for this array in the simulator (K_I = 3 IO/s per ms, twice a
 # second), or with a model that it learns, without having been told anything (once a second, all defaults); or the model of a queue, by its
@@ -18,7 +18,7 @@
 # second, which are 48 of eight clients. Bands are those of the paper's table 1 for eight, with the steps of this array: in each phase it
 # operates inside one of them. The gateways reach the array by a Unix socket; what they tell each other travels by networks.
 #
-# Leaves /out/verdict.json (clients-judge), and what it is made of: phases, fio's logs of every second, the gateways' logs with every
+# Leaves /out/verdict.json (judge.py), and what it is made of: phases, fio's logs of every second, the gateways' logs with every
 # decision, and their metrics. Exit status 1 when something is missed.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -26,7 +26,7 @@ law=fixed carrier=udp seconds=15 seed=1
 while [ $# -gt 0 ]; do
   case $1 in
     --law | --carrier | --seconds | --seed) declare "${1#--}=$2" && shift 2 ;;
-    *) echo "clients.sh: no such option: $1" >&2 && exit 2 ;;
+    *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
 case $law in
@@ -35,7 +35,7 @@ interval = "500ms"
 self_tuning = { gain = 3.0 }' ;;
   adaptive) regulation='law = "self-tuning"' ;;
   queueing) regulation='law = "queueing-model"' ;;
-  *) echo "clients.sh: no such law: $law" >&2 && exit 2 ;;
+  *) echo "guest.sh: no such law: $law" >&2 && exit 2 ;;
 esac
 rates=(200 320 640) servers=(1 1 2) ends=(200 400 800)
 goal=16 patient=20
@@ -47,8 +47,8 @@ array_model="exponential = { rate = \"${rates[0]} IO/s\", servers = ${servers[0]
   { after = \"${seconds}s\", rate = \"${rates[1]} IO/s\", servers = ${servers[1]} },
   { after = \"$((2 * seconds))s\", rate = \"${rates[2]} IO/s\", servers = ${servers[2]} }] }"
 array_model=${array_model//$'\n'/}
-# shellcheck source=lab/experiments/chain.sh
-source "$here/chain.sh"
+# shellcheck source=lab/experiments/shared/chain.sh
+source "$here/../shared/chain.sh"
 pin fio ip curl grep jq awk base64 nats-server
 
 # Whether a request is at the array, or was. (Through a pipe, `grep -q` would end what writes to it.)
@@ -132,4 +132,4 @@ done
 echo "$begun" >/out/begun
 stop_clients
 cp /tmp/*_iops.log /out/
-"$here/clients-judge" /out
+"$here/judge.py" /out

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clients-judge DIR: what clients.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: what guest.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
 
 Throughput is what the clients saw (fio, per second); response times are those of the array as the gateways measured them, which is what goals
 are about. Windows are of ten seconds; the first begins five seconds after the beginning, and after each change. Exit status 1 when something

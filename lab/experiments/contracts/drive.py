@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Contracts on the gateway, in the lab: Lee's cases 1 to 4 in both orders (contracts.sh says what each is), beside the simulator.
+"""Contracts on the gateway, in the lab: Lee's cases 1 to 4 in both orders (guest.sh says what each is), beside the simulator.
 
 The simulator runs the same cases with the same program, and its law decides as long after the first request as the gateway's did:
 where somebody returns right after a decision, nobody makes room for him for a whole second, and with the paper's law up to half as many
@@ -22,6 +22,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 LATE, TIMES = 0.03, 0.15
@@ -96,7 +97,7 @@ def simulate(case, variant, phase, seed, options, directory):
 
 
 def jobs(case, seconds):
-    """How many jobs fio has: contracts.sh has one for each pulse."""
+    """How many jobs fio has: guest.sh has one for each pulse."""
     return sum(len(range(5, seconds, 10)) if active == PULSES else 1 for active in ACTIVE[case] if active is not None)
 
 
@@ -139,7 +140,7 @@ def run(variant, seed, options, directory):
     """All cases of a variant with one seed, in a machine of its own: of each what was measured, or None."""
     out = os.path.join(directory, f"{variant}-{seed}")
     status, _, complaint = driver.run(
-        "contracts.sh", "--variant", variant, "--seed", seed, "--seconds", options.seconds, *options.cases[variant],
+        "contracts/guest.sh", "--variant", variant, "--seed", seed, "--seconds", options.seconds, *options.cases[variant],
         out=out, binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"{variant}, seed {seed}: lab/run ended with {status}\n{complaint}", file=sys.stderr)

@@ -2,7 +2,7 @@
 # In the guest: Lee's cases (figs. 6 to 9) on the gateway, over the emulated DNES-309170W. Two exports with contracts, w1 (40 IO/s)
 # and w2 (20 IO/s); whoever is active has sixteen reads of 4 KiB outstanding.
 #
-#   contracts.sh --variant literal|improved --seed N --seconds S CASE…
+#   guest.sh --variant literal|improved --seed N --seconds S CASE…
 #
 #   1a, 1b    only w1 is active; only w2
 #   2a, 2b    w1 is active, and w2 from half of the time on; the other way round

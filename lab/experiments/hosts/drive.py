@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hosts that share an array, in the lab, with each of the three carriers: see hosts.sh, which says what each phase is.
+"""Hosts that share an array, in the lab, with each of the three carriers: see guest.sh, which says what each phase is.
 
 Every carrier has a virtual machine of its own. Exit status 1 when a run fails or something promised is missed.
 """
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 PHASES = "uncontrolled,shares,kill,policy,cut,end-to-end"
@@ -24,7 +25,7 @@ def run(carrier, options, directory):
     phases = SHORT[carrier] if options.short else PHASES
     seconds = 15 if options.short else 30
     status, printed, complaint = driver.run(
-        "hosts.sh", "--carrier", carrier, "--phases", phases, "--seconds", seconds, *options.hosts,
+        "hosts/guest.sh", "--carrier", carrier, "--phases", phases, "--seconds", seconds, *options.hosts,
         out=out, binary=options.binary, limit=options.limit)
     print(f"{carrier}\n{printed}", flush=True)
     try:
@@ -43,7 +44,7 @@ def arguments():
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
-    parser.add_argument("hosts", nargs="*", help="after --: more options for hosts.sh")
+    parser.add_argument("hosts", nargs="*", help="after --: more options for guest.sh")
     return parser.parse_args()
 
 

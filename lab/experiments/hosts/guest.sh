@@ -2,7 +2,7 @@
 # In the guest: hosts that share an array without seeing each other. One process exports one emulated array; four gateways,
 # each in a network namespace of its own, are upstream to it; fio clients are the VMs.
 #
-# usage: hosts.sh [--carrier udp|file|nats] [--phases LIST] [--seconds S] [--preset NAME] [--target MS] [--interval MS]
+# usage: guest.sh [--carrier udp|file|nats] [--phases LIST] [--seconds S] [--preset NAME] [--target MS] [--interval MS]
 #                 [--gain K]
 #
 #   uncontrolled   the same chain, law off
@@ -12,7 +12,7 @@
 #   cut            the statistics network is cut (of NATS: the server stops), and healed; a file has no such network
 #   end-to-end     two hosts, VMs 2:1 on one and 1:1 on the other: hosts 3:2
 #
-# Leaves /out/verdict.json (hosts-judge), and what it is made of: phases, fio's logs of every second, the gateways' logs
+# Leaves /out/verdict.json (judge.py), and what it is made of: phases, fio's logs of every second, the gateways' logs
 # with every decision. Exit status 1 when something is missed.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -20,15 +20,15 @@ carrier=udp phases=uncontrolled,shares,kill,policy,cut,end-to-end seconds=20 pre
 while [ $# -gt 0 ]; do
   case $1 in
     --carrier | --phases | --seconds | --preset | --target | --interval | --gain) declare "${1#--}=$2" && shift 2 ;;
-    *) echo "hosts.sh: no such option: $1" >&2 && exit 2 ;;
+    *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
 jq -n --arg carrier "$carrier" --arg preset "$preset" --argjson target "$target" --argjson interval "$interval" \
   --argjson gain "$gain" '{$carrier, $preset, target_ms: $target, interval_ms: $interval, gain_per_100_shares: $gain}' \
   >/out/settings.json
 target=${target}ms interval=${interval}ms
-# shellcheck source=lab/experiments/chain.sh
-source "$here/chain.sh"
+# shellcheck source=lab/experiments/shared/chain.sh
+source "$here/../shared/chain.sh"
 pin fio ip curl grep jq awk base64 nats-server
 
 declare -A vms=()
@@ -133,4 +133,4 @@ fi
 for log in /tmp/*_iops.log; do
   cp "$log" /out/
 done
-"$here/hosts-judge" /out
+"$here/judge.py" /out

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hosts-judge DIR: what hosts.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: what guest.sh measured, against what is promised. Prints it, and leaves DIR/verdict.json.
 
 Throughput is what the VMs saw (fio, per second); latency is what the hosts' gateways measured of the array, which is what
 they steer by. Exit status 1 when something is missed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`tidegate agent` on a real iSCSI target, in the lab: see iscsi-agent.py, which says what each phase is.
+"""`tidegate agent` on a real iSCSI target, in the lab: see guest.py, which says what each phase is.
 
-Exit status 1 when the run fails or something promised is missed (iscsi-agent-judge).
+Exit status 1 when the run fails or something promised is missed (judge.py).
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 SHORT = ["--short", "--targets", "20", "--bursts", "1", "--burst", "15", "--pairs", "2"]
@@ -24,7 +25,7 @@ def arguments():
     parser.add_argument("--keep", metavar="DIR", help="keep the agent's logs there")
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds (default: %(default)s)")
-    parser.add_argument("agent", nargs="*", help="after --: more options for iscsi-agent.py")
+    parser.add_argument("agent", nargs="*", help="after --: more options for guest.py")
     return parser.parse_args()
 
 
@@ -33,13 +34,13 @@ def main():
     description = driver.described()
     with tempfile.TemporaryDirectory() as directory:
         out = options.keep or directory
-        status, printed, complaint = driver.run("iscsi-agent.py", *(SHORT if options.short else []), *options.agent,
+        status, printed, complaint = driver.run("iscsi-agent/guest.py", *(SHORT if options.short else []), *options.agent,
                                                 out=out, binary=options.binary, limit=options.limit)
         print(printed, flush=True)
         if status != 0:
             print(complaint, file=sys.stderr)
             return 1
-        judge = os.path.join(os.path.dirname(os.path.abspath(__file__)), "iscsi-agent-judge")
+        judge = os.path.join(os.path.dirname(os.path.abspath(__file__)), "judge.py")
         met = subprocess.run([judge, out]).returncode == 0
         with open(os.path.join(out, "verdict.json")) as file:
             verdict = json.load(file)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: `tidegate agent` on an iSCSI target, a small reader, and writers on other initiators.
 
-usage: iscsi-agent.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
+usage: guest.py [--targets MS,…] [--burst S] [--pause S] [--bursts N] [--depth N] [--seed N]
                       [--only PHASE,… | --beside-static | --sweep]
 
 Initiator 1 reads 4 KiB at random places, at most 256 KiB/s; initiators 2 to 4 write with four jobs each, all at once, in
@@ -56,6 +56,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from judging import KEPT, part_within, settled
 
@@ -81,7 +82,7 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging")
+PACKAGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../packaging")
 
 
 def capabilities(*drop_ins):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""iscsi-agent-judge DIR: what iscsi-agent.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
+"""judge.py DIR: what guest.py measured, against what is promised. Prints it, and leaves DIR/verdict.json.
 
 Response times are what the reader saw (fio, the mean of each second). Exit status 1 when something is missed.
 """
@@ -10,6 +10,7 @@ import statistics
 import sys
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import KEPT, LEFT_OUT_S, part_within, settled
 
 # Of the throughput, at rest: what two runs of the same differ by here.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Packet delay on a real iSCSI target: time against delay, reads and writes, per classification. See iscsi-delay.py.
+"""Packet delay on a real iSCSI target: time against delay, reads and writes, per classification. See guest.py.
 
 Two virtual machines: one with TCP as current kernels have it, one with the window capped as it was in 2010. What is judged,
-and why, is in iscsi-delay-judge. Exit status 1 when a run fails or something expected is missed.
+and why, is in judge.py. Exit status 1 when a run fails or something expected is missed.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
-JUDGE = os.path.join(driver.LAB, "experiments", "iscsi-delay-judge")
+JUDGE = os.path.join(driver.LAB, "experiments", "iscsi-delay", "judge.py")
 # 131072 bytes stand for the small windows of 2010; the paper does not say its own.
 WINDOWS = ("default", "131072")
 SHORT = ["--delays", "0,5,10,20", "--block-sizes", "64", "--depths", "1,8", "--amounts", "4,8", "--compared", "10",
@@ -38,7 +39,7 @@ def parts(options):
 def run(window, options, directory):
     out = os.path.join(directory, window)
     chosen = ["--parts", parts(options)[window], *(SHORT if options.short else [])]
-    status, printed, complaint = driver.run("iscsi-delay.py", "--window", window, *chosen, *options.delay, out=out,
+    status, printed, complaint = driver.run("iscsi-delay/guest.py", "--window", window, *chosen, *options.delay, out=out,
                                             binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"window {window}: lab/run ended with {status}\n{printed}{complaint}", file=sys.stderr)
@@ -54,7 +55,7 @@ def arguments():
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
-    parser.add_argument("delay", nargs="*", help="after --: more options for iscsi-delay.py")
+    parser.add_argument("delay", nargs="*", help="after --: more options for guest.py")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: packets from the target to an initiator are delayed, and what that does to its reads and writes.
 
-usage: iscsi-delay.py [--window BYTES] [--parts LIST] …, see --help. Parts:
+usage: guest.py [--window BYTES] [--parts LIST] …, see --help. Parts:
 
    sweep     time to move a fixed amount against the delay, per classification, direction, block size and depth; reads and
              writes alone, nobody else there
@@ -29,11 +29,13 @@ Leaves /out/measured.json.
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from delay import Agent, Pulse, counted, names, numbers, rows_of, transfers
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""iscsi-delay-judge MEASURED…: what iscsi-delay.py measured, against what is expected. Prints it.
+"""judge.py MEASURED…: what guest.py measured, against what is expected. Prints it.
 
 --verdict FILE leaves it as JSON. Exit status 1 when something is missed.
 
@@ -10,9 +10,11 @@ virtual, so bounds are about mechanisms, not about noise.
 import argparse
 import itertools
 import json
+import os
 import sys
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 from judging import Verdict, fit, retransmitted
 
 # A request at depth 1 waits for one packet of the target that is delayed, its response or its data: one millisecond per

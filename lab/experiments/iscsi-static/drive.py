@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tidegate agent` beside the best delay that never changes, on a real iSCSI target in the lab, over ten seeds: see iscsi-agent.py.
+"""`tidegate agent` beside the best delay that never changes, on a real iSCSI target in the lab, over ten seeds: see iscsi-agent/guest.py.
 
 The best one is found by search with the very load that it is judged with: nobody could choose better by hand. Exit status 1 when a run
 fails, or the agent does not keep its target.
@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 from judging import KEPT
 
@@ -35,7 +36,7 @@ def run(seed, options, directory):
     out = os.path.join(directory, str(seed))
     more = ["--burst", 10, "--static-step", 25] if options.short else ["--burst", 15]
     status, printed, complaint = driver.run(
-        "iscsi-agent.py", "--beside-static", "--targets", TARGET_MS, "--bursts", 1, "--seed", seed, *more,
+        "iscsi-agent/guest.py", "--beside-static", "--targets", TARGET_MS, "--bursts", 1, "--seed", seed, *more,
         out=out, binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"seed {seed}: {printed}{complaint}", file=sys.stderr)

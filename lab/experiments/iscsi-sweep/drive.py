@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`tidegate agent` on a real iSCSI target in the lab, for several targets and gains over seeds: what the reader got, and what is left to
-the writers (the paper's fig. 13). See iscsi-agent.py, --sweep.
+the writers (the paper's fig. 13). See iscsi-agent/guest.py, --sweep.
 
     iscsi-sweep                                                              # netem, 20, 15 and 10 ms
     iscsi-sweep --throttle rate --targets 20 --gains 1,2,3,4 --mixed         # where `rate`'s default gain comes from
@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 from judging import KEPT
 
@@ -88,7 +89,7 @@ def main():
     load = ["--bursts", 1, *(["--burst", 10, "--seeds", 1] if options.short else ["--burst", 15, "--seeds", options.seeds])]
     asked = ["--sweep", "--throttle", options.throttle, "--targets", options.targets, "--gains", options.gains, "--more", options.more]
     with tempfile.TemporaryDirectory() as out:
-        status, printed, complaint = driver.run("iscsi-agent.py", *asked, *(["--mixed"] if options.mixed else []), *load,
+        status, printed, complaint = driver.run("iscsi-agent/guest.py", *asked, *(["--mixed"] if options.mixed else []), *load,
                                                 out=out, binary=options.binary, limit=options.limit)
         if status != 0:
             print(printed, complaint, file=sys.stderr)

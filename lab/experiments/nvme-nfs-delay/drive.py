@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packet delay on a real NVMe/TCP target and a real NFS server: time against delay, reads and writes. See nvme-nfs-delay.py.
+"""Packet delay on a real NVMe/TCP target and a real NFS server: time against delay, reads and writes. See guest.py.
 
 One virtual machine for each. Exit status 1 when a run fails or something expected is missed.
 """
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 from judging import Verdict, fit, retransmitted
 
@@ -104,7 +105,7 @@ def show(measured, lines):
 
 def run(kind, options, directory):
     out = os.path.join(directory, kind)
-    status, printed, complaint = driver.run("nvme-nfs-delay.py", kind, *(SHORT if options.short else []), *options.more, out=out,
+    status, printed, complaint = driver.run("nvme-nfs-delay/guest.py", kind, *(SHORT if options.short else []), *options.more, out=out,
                                             binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"{kind}: lab/run ended with {status}\n{printed}{complaint}", file=sys.stderr)
@@ -120,7 +121,7 @@ def arguments():
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=1800, help="real seconds per run (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
-    parser.add_argument("more", nargs="*", help="after --: more options for nvme-nfs-delay.py")
+    parser.add_argument("more", nargs="*", help="after --: more options for guest.py")
     return parser.parse_args()
 
 

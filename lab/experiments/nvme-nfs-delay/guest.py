@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: packets from an NVMe/TCP target, or an NFS server, to a host are delayed, and what that does to its reads and writes.
 
-usage: nvme-nfs-delay.py nvme|nfs [options], see --help. Parts, one after the other:
+usage: guest.py nvme|nfs [options], see --help. Parts, one after the other:
 
    sensed    what `tidegate check` says of two hosts, and whom an agent with its own idea of writers has in its set while the
              first host writes
@@ -30,6 +30,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 from delay import Agent, Pulse, counted, names, numbers, rows_of, transfers
 from iscsi import batch, namespace, read, run, until, write

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two PostgreSQL servers on one array, shares 1:4, with Tidegate and without (PARDA 5.7): see postgres.sh.
+"""Two PostgreSQL servers on one array, shares 1:4, with Tidegate and without (PARDA 5.7): see guest.sh.
 
 The runs start from the same volumes and have the same chain; without, both are treated alike. Exit status 1 when a run
 fails, or the favoured server does not get at least half as many transactions again as the other, in at most four fifths
@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 SERVERS = ("minor", "favoured")
@@ -26,7 +27,7 @@ def percentile(ordered, part):
 
 
 def transactions(path, seconds):
-    """Of the lines that postgres.sh leaves: rate and latency."""
+    """Of the lines that guest.sh leaves: rate and latency."""
     with open(path) as file:
         took = sorted(int(line.split()[1]) / 1000 for line in file)
     return {
@@ -38,7 +39,7 @@ def transactions(path, seconds):
 def run(law, volume, options, directory):
     out = os.path.join(directory, law)
     status, _, complaint = driver.run(
-        "postgres.sh", volume, "--hosts", options.hosts, "--law", law, "--ramp", options.ramp, "--seconds", options.seconds, *options.postgres,
+        "postgres/guest.sh", volume, "--hosts", options.hosts, "--law", law, "--ramp", options.ramp, "--seconds", options.seconds, *options.postgres,
         out=out, binary=options.binary, limit=options.limit)
     if status != 0:
         print(f"law {law}: lab/run ended with {status}\n{complaint}", file=sys.stderr)
@@ -55,7 +56,7 @@ def arguments():
     parser.add_argument("--binary", help="the program (default: target/release/tidegate)")
     parser.add_argument("--limit", type=int, default=3600, help="real seconds per run (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="machines at once (default: %(default)s)")
-    parser.add_argument("postgres", nargs="*", help="after --: more options for postgres.sh")
+    parser.add_argument("postgres", nargs="*", help="after --: more options for guest.sh")
     options = parser.parse_args()
     options.ramp, options.seconds = (10, 20) if options.short else (20, 60)
     return options
@@ -65,7 +66,7 @@ def main():
     options = arguments()
     description = driver.described()
     subprocess.run([os.path.join(driver.LAB, "setup")], check=True, stdout=sys.stderr)
-    volume = subprocess.run([os.path.join(driver.LAB, "experiments", "postgres-volume")], check=True,
+    volume = subprocess.run([os.path.join(driver.LAB, "experiments", "postgres", "volume.sh")], check=True,
                             stdout=subprocess.PIPE, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(options.jobs) as machines:
         runs = dict(zip(("off", "on"), machines.map(lambda law: run(law, volume, options, directory), ("off", "on"))))

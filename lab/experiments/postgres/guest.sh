@@ -5,7 +5,7 @@
 # small part of its data only, so that most transactions wait for the array. The favoured one has four times the shares
 # of the other. Run by the driver `postgres`, which makes the volume and compares.
 #
-# usage: postgres.sh VOLUME [--hosts 1|2] [--law on|off] [--preset NAME] [--target TIME] [--interval TIME] [--gain K]
+# usage: guest.sh VOLUME [--hosts 1|2] [--law on|off] [--preset NAME] [--target TIME] [--interval TIME] [--gain K]
 #                    [--clients N] [--ramp SECONDS] [--seconds SECONDS]
 #
 #   --hosts 1   one gateway serves both volumes from the array
@@ -23,12 +23,12 @@ while [ $# -gt 0 ]; do
     --hosts | --law | --preset | --target | --interval | --gain | --clients | --ramp | --seconds)
       declare "${1#--}=$2" && shift 2
       ;;
-    *) echo "postgres.sh: no such option: $1" >&2 && exit 2 ;;
+    *) echo "guest.sh: no such option: $1" >&2 && exit 2 ;;
   esac
 done
 array_data=/tmp/array
-# shellcheck source=lab/experiments/chain.sh
-source "$here/chain.sh"
+# shellcheck source=lab/experiments/shared/chain.sh
+source "$here/../shared/chain.sh"
 
 programs=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n1)
 pin "$programs"/{postgres,pgbench,psql} nbd-client setpriv awk ip grep base64

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# postgres-volume: makes the volume that both servers of postgres.sh start from, an ext4 file system with a PostgreSQL
+# volume.sh: makes the volume that both servers of guest.sh start from, an ext4 file system with a PostgreSQL
 # cluster that `pgbench -i` has filled, and prints its path. Made once, outside the guest, where it takes seconds and no
 # clock is watched.
 set -euo pipefail
 # shellcheck source=lab/common.sh
-source "$(dirname "$0")/../common.sh"
+source "$(dirname "$0")/../../common.sh"
 
 # 300 MB of tables and indexes: five times what a server of the experiment may keep in memory.
 scale=20

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 
-LAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LAB = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def described():
@@ -25,7 +25,7 @@ def described():
 
 
 def run(script, *arguments, out, binary=None, memory=None, limit=3600):
-    """Runs a script of this directory in a machine of its own: exit status, what it printed, what went wrong."""
+    """Runs a script of `experiments/` in a machine of its own: exit status, what it printed, what went wrong."""
     command = [os.path.join(LAB, "run"), "--out", out, "--limit", str(limit)]
     if binary:
         command += ["--binary", binary]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The packet-delay throttles with a thousand consumers held at once, and how quickly what is held can be changed.
 
-In the lab, on its virtual clock: crates/tidegate-host/examples/throttle.rs in the guest, beside throttle-scale.py. Exit status 1
+In the lab, on its virtual clock: crates/tidegate-host/examples/throttle.rs in the guest, beside guest.py. Exit status 1
 when somebody is not held, or is still held afterwards.
 """
 
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import driver
 
 CASES = ["netemx1x1000", "netemx100x10", "edtx1x1000", "edtx100x10"]
@@ -35,7 +36,7 @@ def main():
     options = parser.parse_args()
     description, binary = driver.described(), built()
     with tempfile.TemporaryDirectory() as directory:
-        status, printed, complaint = driver.run("throttle-scale.py", *(SHORT if options.short else CASES), out=directory,
+        status, printed, complaint = driver.run("throttle-scale/guest.py", *(SHORT if options.short else CASES), out=directory,
                                                 binary=binary)
         if status != 0:
             print(printed + complaint, file=sys.stderr)

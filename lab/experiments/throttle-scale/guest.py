@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """In the guest: a thousand consumers held at once. See throttle-scale, which runs this.
 
-usage: throttle-scale.py METHODxRESOURCESxCONSUMERS…
+usage: guest.py METHODxRESOURCESxCONSUMERS…
 
 The consumers are addresses of one interface in a network namespace of their own. While all are held, some of them ask a
 server at port 3260 for an answer: that tells what really is delayed. Leaves /out/measured.json.
@@ -9,6 +9,7 @@ server at port 3260 for an answer: that tells what really is delayed. Leaves /ou
 
 import ipaddress
 import json
+import os
 import random
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "shared"))
 import iscsi
 
 FIRST = ipaddress.IPv4Address("10.1.0.1")

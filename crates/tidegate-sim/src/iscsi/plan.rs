@@ -46,7 +46,7 @@ pub struct Plan {
 pub enum Store {
     /// A device model.
     Device(DeviceConfig),
-    /// Servers in order of arrival, striped: the lab's array (`lab/experiments/iscsi.py`).
+    /// Servers in order of arrival, striped: the lab's array (`lab/experiments/shared/iscsi.py`).
     Servers {
         /// Number of servers.
         servers: u32,
