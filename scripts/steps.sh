@@ -1,23 +1,26 @@
 # shellcheck shell=bash
-# Named steps with a summary. Source this, then:
+# Named steps with progress and a summary. Source this, then:
 #
-#   step NAME COMMAND…     runs a step now, alone
-#   queue NAME COMMAND…    keeps a step that takes one processor
-#   run_queue              runs the steps in the queue, as many at once as there are processors
-#   summary                shows all steps, and ends with 1 when one failed
+#   step NAME COMMAND…     adds a step that runs alone
+#   queue NAME COMMAND…    adds a step that takes one processor; queued steps run side by side
+#   run_steps              runs all steps, shows the summary, and returns 1 when a step failed
 #
 # A step that fails does not stop the others: one run shows everything that is wrong. A step that cannot run here
-# calls `skip REASON` as its last command, and counts as skipped. One that leaves out a part of itself calls it and
-# goes on. The summary shows both reasons. A script of its own appends the reason to the file that STEP_SKIPS
+# calls `skip REASON` as its last command, and counts as skipped. A step that leaves out a part of itself calls it
+# and goes on. The summary shows both reasons. A script of its own appends the reason to the file that STEP_SKIPS
 # names, and ends with 77.
+#
+# The summary ends with the last lines of each failed step, because often only the tail of a log is kept.
 
-step_names=() step_results=() passed=0 failed=0 skipped=0
-queued_names=() queued_commands=()
+names=() commands=() alone=() results=() failures=()
+passed=0 failed=0 skipped=0
 step_folder=$(mktemp -d)
 trap 'jobs -p | xargs --no-run-if-empty kill; rm -rf "$step_folder"' EXIT
 
 # The exit status of a step that did not run.
 readonly SKIPPED=77
+# The lines about failed steps at the very end, all together.
+readonly FAILURE_LINES=16
 
 # Says why the step, or a part of it, does not run here.
 skip() {
@@ -26,64 +29,90 @@ skip() {
   return "$SKIPPED"
 }
 
-step() {
-  local name=$1 started=$SECONDS
-  shift
-  export STEP_SKIPS=$step_folder/step
-  printf '\n━━ %s\n' "$name"
-  : >"$STEP_SKIPS"
-  "$@"
-  ended "$name" $? "$started" "$STEP_SKIPS"
+step() { add yes "$@"; }
+
+queue() { add no "$@"; }
+
+# add ALONE NAME COMMAND…
+add() {
+  alone+=("$1") names+=("$2")
+  shift 2
+  commands+=("$(printf '%q ' "$@")")
 }
 
-queue() {
-  queued_names+=("$1")
-  shift
-  queued_commands+=("$(printf '%q ' "$@")")
+run_steps() {
+  local next=0
+  while [ "$next" -lt ${#names[@]} ]; do
+    if [ "${alone[$next]}" = yes ]; then run_alone; else run_queue; fi
+  done
+  summary
 }
 
-# What a step prints follows when it is done.
+title() {
+  printf '\n━━ %s of %s: %s%s\n' "$(($1 + 1))" ${#names[@]} "${names[$1]}" "${2:+ ($2)}"
+}
+
+# Runs the step `next`.
+run_alone() {
+  local at=$next started=$SECONDS status
+  next=$((next + 1))
+  title "$at"
+  perform "$at" 2>&1 | tee "$step_folder/output.$at"
+  status=${PIPESTATUS[0]}
+  ended "$at" "$status" $((SECONDS - started))
+}
+
+# Runs the queued steps from `next` on, as many at once as there are processors. The output of a step follows when
+# it has ended.
 run_queue() {
-  local next=0 running=0 pid status at
+  local running=0 pid status at
   local -A index=() started=()
-  while [ "$next" -lt ${#queued_names[@]} ] || [ "$running" -gt 0 ]; do
-    while [ "$next" -lt ${#queued_names[@]} ] && [ "$running" -lt "$(nproc)" ]; do
-      : >"$step_folder/skips.$next"
-      (
-        export STEP_SKIPS=$step_folder/skips.$next
-        eval "${queued_commands[$next]}"
-      ) >"$step_folder/output.$next" 2>&1 </dev/null &
+  while { [ "$next" -lt ${#names[@]} ] && [ "${alone[$next]}" = no ]; } || [ "$running" -gt 0 ]; do
+    while [ "$next" -lt ${#names[@]} ] && [ "${alone[$next]}" = no ] && [ "$running" -lt "$(nproc)" ]; do
+      title "$next" started
+      perform "$next" >"$step_folder/output.$next" 2>&1 </dev/null &
       index[$!]=$next started[$!]=$SECONDS
       next=$((next + 1)) running=$((running + 1))
     done
     wait -n -p pid
     status=$? at=${index[$pid]} running=$((running - 1))
-    printf '\n━━ %s\n' "${queued_names[$at]}"
+    ended "$at" "$status" $((SECONDS - started[$pid]))
+    title "$at" "${results[$at]}"
     cat "$step_folder/output.$at"
-    rm -f "$step_folder/output.$at"
-    ended "${queued_names[$at]}" "$status" "${started[$pid]}" "$step_folder/skips.$at"
   done
-  queued_names=() queued_commands=()
 }
 
-# Notes how a step ended: NAME STATUS STARTED SKIPS
+perform() {
+  : >"$step_folder/skips.$1"
+  STEP_SKIPS=$step_folder/skips.$1
+  export STEP_SKIPS
+  eval "${commands[$1]}"
+}
+
+# Notes the end of a step: NUMBER STATUS SECONDS
 ended() {
-  local seconds=$((SECONDS - $3)) reasons
-  reasons=$(paste -sd ';' "$4")
-  step_names+=("$1")
+  local reasons
+  reasons=$(paste -sd ';' "$step_folder/skips.$1")
   case $2 in
-    0) passed=$((passed + 1)) step_results+=("ok      $seconds s${reasons:+, but skipped: $reasons}") ;;
-    "$SKIPPED") skipped=$((skipped + 1)) step_results+=("skipped: ${reasons:-it gives no reason}") ;;
-    *) failed=$((failed + 1)) step_results+=("FAILED  $seconds s") ;;
+    0) passed=$((passed + 1)) results[$1]="ok      $3 s${reasons:+, but skipped: $reasons}" ;;
+    "$SKIPPED") skipped=$((skipped + 1)) results[$1]="skipped: ${reasons:-no reason given}" ;;
+    *) failed=$((failed + 1)) results[$1]="FAILED  $3 s" failures+=("$1") ;;
   esac
 }
 
 summary() {
   printf '\n━━ summary after %s s\n' "$SECONDS"
-  local i
-  for i in "${!step_names[@]}"; do
-    printf '  %-44s %s\n' "${step_names[$i]}" "${step_results[$i]}"
+  local at lines
+  for at in "${!names[@]}"; do
+    printf '  %-44s %s\n' "${names[$at]}" "${results[$at]}"
   done
+  if [ "$failed" -gt 0 ]; then
+    lines=$((FAILURE_LINES / failed - 1))
+    for at in "${failures[@]}"; do
+      printf '━━ FAILED: %s\n' "${names[$at]}"
+      [ "$lines" -lt 1 ] || grep -v '^[[:space:]]*$' "$step_folder/output.$at" | tail -n "$lines" | cut -c 1-200
+    done
+  fi
   printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
   [ "$failed" -eq 0 ]
 }
