@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Shared by lab/setup and lab/run: where things are, and how the lab complains.
 
 lab=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash
 # The first process of the guest: reaches the machine's own files over 9p, read-only under a tmpfs, and moves there.
 PATH=/bin
 /bin/busybox --install -s /bin

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash
 # The first process of a sealed guest. All it has came with the initial file system, and nothing from outside reaches
 # it before the script has ended: no disk, no network, no console to wait for, no source of chance. So a run repeats to
 # the last nanosecond.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What the lab's tests share. A test ends with the number of its failed checks as its status.
 
 lab=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

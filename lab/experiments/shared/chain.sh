@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # In the guest, sourced: one emulated array that one process exports, and hosts, each a gateway in a network namespace of
 # its own, upstream to it. Two networks, as a site would have them: 10.0.0.0/24 to the array, 10.0.1.0/24 on which the
 # hosts tell each other what they measure.
@@ -35,7 +35,7 @@ ready() { # SOCKET PID LOG
 # What the chain rests on: networks, the array with an export per argument (NAME=SIZE), and what the carrier needs.
 start_array() {
   modprobe -a bridge veth
-  local bridge export
+  local bridge volume
   for bridge in storage statistics; do
     ip link add "$bridge" type bridge
     ip link set "$bridge" up
@@ -49,8 +49,8 @@ metrics = "127.0.0.1:9809"
 backend = { kind = "emulated", '"${array_model:-preset = \"$preset\"}"', data = "'"${array_data:-memory}"'", seed = '"${seed:-1}"' }
 depth = 1024
 law = "none"'
-    for export in "$@"; do
-      echo "export.${export%=*} = { size = \"${export#*=}\", allow = [{ network = \"10.0.0.0/24\" }, { user = \"root\" }] }"
+    for volume in "$@"; do
+      echo "export.${volume%=*} = { size = \"${volume#*=}\", allow = [{ network = \"10.0.0.0/24\" }, { user = \"root\" }] }"
     done
   } >/out/array.toml
   ip netns exec array tidegate serve -c /out/array.toml 2>/out/array.log &
@@ -140,7 +140,7 @@ serve_as() { # HOST [COMMAND…]: a gateway with the configuration that is in /o
 
 # A host's gateway, upstream to the array: NUMBER LAW EXPORT=SHARES…
 start_host() {
-  local number=$1 law=$2 name=h$1 export
+  local number=$1 law=$2 name=h$1 volume
   shift 2
   {
     echo "listen = [\"unix:/tmp/$name.sock\"]
@@ -157,8 +157,8 @@ backend = { kind = "nbd", address = "tcp:10.0.0.1:10809" }
 depth = 256'
     [ "$law" = off ] || echo 'cluster = true'
     regulation "$law"
-    for export in "$@"; do
-      echo "export.${export%=*} = { upstream = \"${export%=*}\", shares = ${export#*=} }"
+    for volume in "$@"; do
+      echo "export.${volume%=*} = { upstream = \"${volume%=*}\", shares = ${volume#*=} }"
     done
   } >"/out/$name.toml"
   serve_as "$name" ip netns exec "$name"
@@ -166,7 +166,7 @@ depth = 256'
 
 # One gateway, h1, that has the array itself, and exports of the same size: LAW SIZE EXPORT=SHARES…
 start_host_with_array() {
-  local law=$1 size=$2 export
+  local law=$1 size=$2 volume
   shift 2
   {
     echo 'listen = ["unix:/tmp/h1.sock"]
@@ -174,8 +174,8 @@ start_host_with_array() {
 backend = { kind = "emulated", preset = "'"$preset"'", data = "'"$array_data"'", seed = 1 }
 depth = 256'
     regulation "$law"
-    for export in "$@"; do
-      echo "export.${export%=*} = { size = \"${size}B\", shares = ${export#*=} }"
+    for volume in "$@"; do
+      echo "export.${volume%=*} = { size = \"${size}B\", shares = ${volume#*=} }"
     done
   } >/out/h1.toml
   serve_as h1
