@@ -36,5 +36,6 @@ deb: release ## A Debian package with the program, its services and documents
 compiler: ## Install clang, which compiles the programs for the kernel (Debian, as root)
 	@scripts/compiler
 
-release: compiler ## The release binary
+release: compiler ## The release binary, and its line tables beside it
 	$(CARGO) build --locked --release --bin tidegate
+	@scripts/split-debug $(BIN)
