@@ -9,6 +9,7 @@
 mod addresses;
 mod cgroups;
 mod config;
+#[path = "../../tidegate-regulate/src/delay.rs"]
 mod delay;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -16,6 +17,7 @@ mod guarded;
 mod histograms;
 mod identify;
 pub mod metrics;
+#[path = "../../tidegate-regulate/src/pace.rs"]
 mod pace;
 mod pattern;
 mod percentile;

@@ -1,6 +1,7 @@
 //! A block device whose control groups are regulated: a resource of the throttle `cgroup`.
 
 mod config;
+#[path = "../../../tidegate-regulate/src/mix.rs"]
 mod mix;
 
 use std::collections::BTreeMap;
