@@ -9,16 +9,13 @@
 mod addresses;
 mod cgroups;
 mod config;
-#[path = "../../tidegate-regulate/src/delay.rs"]
-mod delay;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guarded;
 mod histograms;
 mod identify;
+mod kernel_limits;
 pub mod metrics;
-#[path = "../../tidegate-regulate/src/pace.rs"]
-mod pace;
 mod pattern;
 mod percentile;
 mod regulator;

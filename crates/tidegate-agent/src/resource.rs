@@ -11,13 +11,13 @@ use tidegate_control::{
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::latency::Latencies;
 use tidegate_host::throttle::{Hold, Method, WriteLimit};
+use tidegate_regulate::{MemberDemand, WritePace};
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
 
 use super::addresses::Addresses;
 use super::cgroups::CgroupSetUpError;
 use super::config::ResourceConfig;
-use super::delay::Demand;
-use super::pace::Pace;
+use super::kernel_limits::write_limit;
 use super::pattern::Pattern;
 use super::percentile::Percentile;
 use super::watch::{Load, Sample, Watch};
@@ -43,7 +43,7 @@ pub(super) struct Resource {
     /// The name of all these together.
     all_others: ConsumerName,
     since_decision: Duration,
-    demand: Demand,
+    demand: MemberDemand,
     /// The percentile that the law steers by, if it steers by one.
     percentile: Option<Percentile>,
     /// In force for all members.
@@ -51,7 +51,7 @@ pub(super) struct Resource {
     /// True if the writes of members are limited, rather than packets delayed.
     limits: bool,
     /// The writes of the devices that may be limited.
-    paces: BTreeMap<DeviceNumber, Pace>,
+    paces: BTreeMap<DeviceNumber, WritePace>,
     /// The last limits of these devices that the throttle was told.
     limited: BTreeMap<DeviceNumber, WriteLimit>,
     /// The last decision.
@@ -91,7 +91,7 @@ impl Resource {
             others: Load::default(),
             all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
             since_decision: Duration::ZERO,
-            demand: Demand::default(),
+            demand: MemberDemand::default(),
             delay: Latency::ZERO,
             limits: method == Method::Rate,
             paces: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl Resource {
         self.config = config;
         self.stale = true;
         if self.config.law.dry_run {
-            self.paces.values_mut().for_each(Pace::let_go);
+            self.paces.values_mut().for_each(WritePace::release);
             self.limited.clear();
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Resource {
         let mut limits = BTreeMap::new();
         for (device, pace) in &mut self.paces {
             if let Some(limit) = pace.limit(delay, floor) {
-                limits.insert(*device, limit);
+                limits.insert(*device, write_limit(limit));
             } else if delay > Latency::ZERO {
                 let name = &self.config.law.resource;
                 tracing::debug!(

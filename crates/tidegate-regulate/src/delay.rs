@@ -22,7 +22,7 @@ use std::time::Duration;
 use tidegate_control::{Commands, Outstanding};
 use tidegate_units::{Latency, Window};
 
-use super::pace::remembered;
+use crate::pace::remembered;
 
 /// The time constant with which the recent load of members is forgotten. It is longer than the longest delay
 /// of packets, and as long as that of a limit.
@@ -33,7 +33,7 @@ const STEP: Latency = Latency::from_micros(500);
 
 /// The requests that all members of a resource together keep outstanding, and those that complete.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Demand {
+pub struct MemberDemand {
     /// Weighted by age: seconds, requests times the seconds that they were outstanding, and requests that
     /// completed.
     seconds: f64,
@@ -41,19 +41,19 @@ pub(super) struct Demand {
     completed: f64,
 }
 
-impl Demand {
-    /// Takes what was outstanding on average in some time, held or at the storage, and how many of the
-    /// requests that the throttle can hold completed.
-    pub(super) fn observe(&mut self, elapsed: Duration, outstanding: Outstanding, completed: u64) {
+impl MemberDemand {
+    /// Takes what was outstanding on average in some time, throttled or at the storage, and the number of
+    /// completed requests that the throttle may delay.
+    pub fn observe(&mut self, elapsed: Duration, outstanding: Outstanding, completed: u64) {
         let (keep, seconds) = (remembered(elapsed, MEMORY), elapsed.as_secs_f64());
         self.seconds = keep * self.seconds + seconds;
         self.outstanding = keep * self.outstanding + outstanding.get() * seconds;
         self.completed = keep * self.completed + completed as f64;
     }
 
-    /// Returns the delay of each member, at most `longest`, as the law says. `None` while it cannot be known
-    /// because nothing was done.
-    pub(super) fn delay(&self, commands: &Commands, longest: Latency) -> Option<Latency> {
+    /// Returns the delay of each member that the commands come to. One that a window comes to is at most
+    /// `longest`. `None` while it cannot be known, because nothing was done.
+    pub fn delay(&self, commands: &Commands, longest: Latency) -> Option<Latency> {
         match commands.window {
             Some(window) => self.delay_of_window(window, longest),
             None => {
@@ -92,7 +92,7 @@ mod tests {
         Commands { window: Some(Window::new(window)), ..Commands::default() }
     }
 
-    fn delay_of(demand: &Demand, commands: &Commands) -> f64 {
+    fn delay_of(demand: &MemberDemand, commands: &Commands) -> f64 {
         demand.delay(commands, LONGEST).unwrap().as_secs_f64()
     }
 
@@ -102,13 +102,13 @@ mod tests {
         let longer = Latency::from_millis(3_000);
         let commands =
             Commands { consumers: vec![consumer(None), consumer(Some(longer))], ..Commands::default() };
-        assert_eq!(Demand::default().delay(&commands, LONGEST), Some(longer));
-        assert_eq!(Demand::default().delay(&Commands::default(), LONGEST), Some(Latency::ZERO));
+        assert_eq!(MemberDemand::default().delay(&commands, LONGEST), Some(longer));
+        assert_eq!(MemberDemand::default().delay(&Commands::default(), LONGEST), Some(Latency::ZERO));
     }
 
     #[test]
     fn what_a_window_comes_to_is_unknown_while_nothing_completes_and_nothing_while_it_is_not_full() {
-        let mut demand = Demand::default();
+        let mut demand = MemberDemand::default();
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
         demand.observe(INTERVAL, Outstanding::new(8.0), 0);
         assert_eq!(demand.delay(&window(4.0), LONGEST), None);
@@ -119,11 +119,11 @@ mod tests {
         assert_eq!(demand.delay(&window(0.1), Latency::from_millis(30)), Some(Latency::from_millis(30)));
     }
 
-    /// Those who keep `outstanding` at a storage that does `capacity` per second, each of which takes
-    /// `service` at least, beside a window: how many are at the storage in the end. What is held shows a
-    /// change when it has gone round.
+    /// Returns the number of requests that are at the storage in the end, beside a window. Members keep
+    /// `outstanding` at a storage that completes `capacity` per second, each in `service` at least. A change
+    /// of the delay shows when the delayed requests have gone round.
     fn at_the_storage(outstanding: f64, capacity: f64, service: f64, allowed: f64) -> f64 {
-        let (mut demand, mut delay, mut there) = (Demand::default(), 0.0, outstanding);
+        let (mut demand, mut delay, mut there) = (MemberDemand::default(), 0.0, outstanding);
         for _ in 0..120 {
             let done = capacity.min(outstanding / (service + delay));
             let held = (done * delay).min(outstanding);
@@ -148,16 +148,17 @@ mod tests {
             let service = 0.5 * allowed / capacity;
             prop_assume!(outstanding / capacity < 0.9);
             let there = at_the_storage(outstanding, capacity, service, allowed);
-            // Rounding up to a step holds some more, and requests are whole.
+            // Rounding up to a step delays some more, and requests are whole.
             let step = capacity * STEP.as_secs_f64();
-            prop_assert!((there - allowed).abs() <= step + 0.05 * outstanding, "{} at the storage, not {}", there, allowed);
+            let tolerance = step + 0.05 * outstanding;
+            prop_assert!((there - allowed).abs() <= tolerance, "{} at the storage, not {}", there, allowed);
         }
 
         #[test]
         fn whatever_is_seen_a_delay_is_within_its_bounds(
             seen in prop::collection::vec((0..5_u32, any::<f64>(), any::<u32>(), 0.1..1e6), 1..40),
         ) {
-            let mut demand = Demand::default();
+            let mut demand = MemberDemand::default();
             for (steps, outstanding, completed, allowed) in seen {
                 demand.observe(INTERVAL * steps, Outstanding::new(outstanding), completed.into());
                 if let Some(delay) = demand.delay(&window(allowed), LONGEST) {

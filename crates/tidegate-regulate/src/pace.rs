@@ -16,8 +16,9 @@
 use std::time::Duration;
 
 use tidegate_control::{Operations, Outstanding};
-use tidegate_host::throttle::WriteLimit;
 use tidegate_units::{ByteRate, Iops, Latency};
+
+use crate::limit::RateLimit;
 
 /// The time constant with which the duration and the size of writes are forgotten: that of the law's own
 /// signal.
@@ -31,7 +32,7 @@ const FREE: Duration = Duration::from_secs(1);
 /// For so long there must have been writes: a queue that is still filling is taken for a short one.
 const LEARNS: Duration = Duration::from_millis(300);
 
-/// After so long without a write what was learnt is of somebody else.
+/// After so long without a write, what was learnt is of another load.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The time in which a limit in bytes doubles while nothing completes. Consumers that turn to larger requests
@@ -40,9 +41,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// 1024 times its size.
 const DOUBLES: Duration = Duration::from_millis(100);
 
-/// The writes of one device.
+/// The writes to one device, and the limit that a delay of each of them comes to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pace {
+pub struct WritePace {
     /// The number of recent writes that have completed, weighted by age. Their seconds at the device and
     /// their bytes follow.
     count: f64,
@@ -56,10 +57,10 @@ pub(super) struct Pace {
     limited: bool,
 }
 
-impl Pace {
-    /// Takes what was written in some time. For how many seconds, all together, writes waited in front of the
-    /// device meanwhile: none while nobody is held.
-    pub(super) fn observe(&mut self, elapsed: Duration, writes: &Operations) -> f64 {
+impl WritePace {
+    /// Takes what was written in some time. Returns the seconds, all together, that writes waited in front of
+    /// the device meanwhile: none while no consumer is throttled.
+    pub fn observe(&mut self, elapsed: Duration, writes: &Operations) -> f64 {
         let time = elapsed.as_secs_f64();
         if elapsed.is_zero() {
             return 0.0;
@@ -88,14 +89,14 @@ impl Pace {
         0.0
     }
 
-    /// The limit that a delay comes to; `None` for no delay, and as long as too little is known.
-    pub(super) fn limit(&mut self, delay: Latency, floor: Iops) -> Option<WriteLimit> {
-        let rate = self.rate(delay, floor)?;
-        Some(WriteLimit::new(rate, bytes(rate, self.bytes / self.count, self.silent)))
+    /// Returns the limit that a delay comes to; `None` for no delay, and as long as too little is known.
+    pub fn limit(&mut self, delay: Latency, floor: Iops) -> Option<RateLimit> {
+        let requests = self.rate(delay, floor)?;
+        Some(RateLimit { requests, bytes: Some(bytes(requests, self.bytes / self.count, self.silent)) })
     }
 
-    /// The same, in requests alone.
-    pub(super) fn rate(&mut self, delay: Latency, floor: Iops) -> Option<Iops> {
+    /// Returns the same, in requests alone.
+    pub fn rate(&mut self, delay: Latency, floor: Iops) -> Option<Iops> {
         let known = self.limited || self.writing >= LEARNS;
         self.limited = known && delay > Latency::ZERO;
         self.limited.then(|| {
@@ -104,8 +105,8 @@ impl Pace {
         })
     }
 
-    /// There is no limit any more.
-    pub(super) const fn let_go(&mut self) {
+    /// Takes note that there is no limit any more.
+    pub const fn release(&mut self) {
         self.limited = false;
     }
 }
@@ -118,14 +119,14 @@ fn rate(outstanding: Outstanding, takes: Latency, delay: Latency, floor: Iops) -
 }
 
 /// Returns the limit in bytes for a rate of requests of this size, when none has completed for so long.
-pub(super) fn bytes(rate: Iops, size: f64, silent: Duration) -> ByteRate {
+pub(crate) fn bytes(rate: Iops, size: f64, silent: Duration) -> ByteRate {
     let overdue = silent.as_secs_f64() - 2.0 / rate.per_second();
     let doubled = (overdue / DOUBLES.as_secs_f64()).clamp(0.0, 10.0);
     ByteRate::new(rate.per_second() * size * doubled.exp2())
 }
 
 /// Returns the fraction of the past that still counts after some time.
-pub(super) fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
+pub(crate) fn remembered(elapsed: Duration, time_constant: Duration) -> f64 {
     (-elapsed.as_secs_f64() / time_constant.as_secs_f64()).exp()
 }
 
@@ -141,8 +142,12 @@ mod tests {
     const SIZE: u64 = 65_536;
 
     /// Returns the number of writes of this size that a limit allows per second.
-    fn writes(limit: WriteLimit) -> f64 {
-        limit.bytes().per_second() / SIZE as f64
+    fn writes(limit: RateLimit) -> f64 {
+        bytes_of(limit) / SIZE as f64
+    }
+
+    fn bytes_of(limit: RateLimit) -> f64 {
+        limit.bytes.unwrap().per_second()
     }
 
     /// Returns the writes of one step by consumers that keep `outstanding` under way, when each takes so
@@ -157,8 +162,8 @@ mod tests {
         }
     }
 
-    fn learnt(outstanding: f64, takes: Latency) -> Pace {
-        let mut pace = Pace::default();
+    fn learnt(outstanding: f64, takes: Latency) -> WritePace {
+        let mut pace = WritePace::default();
         for _ in 0..20 {
             assert!(pace.observe(STEP, &done(outstanding, takes)).abs() < f64::EPSILON);
         }
@@ -175,9 +180,7 @@ mod tests {
         let mut pace = learnt(24.0, ms(50));
         let limit = pace.limit(ms(30), FLOOR).unwrap();
         assert!((writes(limit) - 300.0).abs() <= 1.0, "{limit:?}");
-        // In requests the kernel counts by tens.
-        let counted = limit.writes().per_second() - writes(limit);
-        assert!((-0.1..10.0).contains(&counted), "{limit:?}");
+        assert!((limit.requests.per_second() - writes(limit)).abs() < 1e-6, "{limit:?}");
         for _ in 0..20 {
             let waits = pace.observe(STEP, &done(300.0 * 0.013, ms(13)));
             assert!((waits / STEP.as_secs_f64() - 20.1).abs() < 0.5, "{waits}");
@@ -186,8 +189,7 @@ mod tests {
         assert!((writes(limit) - 300.0).abs() <= 1.0, "{limit:?}");
     }
 
-    /// The writes of a device that gets 469 of them done per second, whoever asks, beside a law that wants a
-    /// delay.
+    /// A device that completes 469 writes per second, beside a law that commands a delay.
     #[test]
     fn a_delay_empties_the_queue_by_as_much_as_it_is_long() {
         let mut pace = learnt(24.0, ms(51));
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn nothing_is_limited_before_anything_is_known() {
-        let mut pace = Pace::default();
+        let mut pace = WritePace::default();
         assert_eq!(pace.limit(ms(30), FLOOR), None);
         // A queue that fills: believed when it is full.
         for outstanding in [4.0, 24.0] {
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_teaches_nothing_about_what_is_outstanding_and_what_is_free_does() {
+    fn throttled_writes_teach_nothing_about_what_is_outstanding_and_free_writes_do() {
         let mut pace = learnt(24.0, ms(50));
         let limit = pace.limit(ms(50), FLOOR);
         for _ in 0..100 {
@@ -239,14 +241,14 @@ mod tests {
     /// Under a limit of 20 writes of 64 KiB per second a write of 1 MiB would have to wait for 0.8 s. Under a
     /// limit of 2 it would wait for 8 s.
     #[test]
-    fn who_turns_to_larger_writes_does_not_wait_for_the_limit_of_small_ones() {
+    fn consumers_that_turn_to_larger_writes_do_not_wait_for_the_limit_of_small_ones() {
         let mut pace = learnt(24.0, ms(50));
         let usual = writes(pace.limit(ms(1_150), FLOOR).unwrap());
         assert!((usual - 20.0).abs() <= 1.0, "{usual}");
         let (mut let_through, mut waited) = (0.0, 0);
         while let_through < 16.0 * SIZE as f64 {
             pace.observe(STEP, &Operations::default());
-            let_through += pace.limit(ms(1_150), FLOOR).unwrap().bytes().per_second() * STEP.as_secs_f64();
+            let_through += bytes_of(pace.limit(ms(1_150), FLOOR).unwrap()) * STEP.as_secs_f64();
             waited += 1;
         }
         assert!(waited <= 4, "{waited} tenths of a second");
@@ -270,7 +272,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_longer_delay_is_a_lower_rate_and_none_is_what_there_was(
-            outstanding in 0.0..10_000.0, takes in latency(), delays in [latency(), latency()], floor in 0.0..100.0,
+            outstanding in 0.0..10_000.0,
+            takes in latency(),
+            delays in [latency(), latency()],
+            floor in 0.0..100.0,
         ) {
             let at = |delay| rate(Outstanding::new(outstanding), takes, delay, Iops::new(floor)).per_second();
             let [shorter, longer] = [delays[0].min(delays[1]), delays[0].max(delays[1])];
@@ -288,7 +293,7 @@ mod tests {
         fn whatever_is_seen_there_is_a_limit_or_none_and_what_waits_is_bounded(
             seen in prop::collection::vec((0..5_u64, any::<u32>(), any::<u64>(), any::<u64>(), latency()), 0..50),
         ) {
-            let mut pace = Pace::default();
+            let mut pace = WritePace::default();
             for (steps, count, bytes, nanos, delay) in seen {
                 let elapsed = STEP * steps as u32;
                 let writes = Operations {
@@ -301,7 +306,7 @@ mod tests {
                 prop_assert!(waits.is_finite() && (0.0..=pace.free * elapsed.as_secs_f64()).contains(&waits));
                 let limit = pace.limit(delay, Iops::new(2.0));
                 prop_assert_eq!(limit.is_some(), pace.limited);
-                prop_assert!(limit.is_none_or(|limit| limit.writes().per_second() >= 2.0));
+                prop_assert!(limit.is_none_or(|limit| limit.requests.per_second() >= 2.0));
             }
         }
     }

@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-config", 2),
     ("tidegate-ebpf", 2),
     ("tidegate-placement", 2),
+    ("tidegate-regulate", 2),
     ("tidegate-http", 3),
     ("tidegate-tls", 3),
     ("tidegate-gateway", 4),

@@ -1,8 +1,6 @@
 //! A block device whose control groups are regulated: a resource of the throttle `cgroup`.
 
 mod config;
-#[path = "../../../tidegate-regulate/src/mix.rs"]
-mod mix;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +13,13 @@ use tidegate_host::cgroup::{IoCounters, IoLimit};
 use tidegate_host::sense::{CgroupReader, DiskDelta};
 use tidegate_host::throttle::Hold;
 use tidegate_host::{DeviceNumber, ReadError, Root};
+use tidegate_regulate::{DirectionMix, WritePace};
 use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Shares};
 
 pub use config::CgroupConfig;
 pub(super) use config::{RESOURCE_KEYS, read};
 
-use self::mix::Mix;
-use super::pace::Pace;
+use super::kernel_limits::io_limit;
 use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
@@ -62,8 +60,8 @@ struct Consumer {
     /// Requests that went to the device while none came back, so that their response time is not known yet.
     undated: IoCounters,
     outstanding_seconds: f64,
-    pace: Pace,
-    mix: Mix,
+    pace: WritePace,
+    mix: DirectionMix,
     /// In force; `None`: it is not held.
     rate: Option<Iops>,
 }
@@ -237,8 +235,10 @@ impl CgroupResource {
 
     /// Returns the throttling that is to be in force.
     pub(super) fn hold(&self) -> Hold {
-        let limit =
-            |consumer: &Consumer| consumer.rate.map_or(IoLimit::NONE, |rate| consumer.mix.limit(rate));
+        let limit = |consumer: &Consumer| {
+            let limits = consumer.rate.and_then(|rate| consumer.mix.limits(rate));
+            limits.map_or(IoLimit::NONE, io_limit)
+        };
         let limits = self.device.into_iter().flat_map(|device| {
             self.consumers.iter().map(move |(name, consumer)| ((name.clone(), device), limit(consumer)))
         });
@@ -261,7 +261,7 @@ impl CgroupResource {
         self.delay = Latency::ZERO;
         for consumer in self.consumers.values_mut() {
             consumer.rate = None;
-            consumer.pace.let_go();
+            consumer.pace.release();
         }
     }
 
@@ -303,7 +303,9 @@ impl Consumer {
     /// Adds what went to the device. How long that took is what everybody's took meanwhile: of each cgroup
     /// the kernel does not say.
     fn take(&mut self, elapsed: Duration, done: IoCounters, device: &DiskDelta) {
-        self.mix.observe(elapsed, done);
+        let transferred = |count, bytes| Operations { count, bytes, ..Operations::default() };
+        let (reads, writes) = (transferred(done.reads, done.read), transferred(done.writes, done.written));
+        self.mix.observe(elapsed, &reads, &writes);
         self.undated = plus(self.undated, done);
         let mut seconds = Operations::default();
         if let Some(mean) = device.reads.mean_response_time() {
