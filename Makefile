@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test acceptance unit integration lab-short experiments bench lint packages compiler deb release clean-lab
+.PHONY: help demo test acceptance stress experiments bench lint packages compiler deb release
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,6 +16,9 @@ test: ## Lints, all tests with real clients, the demo
 
 acceptance: ## A short version of most experiments, the Debian package, fuzzing, licences of the crates
 	@scripts/acceptance
+
+stress: ## Every test with a socket or a process, fifty times beside other load: 60 minutes at most
+	@scripts/run-tests.py --stress 50 --minutes 60
 
 experiments: ## Every experiment in full; dated results under bench/runs/
 	@scripts/experiments
