@@ -33,7 +33,8 @@ lint: compiler ## Formatting and lints, warnings are errors
 packages: ## Install the clients and the emulator that the tests use (Debian, as root), and fetch the lab's kernel
 	@lab/setup
 
-deb: release ## A Debian package with the program, its services and documents
+deb: compiler ## A Debian package with the program, its services and documents
+	$(CARGO) build --locked --profile dist --bin tidegate
 	@scripts/deb
 
 compiler: ## Install clang, which compiles the programs for the kernel (Debian, as root)

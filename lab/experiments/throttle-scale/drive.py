@@ -23,7 +23,8 @@ DELAY_MS = 50
 
 def built():
     repository = os.path.dirname(driver.LAB)
-    subprocess.run(["cargo", "build", "--locked", "--release", "--quiet", "--package", "tidegate-host", "--example", "throttle"],
+    # With the whole workspace selected, other crates have the features that the program has, and are there already.
+    subprocess.run(["cargo", "build", "--locked", "--release", "--quiet", "--workspace", "--example", "throttle"],
                    cwd=repository, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(repository, "target"))
     return os.path.join(target, "release/examples/throttle")
