@@ -3,6 +3,7 @@
 //! added.
 
 use serde::Serialize;
+use tidegate_regulate::LatencySamples;
 use tidegate_units::Latency;
 
 /// Eight buckets per octave: a bucket is 6 % to 12.5 % wide.
@@ -115,6 +116,18 @@ impl<const SUB_BITS: u32> LogLinear<SUB_BITS> {
             sum_nanos: self.sum_nanos.saturating_sub(earlier.sum_nanos),
             max: self.max,
         }
+    }
+}
+
+impl<const SUB_BITS: u32> LatencySamples for LogLinear<SUB_BITS> {
+    fn record(&mut self, latency: Latency) {
+        Self::record(self, latency);
+    }
+
+    fn take_quantile(&mut self, fraction: f64) -> Option<Latency> {
+        let quantile = self.quantile(fraction);
+        self.clear();
+        quantile
     }
 }
 

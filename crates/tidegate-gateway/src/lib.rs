@@ -40,7 +40,6 @@ mod seats;
 mod session;
 mod stage;
 mod stats;
-mod tenant;
 mod upstream;
 mod worker;
 mod zeroing;

@@ -1,116 +1,65 @@
-//! The quality-of-service stage of a pool: it picks the next request, measures service times and runs the
-//! law.
+//! The quality-of-service stage of a pool: the regulated queue of its requests, the times of the law's steps,
+//! and the statistics of its consumers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, Observation, Operations, Outstanding,
-    combine,
-};
+use tidegate_control::{ConsumerObservation, Decision, LoopConfig, Observation, Outstanding, combine};
 use tidegate_nbd::Operation;
-use tidegate_sched::{
-    Capacity, CostModel, Discipline, Extent, FlowConfig, FlowId, Pull, Release, Sfq, SfqConfig,
+use tidegate_regulate::{
+    CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, RegulatedQueue,
 };
-use tidegate_units::{Bytes, ConsumerName, Instant, Iops, Latency, ResourceName, Window};
+use tidegate_sched::{Discipline, Extent, Pull, Release, SfqConfig};
+use tidegate_units::{ConsumerName, Instant, ResourceName, Window};
 
 use crate::config::{ExportConfig, PoolConfig};
+use crate::histogram::FineHistogram;
 use crate::peers::Peers;
 use crate::request::Request;
-use crate::stats::{ConsumerSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot};
-use crate::tenant::Tenant;
+use crate::stats::{
+    ConsumerSnapshot, ContractSnapshot, OpSnapshot, RECENT_DECISIONS, ReservedSnapshot, TenantSnapshot,
+};
 
 /// Requests that one consumer may have queued. At this bound its sessions are no longer read from.
-pub(crate) const MAX_QUEUED: usize = 16_384;
-
-/// The kinds of operations that the law and the statistics tell apart: reads, and changes of data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Trim,
-}
+pub(crate) const MAX_QUEUED: u32 = 16_384;
 
 /// A consumer's side of the stage.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    config: ExportConfig,
-    flow: FlowId,
-    delay: Latency,
-    /// In the scheduler's queue.
-    queued: usize,
-    in_flight: usize,
-    /// Requests at the backend whose slots others have, because the volume was silent.
-    lent: usize,
+    account: ConsumerAccount<FineHistogram>,
     /// Its volume hangs: the law does not count it.
     hung: bool,
     /// The time when its volume answered again after it hung. Requests dispatched before are no samples for
     /// the law.
     answered: Instant,
-    /// The requests that the client has outstanding, queued or at the backend.
-    outstanding: Integral,
-    interval: [Operations; 2],
-    /// Requests and bytes that completed in the last interval in which any did.
-    sizes: (u64, Bytes),
-    /// The state for laws that command rates. It is boxed to save room in the cache under other laws.
-    tenant: Option<Box<Tenant>>,
-    pub(crate) reads: OpSnapshot,
-    pub(crate) writes: OpSnapshot,
-    pub(crate) flushes: u64,
-    pub(crate) trims: u64,
-    pub(crate) errors: u64,
+    reads: OpSnapshot,
+    writes: OpSnapshot,
+    flushes: u64,
+    trims: u64,
+    errors: u64,
 }
 
-/// A number, and its integral over time.
-#[derive(Debug, Default)]
-struct Integral {
-    value: u64,
-    request_nanos: u128,
-    since: Instant,
-    changed: Instant,
-}
-
-impl Integral {
-    fn add(&mut self, change: i64, now: Instant) {
-        self.request_nanos += u128::from(self.value) * now.saturating_since(self.changed).as_nanos();
-        self.changed = self.changed.max(now);
-        self.value = self.value.saturating_add_signed(change);
-    }
-
-    /// The mean since the last call.
-    fn mean(&mut self, now: Instant) -> f64 {
-        self.add(0, now);
-        let nanos = std::mem::take(&mut self.request_nanos);
-        let elapsed = now.saturating_since(std::mem::replace(&mut self.since, now)).as_nanos();
-        if elapsed == 0 { self.value as f64 } else { nanos as f64 / elapsed as f64 }
-    }
-}
-
-/// Scheduler, law and measurements of one pool. Times are the worker's.
+/// Queue, law and measurements of one pool. Times are the worker's.
 pub(crate) struct Stage {
     resource: ResourceName,
-    scheduler: Sfq<usize>,
-    depth: Window,
-    release: Release,
-    /// The window that the law commands; `None` without a law, or when the law commands none.
-    commanded: Option<Window>,
-    law: Option<Law>,
+    queue: RegulatedQueue<usize>,
+    /// The times of the law's steps; `None` without a law.
+    timer: Option<StepTimer>,
     /// The other hosts that share the resource, if any do.
     peers: Option<Arc<dyn Peers>>,
     recent: VecDeque<Decision>,
     decisions: u64,
 }
 
-struct Law {
-    config: LoopConfig,
-    control: ControlLoop,
+/// The times of the law's steps.
+struct StepTimer {
     next: Instant,
     /// A consumer with a contract is back from a pause. The law is stepped at once, and not up to an interval
     /// later.
     returned: bool,
 }
 
-impl Law {
+impl StepTimer {
     fn due(&self) -> Instant {
         if self.returned { Instant::ZERO } else { self.next }
     }
@@ -118,73 +67,48 @@ impl Law {
 
 impl Stage {
     pub(crate) fn new(config: &PoolConfig, peers: Option<Arc<dyn Peers>>, now: Instant) -> Self {
-        let depth = Window::new(f64::from(config.depth));
-        let scheduler =
-            SfqConfig { discipline: config.discipline, window: Some(depth), ..SfqConfig::default() };
-        // Finish tags decide alone: to stay with a flow because its requests are close would go past them.
-        let scheduler = Sfq::new(match config.discipline {
-            Discipline::StartTags => scheduler,
-            Discipline::FinishTags => SfqConfig { batch: None, ..scheduler },
+        let scheduler = SfqConfig { discipline: config.discipline, ..SfqConfig::default() };
+        let queue = RegulatedQueue::new(QueueConfig {
+            // Finish tags decide alone: to stay with a flow because its requests are close would go past
+            // them.
+            scheduler: match config.discipline {
+                Discipline::StartTags => scheduler,
+                Discipline::FinishTags => SfqConfig { batch: None, ..scheduler },
+            },
+            depth: Window::new(f64::from(config.depth)),
+            release: config.release,
+            law: config.law.clone(),
+            starts_throttled: true,
         });
         let mut stage = Self {
             resource: config.name.clone(),
-            scheduler,
-            depth,
-            release: config.release,
-            commanded: None,
-            law: None,
+            queue: queue.expect(VALID),
+            timer: None,
             peers,
             recent: VecDeque::new(),
             decisions: 0,
         };
-        stage.set_law(config.law.as_ref(), now);
+        stage.set_timer(now);
         stage
     }
 
     pub(crate) fn add(&mut self, config: &ExportConfig, now: Instant) -> Consumer {
-        let flow = self.scheduler.add_flow(
-            &FlowConfig {
-                weight: config.shares,
-                exempt: config.protected,
-                reservation: config.reservation,
-                bucket: None,
-                limit: config.limit,
-                delay: Latency::ZERO,
-                // The worker counts requests against MAX_QUEUED, and payload against the pool's memory.
-                capacity: Capacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
-            },
-            now,
-        );
-        let mut consumer = Consumer {
-            config: config.clone(),
-            flow,
-            delay: Latency::ZERO,
-            queued: 0,
-            in_flight: 0,
-            lent: 0,
+        Consumer {
+            account: self.queue.add(terms(config), now),
             hung: false,
             answered: Instant::ZERO,
-            outstanding: Integral { since: now, changed: now, ..Integral::default() },
-            interval: [Operations::default(); 2],
-            sizes: (0, Bytes::ZERO),
-            tenant: None,
             reads: OpSnapshot::default(),
             writes: OpSnapshot::default(),
             flushes: 0,
             trims: 0,
             errors: 0,
-        };
-        self.settle(&mut consumer, now);
-        consumer
+        }
     }
 
     /// Forgets a consumer that has nothing queued.
     pub(crate) fn remove(&mut self, consumer: &Consumer) {
-        let left = self.scheduler.remove_flow(consumer.flow);
-        debug_assert!(
-            left.is_ok_and(|requests| requests.is_empty()),
-            "a removed consumer has requests queued"
-        );
+        let left = self.queue.remove(&consumer.account);
+        debug_assert!(left.is_empty(), "a removed consumer has requests queued");
     }
 
     pub(crate) fn reconfigure_consumer(
@@ -193,16 +117,7 @@ impl Stage {
         config: &ExportConfig,
         now: Instant,
     ) {
-        let flow = consumer.flow;
-        self.scheduler.set_weight(flow, config.shares).expect(OURS);
-        self.scheduler.set_reservation(flow, config.reservation, now).expect(OURS);
-        self.scheduler.set_limit(flow, config.limit, now).expect(OURS);
-        self.scheduler.set_exempt(flow, config.protected, now).expect(OURS);
-        if config.protected {
-            self.set_delay(consumer, Latency::ZERO, now);
-            self.set_rate(consumer, None, now);
-        }
-        consumer.config = config.clone();
+        self.queue.reconfigure_consumer(&mut consumer.account, terms(config), now);
     }
 
     /// Takes a new depth and law. The caller then [settles](Self::settle) every consumer.
@@ -213,52 +128,38 @@ impl Stage {
         release: Release,
         now: Instant,
     ) {
-        self.depth = Window::new(f64::from(depth));
-        self.release = release;
-        self.set_law(law, now);
-        self.apply_window(now);
+        let depth = Window::new(f64::from(depth));
+        self.queue.reconfigure(depth, release, law, now).expect(VALID);
+        self.set_timer(now);
     }
 
-    fn set_law(&mut self, law: Option<&LoopConfig>, now: Instant) {
-        match (&mut self.law, law) {
-            (Some(running), Some(config)) if running.config == *config => {}
-            (Some(running), Some(config)) => {
-                running.control.reconfigure(config.clone()).expect(VALID);
-                running.config = config.clone();
-                running.next = running.next.min(now + config.interval);
+    /// Gives a consumer the state that the law, as it is now, needs.
+    pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
+        self.queue.settle(&mut consumer.account, now);
+    }
+
+    /// Plans the next step no later than an interval from now.
+    fn set_timer(&mut self, now: Instant) {
+        self.timer = self.queue.law().map(|law| {
+            let latest = now + law.interval;
+            match &self.timer {
+                Some(timer) => StepTimer { next: timer.next.min(latest), ..*timer },
+                None => StepTimer { next: latest, returned: false },
             }
-            (None, Some(config)) => {
-                let control = ControlLoop::new(config.clone()).expect(VALID);
-                self.law = Some(Law {
-                    config: config.clone(),
-                    control,
-                    next: now + config.interval,
-                    returned: false,
-                });
-            }
-            (_, None) => {
-                self.law = None;
-                self.commanded = None;
-                self.scheduler.set_spacing(Latency::ZERO);
-            }
-        }
+        });
     }
 
     /// Has a request, or the next slice of one, wait for its turn. `extent` is what it is charged with.
     pub(crate) fn enqueue(&mut self, consumer: &mut Consumer, key: usize, extent: Extent, now: Instant) {
-        consumer.queued += 1;
-        consumer.outstanding.add(1, now);
-        if let Some(tenant) = &mut consumer.tenant
-            && let Some(law) = &mut self.law
-        {
-            law.returned |= tenant.issued(now, law.config.idle_half_life);
+        let returned = self.queue.enqueue(&mut consumer.account, key, extent, now);
+        if returned && let Some(timer) = &mut self.timer {
+            timer.returned = true;
         }
-        self.scheduler.enqueue(consumer.flow, now, key, extent).expect(OURS);
     }
 
     /// The next request to dispatch, or when to ask again.
     pub(crate) fn pull(&mut self, now: Instant) -> Pull<usize> {
-        self.scheduler.pull(now)
+        self.queue.pull(now)
     }
 
     /// Returns the consumer's snapshot.
@@ -269,59 +170,76 @@ impl Stage {
         removed: bool,
         now: Instant,
     ) -> ConsumerSnapshot {
-        let rate = consumer.config.reservation;
-        let service = self.scheduler.status(consumer.flow, now).and_then(|status| status.reserved);
-        let reserved = rate.zip(service).map(|(rate, service)| ReservedSnapshot {
+        let Consumer { account, reads, writes, flushes, trims, errors, .. } = consumer;
+        let terms = account.terms();
+        let service = self.queue.status(account, now).and_then(|status| status.reserved);
+        let reserved = terms.reservation.zip(service).map(|(rate, service)| ReservedSnapshot {
             rate,
             backlogged: service.backlogged,
             served_ios: service.served_ios(),
             missed: service.missed,
         });
-        let tenant = consumer.tenant.as_ref().map(|tenant| tenant.snapshot(now));
-        ConsumerSnapshot { reserved, tenant, ..consumer.snapshot(sessions, removed) }
+        let tenant = account.rates().map(|rates| TenantSnapshot {
+            rate: rates.bucket().map(|bucket| bucket.rate),
+            released: rates.total().clone(),
+            contract: rates.contract().map(|record| ContractSnapshot {
+                contract: record.contract(),
+                requests: record.requests(),
+                late: record.late(),
+                active: record.active(now),
+            }),
+        });
+        ConsumerSnapshot {
+            name: terms.name.clone(),
+            shares: terms.shares,
+            protected: terms.protected,
+            removed,
+            sessions,
+            queued: account.queued() as usize,
+            in_flight: account.in_flight() as usize,
+            delay: account.delay(),
+            reads: reads.clone(),
+            writes: writes.clone(),
+            flushes: *flushes,
+            trims: *trims,
+            errors: *errors,
+            poisoned: false,
+            reserved,
+            tenant,
+            upstream: None,
+            hung: false,
+        }
     }
 
     /// A pulled request goes to the backend.
     pub(crate) fn dispatched(consumer: &mut Consumer, operation: &Operation) {
-        consumer.queued -= 1;
-        consumer.in_flight += 1;
-        if let Some(interval) = consumer.interval_of(operation) {
-            interval.in_flight += 1;
-        }
+        consumer.account.dispatched(kind_of(operation));
     }
 
     /// Gives the slots of a consumer's requests at the backend to others: its volume is silent.
     pub(crate) fn lend_slots(&mut self, consumer: &mut Consumer, now: Instant) {
-        for _ in consumer.lent..consumer.in_flight {
-            self.scheduler.complete(consumer.flow, now).expect(OURS);
-        }
-        consumer.lent = consumer.in_flight;
+        self.queue.lend_slots(&mut consumer.account, now);
     }
 
     /// Counts a request that is about to go to the backend outside the window, as if it had come from the
     /// queue.
     pub(crate) fn borrow_slot(consumer: &mut Consumer, now: Instant) {
-        consumer.queued += 1;
-        consumer.lent += 1;
-        consumer.outstanding.add(1, now);
+        consumer.account.borrow_slot(now);
     }
 
     /// Returns true if requests wait to be dispatched.
     pub(crate) fn has_queued(&self) -> bool {
-        self.scheduler.queued() > 0
+        self.queue.has_queued()
     }
 
-    /// Takes out the queued requests that are `gone`, and says which they are: their session is.
+    /// Takes out the queued requests that are `gone`, because their session is, and returns them.
     pub(crate) fn cancel(
         &mut self,
         consumer: &mut Consumer,
         now: Instant,
         gone: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
-        let cancelled = self.scheduler.cancel(consumer.flow, now, |&key| gone(key)).expect(OURS);
-        consumer.queued -= cancelled.len();
-        cancelled.iter().for_each(|_| consumer.has_one_less(now));
-        cancelled
+        self.queue.cancel(&mut consumer.account, now, |&key| gone(key))
     }
 
     /// The backend is done with a request that was dispatched; `succeeded` makes it a sample.
@@ -332,32 +250,17 @@ impl Stage {
         now: Instant,
         succeeded: bool,
     ) {
-        consumer.in_flight -= 1;
-        // Which of its requests has a slot does not matter, only how many.
-        if consumer.lent > 0 {
-            consumer.lent -= 1;
-        } else {
-            self.scheduler.complete(consumer.flow, now).expect(OURS);
-        }
-        let operation = &request.operation;
         let dispatched = request.dispatched.unwrap_or(now);
-        let latency = now.latency_since(dispatched);
-        let bytes = u64::from(request.slice.charged);
-        let answered = consumer.answered;
-        if let Some(interval) = consumer.interval_of(operation) {
-            interval.in_flight -= 1;
-            if succeeded && dispatched >= answered {
-                interval.count += 1;
-                interval.bytes = Bytes::new(interval.bytes.get() + bytes);
-                interval.total_latency = interval.total_latency.saturating_add(latency);
-                if let Some(tenant) = &mut consumer.tenant {
-                    tenant.completed(request.released, dispatched, now);
-                }
-            }
-        }
-        consumer.has_one_less(now);
-        if succeeded && let Some(statistics) = consumer.statistics_of(operation) {
-            statistics.backend.record(latency);
+        let completed = CompletedRequest {
+            kind: kind_of(&request.operation),
+            bytes: request.slice.charged,
+            released: request.released,
+            dispatched,
+            is_sample: succeeded && dispatched >= consumer.answered,
+        };
+        self.queue.completed(&mut consumer.account, &completed, now);
+        if succeeded && let Some(statistics) = consumer.statistics_of(&request.operation) {
+            statistics.backend.record(now.latency_since(dispatched));
         }
     }
 
@@ -370,7 +273,7 @@ impl Stage {
         succeeded: bool,
     ) {
         if !succeeded {
-            consumer.errors += 1;
+            consumer.count_error();
             return;
         }
         if let Some(statistics) = consumer.statistics_of(operation) {
@@ -386,7 +289,7 @@ impl Stage {
 
     /// Returns the time of the law's next step.
     pub(crate) fn next_step(&self) -> Option<Instant> {
-        self.law.as_ref().map(Law::due)
+        self.timer.as_ref().map(StepTimer::due)
     }
 
     /// Steps the law if it is time. `oldest` tells for an index into `consumers` when the oldest read and the
@@ -397,36 +300,28 @@ impl Stage {
         consumers: impl Iterator<Item = (usize, &'a mut Consumer)>,
         oldest: impl Fn(usize) -> [Option<Instant>; 2],
     ) {
-        let Some(law) = self.law.as_mut().filter(|law| law.due() <= now) else { return };
-        law.returned = false;
-        if law.next <= now {
+        let Some(interval) = self.queue.law().map(|law| law.interval) else { return };
+        let Some(timer) = self.timer.as_mut().filter(|timer| timer.due() <= now) else { return };
+        timer.returned = false;
+        if timer.next <= now {
             // Steps that were missed are not made up for: the law is told how much time has passed.
-            law.next = (law.next + law.config.interval).max(now + law.config.interval / 2);
+            timer.next = (timer.next + interval).max(now + interval / 2);
         }
-        let scheduler = &self.scheduler;
         let mut consumers: Vec<(usize, &mut Consumer)> = consumers.collect();
-        let observed = consumers
-            .iter_mut()
-            .map(|(key, consumer)| {
-                let mut observed = consumer.observe(now, oldest(*key));
-                if let Some(tenant) = &mut consumer.tenant {
-                    tenant.observe(&mut observed, scheduler.status(consumer.flow, now));
-                }
-                observed
-            })
-            .collect();
-        let mut observation = Observation::new(self.resource.clone(), now, observed);
-        let report = self.peers.as_ref().map(|peers| {
-            let report = law.control.report(&observation);
-            let heard = peers.heard();
-            observation.cluster = Some(combine(peers.host(), &report, &heard, law.config.interval));
-            report
+        let observed = consumers.iter_mut().map(|(key, consumer)| self.observe(consumer, oldest(*key), now));
+        let mut observation = Observation::new(self.resource.clone(), now, observed.collect());
+        let report = self.peers.as_ref().and_then(|peers| {
+            let report = self.queue.report(&observation)?;
+            observation.cluster = Some(combine(peers.host(), &report, &peers.heard(), interval));
+            Some(report)
         });
-        let (commands, decision) = law.control.step(now, &observation);
+        let Some((mut commands, decision)) = self.queue.decide(&observation) else { return };
         if let (Some(peers), Some(report)) = (&self.peers, report) {
-            peers.publish(law.control.decided(report));
+            peers.publish(self.queue.decided(report));
         }
-        self.carry_out(&commands, consumers.into_iter().map(|(_, consumer)| consumer), now);
+        for (_, consumer) in consumers {
+            self.queue.carry_out(&mut commands, &mut consumer.account, now);
+        }
         self.decisions += 1;
         if self.recent.len() == RECENT_DECISIONS {
             self.recent.pop_front();
@@ -434,71 +329,27 @@ impl Stage {
         self.recent.push_back(decision);
     }
 
-    /// Applies the law's commands. Consumers without a command are released.
-    fn carry_out<'a>(
-        &mut self,
-        commands: &Commands,
-        consumers: impl Iterator<Item = &'a mut Consumer>,
+    /// Returns a consumer's measurements since the last observation.
+    fn observe(
+        &self,
+        consumer: &mut Consumer,
+        oldest: [Option<Instant>; 2],
         now: Instant,
-    ) {
-        self.commanded = commands.window;
-        self.apply_window(now);
-        self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
-        // Commands come in the order of the observation, which is that of `consumers`, less the protected
-        // ones.
-        let mut commands = commands.consumers.iter().peekable();
-        for consumer in consumers {
-            let command = commands.next_if(|command| command.name == consumer.config.name);
-            self.set_delay(consumer, command.and_then(|command| command.delay).unwrap_or_default(), now);
-            self.set_rate(consumer, command.and_then(|command| command.rate), now);
-        }
-    }
-
-    /// Gives a consumer the state that the law, as it is now, needs of it. Releases it from throttles that no
-    /// law commands any more.
-    pub(crate) fn settle(&mut self, consumer: &mut Consumer, now: Instant) {
-        if self.law.is_none() {
-            self.set_delay(consumer, Latency::ZERO, now);
-        }
-        let rates =
-            self.law.as_ref().and_then(|law| Some((law.config.law.first_rate()?, law.config.dry_run)));
-        match (&mut consumer.tenant, rates) {
-            (None, None) => {}
-            (Some(_), None) => {
-                self.set_rate(consumer, None, now);
-                consumer.tenant = None;
+    ) -> ConsumerObservation {
+        let mut observed = self.queue.observe(&mut consumer.account, oldest, now);
+        if consumer.hung {
+            // Its ever older requests say nothing about the load: no throttle would shorten them.
+            for operations in [&mut observed.reads, &mut observed.writes] {
+                (operations.in_flight, operations.oldest_in_flight) = (0, None);
             }
-            (Some(tenant), Some((first, _))) => {
-                tenant.reconfigure(&consumer.config, self.release, first, now);
-            }
-            (None, Some((first, dry_run))) => {
-                let idle = consumer.outstanding.value == 0;
-                let tenant = Tenant::new(&consumer.config, self.release, first, !dry_run, idle, now);
-                self.scheduler.set_bucket(consumer.flow, tenant.bucket(), now).expect(OURS);
-                consumer.tenant = Some(Box::new(tenant));
-            }
+            observed.mean_outstanding = Outstanding::default();
         }
-    }
-
-    /// Puts a rate into force; without a rate, releases the consumer.
-    fn set_rate(&mut self, consumer: &mut Consumer, rate: Option<Iops>, now: Instant) {
-        if let Some(tenant) = &mut consumer.tenant {
-            tenant.hold(rate, &mut self.scheduler, consumer.flow, now);
-        }
-    }
-
-    fn set_delay(&mut self, consumer: &mut Consumer, delay: Latency, now: Instant) {
-        consumer.delay = delay;
-        self.scheduler.set_delay(consumer.flow, delay, now).expect(OURS);
-    }
-
-    fn apply_window(&mut self, now: Instant) {
-        self.scheduler.set_window(Some(self.window()), now);
+        observed
     }
 
     /// The window in force.
     pub(crate) fn window(&self) -> Window {
-        self.commanded.filter(|window| *window < self.depth).unwrap_or(self.depth)
+        self.queue.window()
     }
 
     pub(crate) fn decisions(&self) -> u64 {
@@ -512,25 +363,25 @@ impl Stage {
 
 impl Consumer {
     pub(crate) fn name(&self) -> &ConsumerName {
-        &self.config.name
+        &self.account.terms().name
     }
 
     /// Returns true if the consumer's queue takes another request.
     pub(crate) fn has_room(&self) -> bool {
-        self.queued < MAX_QUEUED
+        self.account.queued() < MAX_QUEUED
     }
 
     /// Returns true if the stage has no request of the consumer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queued == 0 && self.in_flight == 0
+        self.account.is_idle()
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight
+        self.account.in_flight() as usize
     }
 
     pub(crate) fn is_protected(&self) -> bool {
-        self.config.protected
+        self.account.terms().protected
     }
 
     /// Its volume hangs, or answers again.
@@ -541,106 +392,40 @@ impl Consumer {
         }
     }
 
-    /// One request less is outstanding.
-    fn has_one_less(&mut self, now: Instant) {
-        self.outstanding.add(-1, now);
-        if self.outstanding.value == 0
-            && let Some(tenant) = &mut self.tenant
-        {
-            tenant.fell_quiet(now);
-        }
-    }
-
-    /// Without what only the scheduler knows.
-    fn snapshot(&self, sessions: usize, removed: bool) -> ConsumerSnapshot {
-        ConsumerSnapshot {
-            name: self.config.name.clone(),
-            shares: self.config.shares,
-            protected: self.config.protected,
-            removed,
-            sessions,
-            queued: self.queued,
-            in_flight: self.in_flight,
-            delay: self.delay,
-            reads: self.reads.clone(),
-            writes: self.writes.clone(),
-            flushes: self.flushes,
-            trims: self.trims,
-            errors: self.errors,
-            poisoned: false,
-            reserved: None,
-            tenant: None,
-            upstream: None,
-            hung: false,
-        }
-    }
-
-    fn observe(&mut self, now: Instant, oldest: [Option<Instant>; 2]) -> ConsumerObservation {
-        let [reads, writes] = &mut self.interval;
-        let report = |operations: &mut Operations, oldest: Option<Instant>| {
-            let fresh = Operations { in_flight: operations.in_flight, ..Operations::default() };
-            let report = std::mem::replace(operations, fresh);
-            Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..report }
-        };
-        let (mut reads, mut writes) = (report(reads, oldest[0]), report(writes, oldest[1]));
-        let mut outstanding = self.outstanding.mean(now);
-        if self.hung {
-            // Its ever older requests say nothing about the load: no throttle would shorten them.
-            for operations in [&mut reads, &mut writes] {
-                (operations.in_flight, operations.oldest_in_flight) = (0, None);
-            }
-            outstanding = 0.0;
-        }
-        let requests = reads.count + writes.count;
-        if requests > 0 {
-            self.sizes = (requests, Bytes::new(reads.bytes.get() + writes.bytes.get()));
-        }
-        let (requests, bytes) = self.sizes;
-        let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
-        ConsumerObservation {
-            reservation: self.config.reservation.map(in_requests),
-            reads,
-            writes,
-            mean_outstanding: Outstanding::new(outstanding),
-            queued: u32::try_from(self.queued).unwrap_or(u32::MAX),
-            ..ConsumerObservation::idle(self.config.name.clone(), self.config.shares, self.config.protected)
-        }
-    }
-
-    fn interval_of(&mut self, operation: &Operation) -> Option<&mut Operations> {
-        match kind(operation) {
-            Kind::Read => Some(&mut self.interval[0]),
-            Kind::Write => Some(&mut self.interval[1]),
-            Kind::Trim => None,
-        }
+    /// Counts a request that is answered with an error.
+    pub(crate) fn count_error(&mut self) {
+        self.errors += 1;
     }
 
     fn statistics_of(&mut self, operation: &Operation) -> Option<&mut OpSnapshot> {
-        match operation {
-            Operation::Flush => None,
-            _ => match kind(operation) {
-                Kind::Read => Some(&mut self.reads),
-                Kind::Write => Some(&mut self.writes),
-                Kind::Trim => None,
-            },
+        match kind_of(operation)? {
+            OperationKind::Read => Some(&mut self.reads),
+            OperationKind::Write => Some(&mut self.writes),
         }
     }
 }
 
-/// Returns the index of the operation's kind among the two ages of [`Stage::step`]. Trims have none.
-pub(crate) fn age_slot(operation: &Operation) -> Option<usize> {
-    match kind(operation) {
-        Kind::Read => Some(0),
-        Kind::Write => Some(1),
-        Kind::Trim => None,
+/// The terms of an export, as the queue needs them.
+fn terms(config: &ExportConfig) -> ConsumerTerms {
+    ConsumerTerms {
+        name: config.name.clone(),
+        shares: config.shares,
+        protected: config.protected,
+        reservation: config.reservation,
+        limit: config.limit,
+        contract: config.contract,
+        goal: config.goal,
+        bucket: config.bucket,
     }
 }
 
-fn kind(operation: &Operation) -> Kind {
+/// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for trims and
+/// flushes.
+pub(crate) fn kind_of(operation: &Operation) -> Option<OperationKind> {
     match operation {
-        Operation::Read { .. } => Kind::Read,
-        Operation::Write { .. } | Operation::WriteZeroes { .. } => Kind::Write,
-        Operation::Trim { .. } | Operation::Flush | Operation::Disconnect => Kind::Trim,
+        Operation::Read { .. } => Some(OperationKind::Read),
+        Operation::Write { .. } | Operation::WriteZeroes { .. } => Some(OperationKind::Write),
+        Operation::Trim { .. } | Operation::Flush | Operation::Disconnect => None,
     }
 }
 
@@ -655,7 +440,7 @@ pub(crate) fn length_of(operation: &Operation) -> u64 {
     }
 }
 
-const OURS: &str = "the scheduler knows every consumer's flow, and its queue has no bound of its own";
+/// The invariant behind every `expect` here.
 const VALID: &str = "a configuration is validated before a worker sees it";
 
 #[cfg(test)]

@@ -1,19 +1,37 @@
 //! Regulation of one resource: what its consumers did, its loop, and the conversion of its commands into what
 //! throttles take.
 //!
-//! Laws command windows, delays or rates. Throttles take delays of packets ([`MemberDemand`]), limits of
-//! writes ([`WritePace`]), or limits of both directions ([`DirectionMix`]).
+//! Where Tidegate has the data path, a [`RegulatedQueue`] holds a resource's requests: scheduler and loop, with
+//! a [`ConsumerAccount`] for each consumer. The gateway and the simulator both use it, so that the simulator
+//! shows what the gateway does.
+//!
+//! Laws command windows, delays or rates. Where the kernel has the data path, throttles take delays of packets
+//! ([`MemberDemand`]), limits of writes ([`WritePace`]), or limits of both directions ([`DirectionMix`]).
 //!
 //! Nothing here measures or throttles. Time, loads and settings are arguments.
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod delay;
+mod integral;
 mod limit;
 mod mix;
 mod pace;
+mod queue;
+mod rate_account;
+mod request;
+mod samples;
+mod terms;
 
+pub use account::ConsumerAccount;
 pub use delay::MemberDemand;
+pub use integral::{MeanSince, OutstandingIntegral};
 pub use limit::{DirectionLimits, RateLimit};
 pub use mix::DirectionMix;
 pub use pace::WritePace;
+pub use queue::{PendingCommands, QueueConfig, RegulatedQueue};
+pub use rate_account::{ContractRecord, RateAccount};
+pub use request::{CompletedRequest, OperationKind};
+pub use samples::LatencySamples;
+pub use terms::ConsumerTerms;

@@ -1,202 +1,243 @@
-//! A consumer in a pool whose law commands rates: its bucket, the latency of its requests from their release
-//! on, and the fulfilment of its contract.
+//! A consumer's state under a law that commands rates: its bucket, the times of its requests from their
+//! release on, and the fulfilment of its contract.
 
 use std::time::Duration;
 
 use tidegate_control::{ConsumerObservation, Contract, FirstRate};
-use tidegate_sched::{FlowId, FlowStatus, LeakyBucket, Release, Sfq};
+use tidegate_sched::{BucketStatus, LeakyBucket, Release};
 use tidegate_units::{Instant, Iops, Latency};
 
-use crate::config::ExportConfig;
-use crate::histogram::FineHistogram;
-use crate::stats::{ContractSnapshot, TenantSnapshot};
+use crate::request::CompletedRequest;
+use crate::samples::LatencySamples;
+use crate::terms::ConsumerTerms;
 
-/// The part of an interval's requests that the law's percentile is not exceeded by.
+/// The fraction of an interval's requests that do not exceed the law's percentile (Lee, table 1: RT⁹⁵).
 const PERCENTILE: f64 = 0.95;
 
-/// The additional state of a consumer in a pool whose law commands rates.
+/// A consumer's state under a law that commands rates.
 #[derive(Debug)]
-pub(crate) struct Tenant {
-    promise: Option<Promise>,
+pub struct RateAccount<S> {
+    contract: Option<ContractRecord>,
     goal: Option<Latency>,
-    /// In force; `None`: everything is released at once.
+    /// The bucket in force; `None`: everything is released at once.
     bucket: Option<LeakyBucket>,
-    /// Its bucket when a rate is commanded again.
-    terms: LeakyBucket,
-    /// From release to dispatch, of what completed since the last observation.
-    waited: Latency,
-    /// From release to completion, of the same.
-    interval: FineHistogram,
-    /// From release to completion, since there is a law that commands rates.
-    total: FineHistogram,
+    /// The bucket that comes into force with the next rate.
+    next_bucket: LeakyBucket,
+    /// Time from release to dispatch, of the requests that completed since the last observation.
+    scheduler_wait: Latency,
+    /// Times from release to completion, of the same requests.
+    interval: S,
+    /// Times from release to completion, since the account or its totals began.
+    total: S,
     /// The time for which the bucket had been short of tokens at the last observation.
     short: Duration,
-    /// The time from which on it has had nothing outstanding; `None` while it has.
-    quiet_since: Option<Instant>,
+    /// The time since which nothing has been outstanding; `None` while something is.
+    idle_since: Option<Instant>,
 }
 
 /// A contract, and its fulfilment since the first one. The counts stay while nothing is promised, as by
 /// night.
-#[derive(Debug)]
-struct Promise {
+#[derive(Debug, Clone, Copy)]
+pub struct ContractRecord {
     contract: Option<Contract>,
     requests: u64,
     late: u64,
-    /// The time during which it had something outstanding, without the stretch that is not over yet.
+    /// The time with something outstanding, without the stretch that is not over yet.
     active: Duration,
-    /// The time when that stretch began, or the contract in it.
-    since: Option<Instant>,
+    /// The beginning of that stretch, or of the contract in it.
+    active_since: Option<Instant>,
 }
 
-/// σ, which is said in a contract.
-const fn size(config: &ExportConfig, first: FirstRate) -> u32 {
-    match first {
-        FirstRate::AtLeast(_) => config.bucket,
-        FirstRate::Released => Release::USUAL_SIZE,
-    }
+/// The account's beginning: in force at once or not, idle or not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AccountStart {
+    pub(crate) first: FirstRate,
+    /// False if no rate is in force before the law's first step.
+    pub(crate) throttled: bool,
+    /// The time since which nothing has been outstanding; `None`: something is.
+    pub(crate) idle_since: Option<Instant>,
 }
 
-impl Promise {
-    /// Other terms, or none; with something outstanding or not.
-    fn change(&mut self, contract: Option<Contract>, outstanding: bool, now: Instant) {
-        if self.contract.is_some() != contract.is_some() {
-            self.active = self.active(now);
-            self.since = (contract.is_some() && outstanding).then_some(now);
-        }
-        self.contract = contract;
-    }
-
-    fn active(&self, now: Instant) -> Duration {
-        self.active + self.since.map_or(Duration::ZERO, |since| now.saturating_since(since))
-    }
-}
-
-impl Tenant {
-    /// Creates the state with the contract's rate, or with the law's first rate (Lee, table 1), or without a
-    /// bucket. There is no bucket either if `held` is false or the consumer is protected.
-    pub(crate) fn new(
-        config: &ExportConfig,
-        release: Release,
-        first: FirstRate,
-        held: bool,
-        idle: bool,
-        now: Instant,
-    ) -> Self {
-        let (rate, held) = match first {
-            FirstRate::AtLeast(floor) => (config.contract.map_or(floor, |contract| contract.iops()), held),
+impl<S: LatencySamples> RateAccount<S> {
+    /// An account that begins at the contract's rate, or at the law's first rate (Lee, table 1), or without a
+    /// bucket.
+    pub(crate) fn new(terms: &ConsumerTerms, release: Release, start: AccountStart, now: Instant) -> Self {
+        let (rate, throttled) = match start.first {
+            FirstRate::AtLeast(floor) => {
+                (terms.contract.map_or(floor, |contract| contract.iops()), start.throttled)
+            }
             FirstRate::Released => (Iops::ZERO, false),
         };
-        let terms = release.bucket(rate, size(config, first));
-        let mut tenant = Self {
-            promise: None,
-            goal: config.goal,
-            bucket: (held && !config.protected).then_some(terms),
-            terms,
-            waited: Latency::ZERO,
-            interval: FineHistogram::default(),
-            total: FineHistogram::default(),
+        let next_bucket = release.bucket(rate, bucket_size(terms, start.first));
+        let mut account = Self {
+            contract: None,
+            goal: None,
+            bucket: (throttled && !terms.protected).then_some(next_bucket),
+            next_bucket,
+            scheduler_wait: Latency::ZERO,
+            interval: S::default(),
+            total: S::default(),
             short: Duration::ZERO,
-            quiet_since: idle.then_some(now),
+            idle_since: start.idle_since,
         };
-        tenant.reconfigure(config, release, first, now);
-        tenant
+        account.reconfigure(terms, release, start.first, now);
+        account
     }
 
     /// Takes new terms. The bucket follows with the law's next step.
     pub(crate) fn reconfigure(
         &mut self,
-        config: &ExportConfig,
+        terms: &ConsumerTerms,
         release: Release,
         first: FirstRate,
         now: Instant,
     ) {
-        self.terms = release.bucket(self.terms.rate, size(config, first));
-        self.goal = config.goal;
-        let (contract, outstanding) = (first.promised(config.contract), self.quiet_since.is_none());
-        match &mut self.promise {
-            // A law that keeps no contracts does not go on with what another counted.
-            promise if first == FirstRate::Released => *promise = None,
-            Some(promise) => promise.change(contract, outstanding, now),
-            promise @ None => {
-                let since = outstanding.then_some(now);
-                let begins = |_| Promise { contract, requests: 0, late: 0, active: Duration::ZERO, since };
-                *promise = contract.map(begins);
+        self.next_bucket = release.bucket(self.next_bucket.rate, bucket_size(terms, first));
+        self.goal = terms.goal;
+        let (contract, outstanding) = (first.promised(terms.contract), self.idle_since.is_none());
+        match &mut self.contract {
+            // A law that keeps no contracts does not go on with the counts of another.
+            record if first == FirstRate::Released => *record = None,
+            Some(record) => record.change(contract, outstanding, now),
+            record @ None => {
+                *record = contract.map(|_| ContractRecord {
+                    contract,
+                    requests: 0,
+                    late: 0,
+                    active: Duration::ZERO,
+                    active_since: outstanding.then_some(now),
+                });
             }
         }
     }
 
-    /// σ of its bucket when a rate is commanded again.
-    #[cfg(test)]
-    pub(crate) fn size(&self) -> u32 {
-        self.terms.size
+    /// Returns the bucket in force; `None` if everything is released at once.
+    #[must_use]
+    pub const fn bucket(&self) -> Option<LeakyBucket> {
+        self.bucket
     }
 
-    pub(crate) fn bucket(&self) -> Option<LeakyBucket> {
-        self.bucket
+    /// Returns the bucket that comes into force with the next rate, whatever that will be.
+    #[must_use]
+    pub const fn next_bucket(&self) -> LeakyBucket {
+        self.next_bucket
+    }
+
+    /// Returns the fulfilment of its contract; `None` if there never was one.
+    #[must_use]
+    pub const fn contract(&self) -> Option<ContractRecord> {
+        self.contract
+    }
+
+    /// Returns the times of its requests from release to completion, since the account or its totals began.
+    #[must_use]
+    pub const fn total(&self) -> &S {
+        &self.total
+    }
+
+    /// Begins the totals anew, those of the contract included.
+    pub fn restart_totals(&mut self, now: Instant) {
+        self.total = S::default();
+        if let Some(record) = &mut self.contract {
+            (record.requests, record.late, record.active) = (0, 0, Duration::ZERO);
+            record.active_since = record.active_since.map(|_| now);
+        }
     }
 
     /// Records the arrival of a request. Returns true if the consumer has a contract and comes back from a
     /// pause of at least this length.
-    pub(crate) fn issued(&mut self, now: Instant, pause: Duration) -> bool {
-        let Some(since) = self.quiet_since.take() else { return false };
-        let Some(promise @ Promise { contract: Some(_), .. }) = &mut self.promise else { return false };
-        promise.since = Some(now);
+    pub(crate) fn arrived(&mut self, now: Instant, pause: Duration) -> bool {
+        let Some(since) = self.idle_since.take() else { return false };
+        let Some(record @ ContractRecord { contract: Some(_), .. }) = &mut self.contract else {
+            return false;
+        };
+        record.active_since = Some(now);
         now.saturating_since(since) >= pause
     }
 
-    /// Nothing of its is outstanding any more.
-    pub(crate) fn fell_quiet(&mut self, now: Instant) {
-        self.quiet_since = Some(now);
-        if let Some(promise) = &mut self.promise {
-            promise.active = promise.active(now);
-            promise.since = None;
+    /// Records that nothing is outstanding any more.
+    pub(crate) fn fell_idle(&mut self, now: Instant) {
+        self.idle_since = Some(now);
+        if let Some(record) = &mut self.contract {
+            record.active = record.active(now);
+            record.active_since = None;
         }
     }
 
-    /// A request of its is done.
-    pub(crate) fn completed(&mut self, released: Instant, dispatched: Instant, now: Instant) {
-        let took = now.latency_since(released);
-        self.waited = self.waited.saturating_add(dispatched.latency_since(released));
-        self.interval.record(took);
-        self.total.record(took);
-        if let Some(Promise { contract: Some(contract), requests, late, .. }) = &mut self.promise {
+    /// Records the completion of a request.
+    pub(crate) fn completed(&mut self, request: &CompletedRequest, now: Instant) {
+        let latency = now.latency_since(request.released);
+        let waited = request.dispatched.latency_since(request.released);
+        self.scheduler_wait = self.scheduler_wait.saturating_add(waited);
+        self.interval.record(latency);
+        self.total.record(latency);
+        if let Some(ContractRecord { contract: Some(contract), requests, late, .. }) = &mut self.contract {
             *requests += 1;
-            *late += u64::from(took > contract.response_time());
+            *late += u64::from(latency > contract.response_time());
         }
     }
 
-    /// Puts a rate into force; without a rate, releases the consumer.
-    pub(crate) fn hold<T>(&mut self, rate: Option<Iops>, scheduler: &mut Sfq<T>, flow: FlowId, now: Instant) {
-        let bucket = rate.map(|rate| LeakyBucket { rate, ..self.terms });
-        if bucket != self.bucket {
-            self.bucket = bucket;
-            let known = scheduler.set_bucket(flow, bucket, now);
-            debug_assert!(known.is_ok(), "the scheduler knows every consumer's flow");
-        }
+    /// Puts a rate into force; without a rate, releases the consumer. Returns true if that changed the
+    /// bucket.
+    pub(crate) fn set_rate(&mut self, rate: Option<Iops>) -> bool {
+        let bucket = rate.map(|rate| LeakyBucket { rate, ..self.next_bucket });
+        let changed = bucket != self.bucket;
+        self.bucket = bucket;
+        changed
     }
 
-    /// Adds what the law is to know of the time since the last observation.
-    pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, status: Option<FlowStatus>) {
-        observation.contract = self.promise.as_ref().and_then(|promise| promise.contract);
+    /// Adds the law's inputs from the time since the last observation.
+    pub(crate) fn observe(&mut self, observation: &mut ConsumerObservation, bucket: BucketStatus) {
+        observation.contract = self.contract.and_then(|record| record.contract);
         observation.goal = self.goal;
-        observation.scheduler_wait = std::mem::take(&mut self.waited);
-        observation.release_to_completion = self.interval.quantile(PERCENTILE);
-        self.interval.clear();
-        let bucket = status.and_then(|status| status.bucket).unwrap_or_default();
+        observation.scheduler_wait = std::mem::take(&mut self.scheduler_wait);
+        observation.release_to_completion = self.interval.take_quantile(PERCENTILE);
         observation.oldest_released = bucket.waited.map(Latency::from);
-        let short = bucket.short;
         // A bucket that is lifted and set again counts from the beginning.
-        observation.short_of_tokens = short.saturating_sub(self.short).into();
-        self.short = short;
+        observation.short_of_tokens = bucket.short.saturating_sub(self.short).into();
+        self.short = bucket.short;
+    }
+}
+
+impl ContractRecord {
+    /// Returns the terms in force; `None` where nothing is promised at this time.
+    #[must_use]
+    pub const fn contract(&self) -> Option<Contract> {
+        self.contract
     }
 
-    pub(crate) fn snapshot(&self, now: Instant) -> TenantSnapshot {
-        let contract = self.promise.as_ref().map(|promise| ContractSnapshot {
-            contract: promise.contract,
-            requests: promise.requests,
-            late: promise.late,
-            active: promise.active(now),
-        });
-        TenantSnapshot { rate: self.bucket.map(|bucket| bucket.rate), released: self.total.clone(), contract }
+    /// Returns the number of requests completed under a contract.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Returns the number of these that took longer than promised, from release to completion.
+    #[must_use]
+    pub const fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Returns the time under a contract during which something was outstanding.
+    #[must_use]
+    pub fn active(&self, now: Instant) -> Duration {
+        self.active + self.active_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
+    }
+
+    /// Takes other terms, or none.
+    fn change(&mut self, contract: Option<Contract>, outstanding: bool, now: Instant) {
+        if self.contract.is_some() != contract.is_some() {
+            self.active = self.active(now);
+            self.active_since = (contract.is_some() && outstanding).then_some(now);
+        }
+        self.contract = contract;
+    }
+}
+
+/// Returns σ. A contract says it; without contracts it is the usual one.
+const fn bucket_size(terms: &ConsumerTerms, first: FirstRate) -> u32 {
+    match first {
+        FirstRate::AtLeast(_) => terms.bucket,
+        FirstRate::Released => Release::USUAL_SIZE,
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Contract, IntegralConfig, Law as ControlLaw, SelfTuningConfig};
-use tidegate_units::Iops;
+use tidegate_units::{Bytes, Iops, Latency};
 
 use super::*;
 use crate::config::{BackendConfig, ExportStore};
@@ -236,8 +236,11 @@ fn a_contract_has_no_effect_where_no_law_keeps_it() {
         assert!(seconds.into_iter().all(|second| step(stage, &mut [&mut *consumer], at(1_000 * second))));
     };
     let terms = |stage: &Stage, consumer: &Consumer| {
-        let tenant = consumer.tenant.as_ref().unwrap();
-        (stage.snapshot(consumer, 0, false, at(0)).tenant.unwrap().contract.is_some(), tenant.size())
+        let rates = consumer.account.rates().unwrap();
+        (
+            stage.snapshot(consumer, 0, false, at(0)).tenant.unwrap().contract.is_some(),
+            rates.next_bucket().size,
+        )
     };
     assert!(!returns(&mut stage, &mut consumer, at(100)));
     steps(&mut stage, &mut consumer, 1..=3);
@@ -318,13 +321,13 @@ fn slots_of_a_silent_volume_go_to_others_and_come_back_once() {
     // A request that looks whether the volume answers takes no slot either.
     Stage::borrow_slot(&mut silent, at(1));
     Stage::dispatched(&mut silent, &READ);
-    assert_eq!((silent.lent, silent.in_flight()), (2, 2));
+    assert_eq!((silent.account.lent(), silent.in_flight()), (2, 2));
 
     for _ in 0..2 {
         stage.completed(&mut silent, &request(at(0), at(0)), at(2), true);
         assert_eq!(pulled(&mut stage), None, "the slot is the other's");
     }
-    assert_eq!((silent.lent, silent.is_idle()), (0, true));
+    assert_eq!((silent.account.lent(), silent.is_idle()), (0, true));
     stage.completed(&mut other, &request(at(1), at(1)), at(2), true);
     assert_eq!(pulled(&mut stage), Some(2));
 }
@@ -337,16 +340,16 @@ fn a_volume_that_hung_is_no_sample_of_load() {
     let _ = stage.pull(at(0));
     Stage::dispatched(&mut consumer, &READ);
     let oldest = [Some(at(0)), None];
-    assert_eq!(consumer.observe(at(1_000), oldest).reads.in_flight, 1);
+    assert_eq!(stage.observe(&mut consumer, oldest, at(1_000)).reads.in_flight, 1);
     consumer.set_hung(true, at(5_000));
-    let observed = consumer.observe(at(5_000), oldest).reads;
+    let observed = stage.observe(&mut consumer, oldest, at(5_000)).reads;
     assert_eq!((observed.in_flight, observed.oldest_in_flight), (0, None));
     consumer.set_hung(false, at(60_000));
     stage.completed(&mut consumer, &request(at(0), at(0)), at(60_000), true);
-    assert_eq!(consumer.observe(at(60_001), [None; 2]).reads.count, 0);
+    assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_001)).reads.count, 0);
     stage.enqueue(&mut consumer, 1, EXTENT, at(60_001));
     let _ = stage.pull(at(60_001));
     Stage::dispatched(&mut consumer, &READ);
     stage.completed(&mut consumer, &request(at(60_001), at(60_001)), at(60_002), true);
-    assert_eq!(consumer.observe(at(60_003), [None; 2]).reads.count, 1);
+    assert_eq!(stage.observe(&mut consumer, [None; 2], at(60_003)).reads.count, 1);
 }

@@ -106,7 +106,7 @@ impl Worker {
                 Parsed::Refused { cookie, errno } => {
                     session.requests += 1;
                     (session.active, session.used) = (now, true);
-                    export.consumer.errors += 1;
+                    export.consumer.count_error();
                     if !std::mem::replace(&mut session.complained, true) {
                         let name = export.consumer.name();
                         let why = match errno {

@@ -7,7 +7,7 @@ use tracing::warn;
 use super::{Drain, HOUSEKEEPING, KERNEL_GRACE, Watch, Worker};
 use crate::request::Request;
 use crate::session::{Phase, Session};
-use crate::stage::age_slot;
+use crate::stage::kind_of;
 
 impl Worker {
     pub(super) fn step_law(&mut self, now: Instant) {
@@ -16,10 +16,10 @@ impl Worker {
         }
         let mut oldest = vec![[None::<Instant>; 2]; self.exports.capacity()];
         for (_, request) in &self.requests {
-            if let (Some(dispatched), Some(slot)) = (request.dispatched, age_slot(&request.operation))
+            if let (Some(dispatched), Some(kind)) = (request.dispatched, kind_of(&request.operation))
                 && !request.syncing
             {
-                let age = &mut oldest[request.export][slot];
+                let age = &mut oldest[request.export][kind as usize];
                 *age = Some(age.map_or(dispatched, |other| other.min(dispatched)));
             }
         }

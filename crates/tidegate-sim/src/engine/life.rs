@@ -1,10 +1,9 @@
 //! Hosts, virtual machines and workloads come and go.
 
-use tidegate_control::{ControlLoop, Operations};
-use tidegate_units::{Instant, Latency};
+use tidegate_units::Instant;
 
 use super::plan::nanos;
-use super::{Event, NONE, Simulation, scheduler};
+use super::{Event, NONE, Simulation, Steering, instant, queue};
 use crate::scenario::Span;
 
 /// Something comes or goes.
@@ -103,25 +102,16 @@ impl Simulation<'_> {
         for stage in self.hosts[host as usize].stages.clone() {
             let spec = &self.scenario.hosts[host as usize];
             let state = &mut self.stages[stage as usize];
-            // What was queued goes with the scheduler.
-            state.scheduler = scheduler(spec, state.depth);
+            // Everything that was queued goes with the queue, and its law begins anew.
+            state.queue = queue(spec, state.queue.depth(), state.queue.law().cloned())
+                .expect("it was valid when the simulation began");
             state.life += 1;
-            state.commanded = None;
             state.window.set(None, self.now);
-            for port in state.ports.clone() {
-                let tenant = self.tenant(self.ports[port as usize].vm, stage);
-                let flow_config = self.flow_config(self.ports[port as usize].vm, tenant.as_deref());
-                let flow = self.stages[stage as usize]
-                    .scheduler
-                    .add_flow(&flow_config, Instant::from_nanos(self.now));
+            for &port in &state.ports {
                 let port = &mut self.ports[port as usize];
-                port.flow = flow;
-                port.delay = Latency::ZERO;
-                port.queued = 0;
-                port.outstanding.clear(self.now);
-                port.interval = [Operations::default(); 2];
+                state.queue.add_again(&mut port.account, instant(self.now));
                 port.at_array = [(NONE, NONE); 2];
-                port.tenant = tenant;
+                port.series = (0, 0);
             }
         }
         for stream in 0..self.streams.len() as u32 {
@@ -140,16 +130,14 @@ impl Simulation<'_> {
         }
         for &stage in &self.hosts[host as usize].stages {
             let state = &mut self.stages[stage as usize];
-            if let Some(law) = &mut state.law {
-                law.control =
-                    ControlLoop::new(law.config.clone()).expect("it was valid when the simulation began");
-                (law.beta, law.local, law.together, law.estimate) = (None, None, None, None);
+            if let Some(steering) = &mut state.steering {
+                let member = steering.member;
+                **steering = Steering { member, beta: None, local: None, together: None, estimate: None };
             }
             for &port in &state.ports {
-                let port = &mut self.ports[port as usize];
-                port.observed.mean(port.outstanding.integral(self.now), self.now);
+                self.ports[port as usize].account.skip_mean(instant(self.now));
             }
-            state.window.set(Some(state.in_force().get()), self.now);
+            state.window.set(Some(state.queue.window().get()), self.now);
         }
         for stream in 0..self.streams.len() as u32 {
             if self.host_of(self.streams[stream as usize].vm) == host {

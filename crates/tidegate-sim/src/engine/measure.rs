@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use tidegate_control::{Reserved, Shortage};
-
+use tidegate_regulate::LatencySamples;
 use tidegate_units::Latency;
 
 use crate::outcome::{Latencies, Missed, WindowOutcome};
@@ -68,13 +68,6 @@ impl Distribution {
         }
     }
 
-    /// Returns the least value that this part of all does not exceed, exact to one per cent; `None` when
-    /// there are none.
-    pub(super) fn quantile(mut self, quantile: f64) -> Option<Latency> {
-        self.settle(self.count as usize % RECENT);
-        (self.count > 0).then(|| Latency::from_nanos((self.quantile_ms(quantile) * 1e6).round() as u64))
-    }
-
     pub(super) fn latencies(mut self) -> Option<Latencies> {
         self.settle(self.count as usize % RECENT);
         (self.count > 0).then(|| Latencies {
@@ -90,6 +83,19 @@ impl Distribution {
     fn quantile_ms(&self, quantile: f64) -> f64 {
         let found = bucket_of(quantile, self.count, self.buckets.iter().map(|&count| u64::from(count)));
         middle(usize::from(self.first) + found) / 1e6
+    }
+}
+
+impl LatencySamples for Distribution {
+    fn record(&mut self, latency: Latency) {
+        Self::record(self, latency.as_nanos());
+    }
+
+    /// Exact to one per cent.
+    fn take_quantile(&mut self, fraction: f64) -> Option<Latency> {
+        let mut taken = std::mem::take(self);
+        taken.settle(taken.count as usize % RECENT);
+        (taken.count > 0).then(|| Latency::from_nanos((taken.quantile_ms(fraction) * 1e6).round() as u64))
     }
 }
 
@@ -204,57 +210,6 @@ impl Tally {
         self.device_nanos += other.device_nanos;
         self.judged += other.judged;
         self.judged_nanos += other.judged_nanos;
-    }
-}
-
-/// A number of requests, and its means over time.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Outstanding {
-    value: u64,
-    request_nanos: u128,
-    changed: u64,
-}
-
-impl Outstanding {
-    pub(super) fn add(&mut self, change: i64, now: u64) {
-        self.request_nanos += u128::from(self.value) * u128::from(now - self.changed);
-        self.changed = now;
-        self.value = self.value.saturating_add_signed(change);
-    }
-
-    /// Returns the present number.
-    pub(super) const fn now(&self) -> u64 {
-        self.value
-    }
-
-    /// Request-nanoseconds so far. Means are taken between two of them.
-    pub(super) fn integral(&mut self, now: u64) -> u128 {
-        self.add(0, now);
-        self.request_nanos
-    }
-
-    pub(super) fn clear(&mut self, now: u64) {
-        self.add(0, now);
-        self.value = 0;
-    }
-}
-
-/// A mean over the time since the last one, of something that has an integral.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Since {
-    integral: u128,
-    at: u64,
-}
-
-impl Since {
-    /// Returns the mean of a quantity that now has this integral; zero where no time has passed.
-    pub(super) fn mean(&mut self, integral: u128, now: u64) -> f64 {
-        let (past, began) = (self.integral, self.at);
-        *self = Self { integral, at: now };
-        match now - began {
-            0 => 0.0,
-            elapsed => (integral - past) as f64 / elapsed as f64,
-        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! Time is whole nanoseconds. Events at the same time happen in this order. Completions of the arrays come
 //! first, in the order of the arrays. Planned events follow, in the order in which they were planned.
 //!
-//! A host does with its requests the same as the gateway's stage. `tidegate-sched` chooses the next request,
-//! and `tidegate-control` decides how many may be outstanding. None of that is written again here.
+//! A host does with its requests the same as the gateway's stage: both have the queue of `tidegate-regulate`.
+//! It chooses the next request and carries out the decisions of a law. None of that is written again here.
 
 mod cluster;
 mod control;
@@ -13,15 +13,17 @@ mod load;
 mod measure;
 mod plan;
 mod report;
-mod tenant;
 
 use std::hint::black_box;
 use std::ops::Range;
 
 use slab::Slab;
-use tidegate_control::{ControlLoop, LoopConfig, Operations};
+use tidegate_control::LoopConfig;
 use tidegate_device::{Completion, Device, Io, IoKind, MAX_IN_FLIGHT};
-use tidegate_sched::{Capacity, Extent, FlowConfig, FlowId, Pull, Sfq, SfqConfig};
+use tidegate_regulate::{
+    CompletedRequest, ConsumerAccount, ConsumerTerms, MeanSince, OperationKind, QueueConfig, RegulatedQueue,
+};
+use tidegate_sched::{Extent, Pull, SfqConfig};
 use tidegate_units::{Bytes, Instant, Latency, ResourceName, Window};
 
 use crate::error::ScenarioError;
@@ -29,13 +31,12 @@ use crate::outcome::{Outcome, Work};
 use crate::queue::Queue;
 use crate::random::Random;
 use crate::recorder::Recorder;
-use crate::scenario::{Becomes, Host, Scenario};
+use crate::scenario::{Becomes, Host, Scenario, Vm};
 use crate::table::Table;
 use cluster::Cluster;
 use load::{Operation, Stream};
-use measure::{Outstanding, Promises, Since, Tally, WindowTime};
+use measure::{Promises, Tally, WindowTime};
 use plan::{Plan, nanos};
-use tenant::Tenant;
 
 pub(crate) use measure::{Distribution, Pooled};
 pub(crate) use plan::{GREATEST_DEPTH, MOST_HOSTS, MOST_VMS};
@@ -190,7 +191,7 @@ struct HostState {
     tally: Tally,
 }
 
-/// A host's side of an array, or a virtual machine's where each has a law: queue, scheduler, law.
+/// A host's side of an array, or a virtual machine's where each has a law.
 struct Stage {
     host: u32,
     /// Number of times that its host has failed.
@@ -198,25 +199,23 @@ struct Stage {
     array: u32,
     vm: u32,
     resource: ResourceName,
-    scheduler: Sfq<Waiting>,
-    depth: Window,
-    commanded: Option<Window>,
-    /// Needed once per interval. In a box of its own, it keeps the data of every request closer together.
-    law: Option<Box<Law>>,
+    queue: RegulatedQueue<Waiting>,
     ports: Vec<u32>,
     /// Time of the planned wake-up.
     wake: u64,
+    /// The state beside its law, if it has one. In a box of its own, it keeps the data of every request closer
+    /// together.
+    steering: Option<Box<Steering>>,
     window: WindowTime,
     promises: Promises,
 }
 
-struct Law {
-    config: LoopConfig,
-    control: ControlLoop,
+/// The state beside a stage's law: its place among the hosts, and the results of its last step.
+struct Steering {
     /// Its place in the cluster; `None`: it steers by itself.
     member: Option<u32>,
-    /// The results of its last step: `beta`, and the latencies it saw.
     beta: Option<f64>,
+    /// The latencies that it saw.
     local: Option<Latency>,
     together: Option<Latency>,
     estimate: Option<Latency>,
@@ -226,19 +225,12 @@ struct Law {
 struct Port {
     vm: u32,
     stage: u32,
-    flow: FlowId,
-    delay: Latency,
-    queued: u32,
-    outstanding: Outstanding,
-    observed: Since,
-    /// Reads and writes since the last observation.
-    interval: [Operations; 2],
-    /// Requests and bytes that completed in the last interval in which any did.
-    sizes: (u64, Bytes),
+    account: ConsumerAccount<Distribution>,
     /// The oldest and the newest request at the array, of reads and writes.
     at_array: [(u32, u32); 2],
-    /// State of a tenant, where its stage's law commands rates.
-    tenant: Option<Box<Tenant>>,
+    /// Requests of the time series' interval, and the sum of their times from release to completion, where
+    /// the stage's law commands rates.
+    series: (u64, u64),
 }
 
 /// A virtual machine.
@@ -254,8 +246,8 @@ struct VmState {
     before_measure: Tally,
     /// Request-nanoseconds of all its ports at the beginning of the time series' interval, and of the
     /// statistics.
-    sampled: Since,
-    measured: Since,
+    sampled: MeanSince,
+    measured: MeanSince,
     /// Intervals judged, and those above the target.
     judged: u64,
     above: u64,
@@ -347,20 +339,11 @@ impl<'a> Simulation<'a> {
     fn add_stage(&mut self, plan: &plan::StagePlan) -> Result<(), ScenarioError> {
         let host = &self.scenario.hosts[plan.host as usize];
         let index = self.stages.len() as u32;
-        let law = plan.law.as_ref().map(|config| {
-            let control = ControlLoop::new(config.clone())
-                .map_err(|reason| ScenarioError::Law { host: host.name.clone(), reason })?;
+        let queue = queue(host, plan.depth, plan.law.clone())?;
+        let steering = plan.law.is_some().then(|| {
             let vm = plan.vm.map(|vm| &self.scenario.vms[vm as usize].name);
             let member = plan.cluster.then(|| self.cluster.join(plan.host, host, vm, plan.array));
-            Ok(Box::new(Law {
-                config: config.clone(),
-                control,
-                member,
-                beta: None,
-                local: None,
-                together: None,
-                estimate: None,
-            }))
+            Box::new(Steering { member, beta: None, local: None, together: None, estimate: None })
         });
         let mut stage = Stage {
             host: plan.host,
@@ -368,16 +351,14 @@ impl<'a> Simulation<'a> {
             array: plan.array,
             vm: plan.vm.unwrap_or(NONE),
             resource: self.scenario.arrays[plan.array as usize].name.clone(),
-            scheduler: scheduler(host, plan.depth),
-            depth: plan.depth,
-            commanded: None,
-            law: law.transpose()?,
+            queue,
             ports: Vec::new(),
             wake: u64::MAX,
+            steering,
             window: WindowTime::default(),
             promises: Promises::default(),
         };
-        stage.window.set(Some(stage.in_force().get()), 0);
+        stage.window.set(Some(stage.queue.window().get()), 0);
         self.stages.push(stage);
         self.hosts[plan.host as usize].stages.push(index);
         Ok(())
@@ -385,49 +366,16 @@ impl<'a> Simulation<'a> {
 
     fn add_port(&mut self, plan: &plan::PortPlan) {
         let index = self.ports.len() as u32;
-        let tenant = self.tenant(plan.vm, plan.stage);
-        let flow_config = self.flow_config(plan.vm, tenant.as_deref());
         let stage = &mut self.stages[plan.stage as usize];
         stage.ports.push(index);
         self.vms[plan.vm as usize].ports.push(index);
-        let flow = stage.scheduler.add_flow(&flow_config, Instant::ZERO);
         self.ports.push(Port {
             vm: plan.vm,
             stage: plan.stage,
-            flow,
-            delay: Latency::ZERO,
-            queued: 0,
-            outstanding: Outstanding::default(),
-            observed: Since::default(),
-            interval: [Operations::default(); 2],
-            sizes: (0, Bytes::ZERO),
+            account: stage.queue.add(terms(&self.scenario.vms[plan.vm as usize]), Instant::ZERO),
             at_array: [(NONE, NONE); 2],
-            tenant,
+            series: (0, 0),
         });
-    }
-
-    /// Makes the tenant's state of a virtual machine where its stage's law commands rates.
-    fn tenant(&self, vm: u32, stage: u32) -> Option<Box<Tenant>> {
-        let Stage { host, law, .. } = &self.stages[stage as usize];
-        let law = law.as_ref()?;
-        let first = law.config.law.first_rate()?;
-        let (vm, host) = (&self.scenario.vms[vm as usize], &self.scenario.hosts[*host as usize]);
-        let held = !law.config.dry_run && host.law_from == Instant::ZERO;
-        Some(Box::new(Tenant::new(vm, host, first, held)))
-    }
-
-    fn flow_config(&self, vm: u32, tenant: Option<&Tenant>) -> FlowConfig {
-        let vm = &self.scenario.vms[vm as usize];
-        FlowConfig {
-            weight: vm.shares,
-            exempt: vm.protected,
-            reservation: vm.reservation,
-            bucket: tenant.and_then(|tenant| tenant.bucket),
-            limit: vm.limit,
-            delay: Latency::ZERO,
-            // What a workload may have under way is bounded where it issues.
-            capacity: Capacity { requests: u32::MAX, bytes: Bytes::new(u64::MAX) },
-        }
     }
 
     fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
@@ -534,18 +482,11 @@ impl<'a> Simulation<'a> {
             self.submit(request, stage, self.now, NONE);
             return;
         }
-        port.outstanding.add(1, self.now);
-        port.queued += 1;
-        if let Some(tenant) = &mut port.tenant
-            && let Some(law) = &self.stages[stage as usize].law
-            && tenant.issued(self.now, law.config.idle_half_life)
-        {
+        let extent = Extent { offset: io.offset, bytes: io.bytes };
+        let queue = &mut self.stages[stage as usize].queue;
+        if queue.enqueue(&mut port.account, request, extent, instant(self.now)) {
             self.queue.push(self.now, Event::Return { stage });
         }
-        let extent = Extent { offset: io.offset, bytes: io.bytes };
-        let queued =
-            self.stages[stage as usize].scheduler.enqueue(port.flow, instant(self.now), request, extent);
-        debug_assert!(queued.is_ok(), "{OURS}");
         self.pump(stage);
     }
 
@@ -554,7 +495,7 @@ impl<'a> Simulation<'a> {
         let now = instant(self.now);
         loop {
             let state = &mut self.stages[stage as usize];
-            match state.scheduler.pull(now) {
+            match state.queue.pull(now) {
                 Pull::Request { request, released, .. } => self.dispatch(stage, request, released),
                 Pull::NotBefore(at) => {
                     let at = at.as_nanos();
@@ -572,9 +513,9 @@ impl<'a> Simulation<'a> {
     fn dispatch(&mut self, stage: u32, request: Waiting, released: Instant) {
         self.work.events += 1;
         let port = &mut self.ports[request.port as usize];
-        let kind = kind(request.io.kind);
-        port.queued -= 1;
-        port.interval[kind].in_flight += 1;
+        let kind = kind_of(request.io.kind);
+        port.account.dispatched(Some(kind));
+        let kind = kind as usize;
         let newest = port.at_array[kind].1;
         let key = self.submit(request, stage, released.as_nanos(), newest);
         let port = &mut self.ports[request.port as usize];
@@ -621,11 +562,11 @@ impl<'a> Simulation<'a> {
         let port = &self.ports[request.port as usize];
         let vm = &self.vms[port.vm as usize];
         let stage = &self.stages[request.stage as usize];
-        black_box((port.at_array, port.outstanding, port.interval[READ].count, port.interval[1].count));
+        black_box(port.at_array);
         black_box((stage.life, stage.wake, vm.interval.count, vm.interval.judged_nanos, vm.protected));
         vm.felt.recall();
         self.streams[request.stream as usize].recall();
-        stage.scheduler.recall(port.flow);
+        stage.queue.recall(&port.account);
     }
 
     /// An array has finished a request.
@@ -647,47 +588,41 @@ impl<'a> Simulation<'a> {
         }
         if !flush {
             let felt = self.now - request.issued;
-            let kind = kind(request.kind);
-            port.outstanding.add(-1, self.now);
-            let operations = &mut port.interval[kind];
-            operations.in_flight -= 1;
-            operations.count += 1;
-            operations.bytes = Bytes::new(operations.bytes.get() + u64::from(request.bytes));
-            operations.total_latency = operations.total_latency.saturating_add(Latency::from_nanos(device));
-            unlink(&mut self.requests, port, kind, &request);
-            if let Some(tenant) = &mut port.tenant {
-                tenant.answered(&request, self.now);
-                if port.outstanding.now() == 0 {
-                    tenant.fell_quiet(self.now);
-                }
+            let kind = kind_of(request.kind);
+            unlink(&mut self.requests, port, kind as usize, &request);
+            if port.account.rates().is_some() {
+                port.series = (port.series.0 + 1, port.series.1 + (self.now - request.released));
             }
+            let done = CompletedRequest {
+                kind: Some(kind),
+                bytes: request.bytes,
+                released: instant(request.released),
+                dispatched: instant(request.dispatched),
+                is_sample: true,
+            };
+            stage.queue.completed(&mut port.account, &done, instant(self.now));
             let vm = &mut self.vms[port.vm as usize];
             vm.felt.record(felt);
+            let judged = !vm.protected || kind == OperationKind::Read;
             let done = Tally {
                 count: 1,
                 bytes: request.bytes.into(),
                 ops: 0,
                 felt_nanos: felt,
                 device_nanos: device,
-                judged: u64::from(!vm.protected || kind == READ),
-                judged_nanos: if !vm.protected || kind == READ { device } else { 0 },
+                judged: u64::from(judged),
+                judged_nanos: if judged { device } else { 0 },
             };
             vm.interval.add(&done);
-            let complete = stage.scheduler.complete(port.flow, instant(self.now));
-            debug_assert!(complete.is_ok(), "{OURS}");
         }
         self.request_done(request.stream, request.operation);
         self.pump(request.stage);
     }
 }
 
-const OURS: &str = "the scheduler knows every port's flow, and its queue has no bound of its own";
-
-const READ: usize = 0;
-
-/// Returns the index of the request's kind. The law and the statistics distinguish two kinds.
-fn kind(kind: IoKind) -> usize {
-    usize::from(kind != IoKind::Read)
+/// Returns the request's kind, as the law and the statistics distinguish them.
+fn kind_of(kind: IoKind) -> OperationKind {
+    if kind == IoKind::Read { OperationKind::Read } else { OperationKind::Write }
 }
 
 /// Takes a request out of the order of dispatch.
@@ -702,14 +637,39 @@ fn unlink(requests: &mut Table<Request>, port: &mut Port, kind: usize, request: 
     }
 }
 
-fn scheduler(host: &Host, window: Window) -> Sfq<Waiting> {
-    Sfq::new(SfqConfig {
-        discipline: host.discipline,
-        window: Some(window),
-        batch: host.batch,
-        idle_credit: host.idle_credit,
-        ..SfqConfig::default()
+/// Makes the queue of a host's stage.
+fn queue(
+    host: &Host,
+    depth: Window,
+    law: Option<LoopConfig>,
+) -> Result<RegulatedQueue<Waiting>, ScenarioError> {
+    RegulatedQueue::new(QueueConfig {
+        scheduler: SfqConfig {
+            discipline: host.discipline,
+            batch: host.batch,
+            idle_credit: host.idle_credit,
+            ..SfqConfig::default()
+        },
+        depth,
+        release: host.release,
+        law,
+        starts_throttled: host.law_from == Instant::ZERO,
     })
+    .map_err(|reason| ScenarioError::Law { host: host.name.clone(), reason })
+}
+
+/// The terms of a virtual machine, as the queue needs them.
+fn terms(vm: &Vm) -> ConsumerTerms {
+    ConsumerTerms {
+        name: vm.name.clone(),
+        shares: vm.shares,
+        protected: vm.protected,
+        reservation: vm.reservation,
+        limit: vm.limit,
+        contract: vm.contract,
+        goal: vm.goal,
+        bucket: vm.bucket,
+    }
 }
 
 fn instant(nanos: u64) -> Instant {
@@ -724,13 +684,6 @@ impl ArrayState {
     }
 }
 
-impl Stage {
-    /// The window in force.
-    fn in_force(&self) -> Window {
-        self.commanded.filter(|window| *window < self.depth).unwrap_or(self.depth)
-    }
-}
-
 impl VmState {
     fn new(protected: bool) -> Self {
         Self {
@@ -741,8 +694,8 @@ impl VmState {
             tally: Tally::default(),
             interval: Tally::default(),
             before_measure: Tally::default(),
-            sampled: Since::default(),
-            measured: Since::default(),
+            sampled: MeanSince::default(),
+            measured: MeanSince::default(),
             judged: 0,
             above: 0,
             dropped: 0,

@@ -2,9 +2,12 @@
 
 use super::measure::{Distribution, Promises, Tally};
 use super::plan::nanos;
-use super::{ArrayState, Event, NONE, Simulation, Stage, Tenant, instant};
-use crate::outcome::{ConsumerOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome};
+use super::{ArrayState, Event, NONE, Port, Simulation, Stage, instant};
+use crate::outcome::{
+    ConsumerOutcome, ContractOutcome, HostOutcome, Outcome, ResourceOutcome, WindowOutcome,
+};
 use crate::recorder::{Recorder, Row, Sample};
+use tidegate_regulate::RateAccount;
 use tidegate_units::Latency;
 
 impl Simulation<'_> {
@@ -20,8 +23,8 @@ impl Simulation<'_> {
             stage.window.restart(self.now);
             stage.promises = Promises::default();
         }
-        for tenant in self.ports.iter_mut().filter_map(|port| port.tenant.as_mut()) {
-            tenant.measure();
+        for rates in self.ports.iter_mut().filter_map(|port| port.account.rates_mut()) {
+            rates.restart_totals(instant(self.now));
         }
         for index in 0..self.vms.len() {
             let integral = self.integral(index);
@@ -33,20 +36,20 @@ impl Simulation<'_> {
             vm.tally = Tally::default();
             vm.before_measure = vm.interval;
             (vm.judged, vm.above, vm.dropped) = (0, 0, 0);
-            vm.measured.mean(integral, self.now);
+            let _ = vm.measured.mean(integral, instant(self.now));
         }
     }
 
     /// Request-nanoseconds that a virtual machine had outstanding so far, on all its ports.
-    fn integral(&mut self, vm: usize) -> u128 {
-        let now = self.now;
-        let ports = &mut self.ports;
-        self.vms[vm].ports.iter().map(|&port| ports[port as usize].outstanding.integral(now)).sum()
+    fn integral(&self, vm: usize) -> u128 {
+        let now = instant(self.now);
+        let ports = &self.ports;
+        self.vms[vm].ports.iter().map(|&port| ports[port as usize].account.outstanding().integral(now)).sum()
     }
 
     /// Number of requests that a virtual machine has under way, on all its ports.
     pub(super) fn under_way(&self, vm: usize) -> u64 {
-        self.vms[vm].ports.iter().map(|&port| self.ports[port as usize].outstanding.now()).sum()
+        self.vms[vm].ports.iter().map(|&port| self.ports[port as usize].account.outstanding().value()).sum()
     }
 
     /// An interval of the time series is over.
@@ -55,10 +58,10 @@ impl Simulation<'_> {
         let rows = recorder.wants_rows();
         for vm in 0..self.vms.len() {
             let integral = self.integral(vm);
-            let outstanding = self.vms[vm].sampled.mean(integral, self.now);
+            let outstanding = self.vms[vm].sampled.mean(integral, instant(self.now)).unwrap_or(0.0);
             if rows {
                 let main = self.vms[vm].ports[0] as usize;
-                let released_ms = self.ports[main].tenant.as_mut().and_then(|tenant| tenant.sample());
+                let released_ms = self.ports[main].take_series();
                 let sample = Sample { released_ms, ..self.sample_of(vm, outstanding, length as f64 / 1e9) };
                 let spec = &self.scenario.vms[vm];
                 let time_s = self.now as f64 / 1e9;
@@ -74,11 +77,11 @@ impl Simulation<'_> {
     fn sample_of(&self, vm: usize, outstanding: f64, seconds: f64) -> Sample {
         let state = &self.vms[vm];
         let stage = self.main_stage(vm);
-        let law = stage.law.as_ref();
+        let law = stage.steering.as_ref();
         let ms = |latency: Option<Latency>| latency.map(Latency::as_millis_f64);
         Sample {
             window: stage.window.value().filter(|_| !state.protected),
-            rate: self.main_tenant(vm).and_then(|tenant| Some(tenant.bucket?.rate.per_second())),
+            rate: self.main_rate(vm),
             beta: law.and_then(|law| law.beta),
             latency_local_ms: ms(law.and_then(|law| law.local)),
             latency_cluster_ms: ms(law.and_then(|law| law.together)),
@@ -93,8 +96,10 @@ impl Simulation<'_> {
         }
     }
 
-    fn main_tenant(&self, vm: usize) -> Option<&Tenant> {
-        self.ports[self.vms[vm].ports[0] as usize].tenant.as_deref()
+    /// Returns the rate to which a virtual machine is throttled, in requests per second.
+    fn main_rate(&self, vm: usize) -> Option<f64> {
+        let bucket = self.ports[self.vms[vm].ports[0] as usize].account.rates()?.bucket()?;
+        Some(bucket.rate.per_second())
     }
 
     fn main_stage(&self, vm: usize) -> &Stage {
@@ -103,7 +108,7 @@ impl Simulation<'_> {
 
     /// Judges an interval, and adds it to the statistics.
     fn close_interval(&mut self, vm: usize) {
-        let target = self.main_stage(vm).law.as_ref().map(|law| law.config.target);
+        let target = self.main_stage(vm).queue.law().map(|law| law.target);
         let state = &mut self.vms[vm];
         let interval = std::mem::take(&mut state.interval);
         let before = std::mem::take(&mut state.before_measure);
@@ -153,7 +158,7 @@ impl Simulation<'_> {
         let window = self.stages[stage as usize].window.outcome(self.end);
         let integral = self.integral(vm);
         let state = &mut self.vms[vm];
-        let tenant = self.ports[state.ports[0] as usize].tenant.as_mut();
+        let rates = self.ports[state.ports[0] as usize].account.rates();
         ConsumerOutcome {
             host: spec.host.clone(),
             shares: spec.shares,
@@ -163,9 +168,9 @@ impl Simulation<'_> {
             latency_ms: std::mem::take(&mut state.felt).latencies(),
             device_latency_ms: state.tally.device_ms(),
             window: (!state.protected).then_some(window),
-            outstanding: state.measured.mean(integral, self.end),
+            outstanding: state.measured.mean(integral, instant(self.end)).unwrap_or(0.0),
             above_target_fraction: (state.judged > 0).then(|| state.above as f64 / state.judged as f64),
-            contract: tenant.and_then(|tenant| tenant.outcome()),
+            contract: rates.and_then(contract_outcome),
             dropped: state.dropped,
         }
     }
@@ -183,11 +188,11 @@ impl Simulation<'_> {
             }
             let own = stage.window.outcome(self.end);
             window = WindowOutcome { mean: window.mean + own.mean, last: window.last + own.last };
-            if let Some(own) = stage.law.as_ref().and_then(|law| law.beta) {
+            if let Some(own) = stage.steering.as_ref().and_then(|steering| steering.beta) {
                 beta = Some(beta.unwrap_or(0.0) + own);
             }
             promises.add(&stage.promises);
-            debug_assert!(stage.vm == NONE || stage.law.is_some(), "who has a stage of its own has a law");
+            debug_assert!(stage.vm == NONE || stage.steering.is_some(), "a stage of one machine has a law");
         }
         HostOutcome {
             resource: spec.array.clone(),
@@ -209,4 +214,27 @@ impl ArrayState {
             bytes_per_s: self.bytes as f64 / seconds,
         }
     }
+}
+
+impl Port {
+    /// Returns the mean time from release to completion over the time series' interval that ends now, in
+    /// milliseconds. `None` without requests, and where no law commands rates.
+    fn take_series(&mut self) -> Option<f64> {
+        let (count, nanos) = std::mem::take(&mut self.series);
+        (count > 0).then(|| nanos as f64 / count as f64 / 1e6)
+    }
+}
+
+/// Returns the outcome of a contract; `None` without a contract.
+fn contract_outcome(rates: &RateAccount<Distribution>) -> Option<ContractOutcome> {
+    let record = rates.contract()?;
+    let contract = record.contract()?;
+    let (late, requests) = (record.late(), record.requests());
+    Some(ContractOutcome {
+        iops: contract.iops().per_second(),
+        response_time_ms: contract.response_time().as_millis_f64(),
+        expected_ms: contract.expected().as_millis_f64(),
+        release_to_completion_ms: rates.total().clone().latencies(),
+        late_fraction: (requests > 0).then(|| late as f64 / requests as f64),
+    })
 }

@@ -1,0 +1,221 @@
+//! A consumer's account: its requests in a [`RegulatedQueue`](crate::RegulatedQueue) and at the resource, and
+//! their measurements since the last observation.
+
+use std::hint::black_box;
+
+use tidegate_control::{ConsumerObservation, Operations, Outstanding};
+use tidegate_sched::{CostModel, FlowId, FlowStatus};
+use tidegate_units::{Bytes, Instant, Latency};
+
+use crate::integral::{MeanSince, OutstandingIntegral};
+use crate::rate_account::RateAccount;
+use crate::request::{CompletedRequest, OperationKind};
+use crate::samples::LatencySamples;
+use crate::terms::ConsumerTerms;
+
+/// A consumer's requests in a queue and at the resource, and their measurements since the last observation.
+///
+/// Its owner keeps it beside its own state of the consumer, and passes it to the queue that made it.
+#[derive(Debug)]
+pub struct ConsumerAccount<S> {
+    pub(crate) flow: FlowId,
+    pub(crate) queued: u32,
+    pub(crate) in_flight: u32,
+    /// Requests at the resource whose slots in the window other consumers have.
+    pub(crate) lent: u32,
+    /// The state for laws that command rates. It is boxed to save room in the cache under other laws.
+    pub(crate) rates: Option<Box<RateAccount<S>>>,
+    /// All requests of the consumer, queued or at the resource.
+    pub(crate) outstanding: OutstandingIntegral,
+    interval: [Operations; 2],
+    /// Needed once per interval, and boxed for the same reason.
+    pub(crate) terms: Box<ConsumerTerms>,
+    pub(crate) delay: Latency,
+    observed: MeanSince,
+    /// Requests and bytes that completed in the last interval in which any did.
+    sizes: (u64, Bytes),
+}
+
+impl<S: LatencySamples> ConsumerAccount<S> {
+    pub(crate) fn new(
+        terms: ConsumerTerms,
+        flow: FlowId,
+        rates: Option<Box<RateAccount<S>>>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            flow,
+            queued: 0,
+            in_flight: 0,
+            lent: 0,
+            rates,
+            outstanding: OutstandingIntegral::beginning_at(now),
+            interval: [Operations::default(); 2],
+            terms: Box::new(terms),
+            delay: Latency::ZERO,
+            observed: MeanSince::beginning_at(now),
+            sizes: (0, Bytes::ZERO),
+        }
+    }
+
+    /// Returns its terms.
+    #[must_use]
+    pub const fn terms(&self) -> &ConsumerTerms {
+        &self.terms
+    }
+
+    /// Returns the number of its requests that wait in the queue.
+    #[must_use]
+    pub const fn queued(&self) -> u32 {
+        self.queued
+    }
+
+    /// Returns the number of its requests at the resource.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Returns the number of its requests at the resource whose slots in the window other consumers have.
+    #[must_use]
+    pub const fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Returns true if it has nothing queued, and nothing at the resource.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.queued == 0 && self.in_flight == 0
+    }
+
+    /// Returns the delay of each of its requests, as the law commands it.
+    #[must_use]
+    pub const fn delay(&self) -> Latency {
+        self.delay
+    }
+
+    /// Returns the number of its requests, queued or at the resource, and their integral over time.
+    #[must_use]
+    pub const fn outstanding(&self) -> &OutstandingIntegral {
+        &self.outstanding
+    }
+
+    /// Returns its state under a law that commands rates; `None` under other laws, and without one.
+    #[must_use]
+    pub fn rates(&self) -> Option<&RateAccount<S>> {
+        self.rates.as_deref()
+    }
+
+    /// Returns the same, to begin its totals anew.
+    pub fn rates_mut(&mut self) -> Option<&mut RateAccount<S>> {
+        self.rates.as_deref_mut()
+    }
+
+    /// Records that a pulled request goes to the resource.
+    #[inline]
+    pub fn dispatched(&mut self, kind: Option<OperationKind>) {
+        self.queued -= 1;
+        self.in_flight += 1;
+        if let Some(kind) = kind {
+            self.interval[kind as usize].in_flight += 1;
+        }
+    }
+
+    /// Counts a request that is about to go to the resource outside the window, as if it had come from the
+    /// queue. [`dispatched`](Self::dispatched) follows.
+    pub fn borrow_slot(&mut self, now: Instant) {
+        self.queued += 1;
+        self.lent += 1;
+        self.outstanding.add(1, now);
+    }
+
+    /// Begins the next mean of outstanding requests now.
+    pub fn skip_mean(&mut self, now: Instant) {
+        let _ = self.observed.mean(self.outstanding.integral(now), now);
+    }
+
+    /// Reads the data that [`RegulatedQueue::completed`](crate::RegulatedQueue::completed) is about to need,
+    /// and does nothing with it.
+    #[inline]
+    pub fn recall(&self) {
+        black_box((self.outstanding, self.lent, self.interval[0].count, self.interval[1].count));
+    }
+
+    /// Counts a completed request, apart from its slot in the window.
+    #[inline]
+    pub(crate) fn completed(&mut self, request: &CompletedRequest, now: Instant) {
+        self.in_flight -= 1;
+        if let Some(kind) = request.kind {
+            let operations = &mut self.interval[kind as usize];
+            operations.in_flight -= 1;
+            if request.is_sample {
+                let latency = now.latency_since(request.dispatched);
+                operations.count += 1;
+                operations.bytes = Bytes::new(operations.bytes.get() + u64::from(request.bytes));
+                operations.total_latency = operations.total_latency.saturating_add(latency);
+                if let Some(rates) = &mut self.rates {
+                    rates.completed(request, now);
+                }
+            }
+        }
+        self.has_one_less(now);
+    }
+
+    /// Records that one request less is outstanding.
+    #[inline]
+    pub(crate) fn has_one_less(&mut self, now: Instant) {
+        self.outstanding.add(-1, now);
+        if let Some(rates) = &mut self.rates
+            && self.outstanding.value() == 0
+        {
+            rates.fell_idle(now);
+        }
+    }
+
+    /// Forgets its requests: they were in another queue, which is no more.
+    pub(crate) fn forget_requests(&mut self, now: Instant) {
+        (self.queued, self.in_flight, self.lent) = (0, 0, 0);
+        self.outstanding.clear(now);
+        self.interval = [Operations::default(); 2];
+        self.delay = Latency::ZERO;
+    }
+
+    /// Returns the measurements since the last observation. `oldest` are the times when the oldest read and
+    /// the oldest write at the resource were dispatched.
+    pub(crate) fn observe(
+        &mut self,
+        oldest: [Option<Instant>; 2],
+        status: Option<FlowStatus>,
+        now: Instant,
+    ) -> ConsumerObservation {
+        let [reads, writes] = &mut self.interval;
+        let (reads, writes) = (take(reads, oldest[0], now), take(writes, oldest[1], now));
+        let requests = reads.count + writes.count;
+        if requests > 0 {
+            self.sizes = (requests, Bytes::new(reads.bytes.get() + writes.bytes.get()));
+        }
+        let (requests, bytes) = self.sizes;
+        let in_requests = |rate| CostModel::default().in_requests(rate, requests, bytes);
+        let mean = self.observed.mean(self.outstanding.integral(now), now);
+        let terms = &self.terms;
+        let mut observation = ConsumerObservation {
+            reservation: terms.reservation.map(in_requests),
+            reads,
+            writes,
+            mean_outstanding: Outstanding::new(mean.unwrap_or(self.outstanding.value() as f64)),
+            queued: self.queued,
+            ..ConsumerObservation::idle(terms.name.clone(), terms.shares, terms.protected)
+        };
+        if let Some(rates) = &mut self.rates {
+            rates.observe(&mut observation, status.and_then(|status| status.bucket).unwrap_or_default());
+        }
+        observation
+    }
+}
+
+/// Takes the counters of one kind, and begins them anew. Requests in flight stay.
+fn take(operations: &mut Operations, oldest: Option<Instant>, now: Instant) -> Operations {
+    let fresh = Operations { in_flight: operations.in_flight, ..Operations::default() };
+    let taken = std::mem::replace(operations, fresh);
+    Operations { oldest_in_flight: oldest.map(|dispatched| now.latency_since(dispatched)), ..taken }
+}

@@ -1,0 +1,372 @@
+//! The regulated queue of one resource: a scheduler, the loop that steers it, and the way of commands.
+
+use std::fmt;
+use std::iter::Peekable;
+use std::vec;
+
+use tidegate_control::{
+    ConsumerCommand, ConsumerObservation, ControlLoop, Decision, HostReport, LoopConfig, LoopConfigError,
+    Observation,
+};
+use tidegate_sched::{Extent, FlowStatus, Pull, Release, Sfq, SfqConfig};
+use tidegate_units::{Instant, Iops, Latency, Window};
+
+use crate::account::ConsumerAccount;
+use crate::rate_account::{AccountStart, RateAccount};
+use crate::request::CompletedRequest;
+use crate::samples::LatencySamples;
+use crate::terms::ConsumerTerms;
+
+/// The configuration of a [`RegulatedQueue`].
+#[derive(Debug, Clone)]
+pub struct QueueConfig {
+    /// The scheduler. Its window is `depth`, whatever it says itself.
+    pub scheduler: SfqConfig,
+    /// The most requests outstanding of consumers that are not protected. A law works below this bound.
+    pub depth: Window,
+    /// The release of requests, under laws that command rates.
+    pub release: Release,
+    /// The law; `None`: the window is always `depth`.
+    pub law: Option<LoopConfig>,
+    /// True if consumers begin at the law's first rate. False if nothing is throttled before the law's first
+    /// step.
+    pub starts_throttled: bool,
+}
+
+/// A queue of requests to one resource, with the loop that decides how many are outstanding, how long they
+/// are delayed, or at which rate they are released.
+///
+/// Consumers are [added](Self::add); their accounts belong to the caller. For each request, call
+/// [`enqueue`](Self::enqueue), [`pull`](Self::pull), [`ConsumerAccount::dispatched`] and
+/// [`completed`](Self::completed). Once per control interval, [`observe`](Self::observe) each consumer, put
+/// the answers into an [`Observation`], [`decide`](Self::decide), and [`carry_out`](Self::carry_out) the
+/// commands for each consumer in the same order.
+#[derive(Debug)]
+pub struct RegulatedQueue<T> {
+    scheduler: Sfq<T>,
+    /// Needed once per interval. In a box of its own, it keeps the data of every request closer together.
+    control: Option<Box<ControlLoop>>,
+    depth: Window,
+    /// The window that the law commands; `None` without a law, or when the law commands none.
+    commanded: Option<Window>,
+    release: Release,
+    starts_throttled: bool,
+}
+
+/// Commands for consumers, to be [carried out](RegulatedQueue::carry_out) in the order of the observation.
+#[derive(Debug)]
+pub struct PendingCommands(Peekable<vec::IntoIter<ConsumerCommand>>);
+
+impl<T: fmt::Debug> RegulatedQueue<T> {
+    /// An empty queue without consumers.
+    ///
+    /// # Errors
+    /// When the configuration of the law is not valid.
+    pub fn new(config: QueueConfig) -> Result<Self, LoopConfigError> {
+        let control = config.law.map(ControlLoop::new).transpose()?;
+        Ok(Self {
+            scheduler: Sfq::new(SfqConfig { window: Some(config.depth), ..config.scheduler }),
+            control: control.map(Box::new),
+            depth: config.depth,
+            commanded: None,
+            release: config.release,
+            starts_throttled: config.starts_throttled,
+        })
+    }
+
+    /// Adds a consumer, and returns its account.
+    pub fn add<S: LatencySamples>(&mut self, terms: ConsumerTerms, now: Instant) -> ConsumerAccount<S> {
+        let rates = self.rate_account(&terms, Some(now), now);
+        let bucket = rates.as_ref().and_then(|rates: &Box<RateAccount<S>>| rates.bucket());
+        let flow = self.scheduler.add_flow(&terms.flow_config(bucket), now);
+        ConsumerAccount::new(terms, flow, rates, now)
+    }
+
+    /// Adds a consumer of another queue that is no more, as after a failure. Its requests are gone. Its mean
+    /// of outstanding requests goes on.
+    pub fn add_again<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
+        account.forget_requests(now);
+        // The loop is a new one and has seen nothing: the consumer's next request ends a pause.
+        account.rates = self.rate_account(&account.terms, Some(Instant::ZERO), now);
+        let bucket = account.rates.as_ref().and_then(|rates| rates.bucket());
+        account.flow = self.scheduler.add_flow(&account.terms.flow_config(bucket), now);
+    }
+
+    /// Removes a consumer. Returns the requests that it had queued.
+    pub fn remove<S>(&mut self, account: &ConsumerAccount<S>) -> Vec<T> {
+        self.scheduler.remove_flow(account.flow).expect(OURS)
+    }
+
+    /// Gives a consumer new terms. The caller then [settles](Self::settle) it.
+    pub fn reconfigure_consumer<S: LatencySamples>(
+        &mut self,
+        account: &mut ConsumerAccount<S>,
+        terms: ConsumerTerms,
+        now: Instant,
+    ) {
+        let flow = account.flow;
+        self.scheduler.set_weight(flow, terms.shares).expect(OURS);
+        self.scheduler.set_reservation(flow, terms.reservation, now).expect(OURS);
+        self.scheduler.set_limit(flow, terms.limit, now).expect(OURS);
+        self.scheduler.set_exempt(flow, terms.protected, now).expect(OURS);
+        if terms.protected {
+            self.set_delay(account, Latency::ZERO, now);
+            self.set_rate(account, None, now);
+        }
+        *account.terms = terms;
+    }
+
+    /// Takes a new depth, release and law. The caller then [settles](Self::settle) every consumer.
+    ///
+    /// # Errors
+    /// When the configuration of the law is not valid; nothing is changed then.
+    pub fn reconfigure(
+        &mut self,
+        depth: Window,
+        release: Release,
+        law: Option<&LoopConfig>,
+        now: Instant,
+    ) -> Result<(), LoopConfigError> {
+        match (&mut self.control, law) {
+            (Some(control), Some(config)) if control.config() == config => {}
+            (Some(control), Some(config)) => control.reconfigure(config.clone())?,
+            (control @ None, Some(config)) => *control = Some(Box::new(ControlLoop::new(config.clone())?)),
+            (control, None) => {
+                *control = None;
+                self.commanded = None;
+                self.scheduler.set_spacing(Latency::ZERO);
+            }
+        }
+        (self.depth, self.release) = (depth, release);
+        self.scheduler.set_window(Some(self.window()), now);
+        Ok(())
+    }
+
+    /// Gives a consumer the state that the law, as it is now, needs. Releases it from throttles that no law
+    /// commands any more.
+    pub fn settle<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
+        let Some(control) = &self.control else {
+            self.set_delay(account, Latency::ZERO, now);
+            self.drop_rates(account, now);
+            return;
+        };
+        match (&mut account.rates, control.config().law.first_rate()) {
+            (None, None) => {}
+            (Some(_), None) => self.drop_rates(account, now),
+            (Some(rates), Some(first)) => rates.reconfigure(&account.terms, self.release, first, now),
+            (None, Some(_)) => {
+                let idle_since = (account.outstanding.value() == 0).then_some(now);
+                account.rates = self.rate_account(&account.terms, idle_since, now);
+                let bucket = account.rates.as_ref().and_then(|rates| rates.bucket());
+                self.scheduler.set_bucket(account.flow, bucket, now).expect(OURS);
+            }
+        }
+    }
+
+    /// Queues a request that arrives now. Returns true if its consumer has a contract and is back from a
+    /// pause: the loop is then to be stepped at once, and not up to an interval later.
+    #[inline]
+    #[must_use = "a loop that is not stepped leaves the consumer late"]
+    pub fn enqueue<S: LatencySamples>(
+        &mut self,
+        account: &mut ConsumerAccount<S>,
+        request: T,
+        extent: Extent,
+        now: Instant,
+    ) -> bool {
+        account.queued += 1;
+        account.outstanding.add(1, now);
+        let returned = if let Some(rates) = &mut account.rates
+            && let Some(control) = &self.control
+        {
+            rates.arrived(now, control.config().idle_half_life)
+        } else {
+            false
+        };
+        self.scheduler.enqueue(account.flow, now, request, extent).expect(OURS);
+        returned
+    }
+
+    /// Returns the next request to dispatch, or the time to ask again.
+    #[inline]
+    pub fn pull(&mut self, now: Instant) -> Pull<T> {
+        self.scheduler.pull(now)
+    }
+
+    /// Records that the resource is done with a request that was dispatched.
+    #[inline]
+    pub fn completed<S: LatencySamples>(
+        &mut self,
+        account: &mut ConsumerAccount<S>,
+        request: &CompletedRequest,
+        now: Instant,
+    ) {
+        // Only the number of its requests that have slots matters, not which.
+        if account.lent > 0 {
+            account.lent -= 1;
+        } else {
+            self.scheduler.complete(account.flow, now).expect(OURS);
+        }
+        account.completed(request, now);
+    }
+
+    /// Gives the slots of a consumer's requests at the resource to other consumers, because they do not
+    /// complete.
+    pub fn lend_slots<S>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
+        for _ in account.lent..account.in_flight {
+            self.scheduler.complete(account.flow, now).expect(OURS);
+        }
+        account.lent = account.in_flight;
+    }
+
+    /// Takes out the queued requests that are `gone`, and returns them.
+    pub fn cancel<S: LatencySamples>(
+        &mut self,
+        account: &mut ConsumerAccount<S>,
+        now: Instant,
+        gone: impl FnMut(&T) -> bool,
+    ) -> Vec<T> {
+        let cancelled = self.scheduler.cancel(account.flow, now, gone).expect(OURS);
+        for _ in &cancelled {
+            account.queued -= 1;
+            account.has_one_less(now);
+        }
+        cancelled
+    }
+
+    /// Returns true if requests wait to be dispatched.
+    #[must_use]
+    pub fn has_queued(&self) -> bool {
+        self.scheduler.queued() > 0
+    }
+
+    /// Reads the data that the next calls for a consumer are about to need, and does nothing with it; see
+    /// [`Sfq::recall`].
+    #[inline]
+    pub fn recall<S: LatencySamples>(&self, account: &ConsumerAccount<S>) {
+        account.recall();
+        self.scheduler.recall(account.flow);
+    }
+
+    /// Returns the status of a consumer in the scheduler.
+    #[must_use]
+    pub fn status<S>(&self, account: &ConsumerAccount<S>, now: Instant) -> Option<FlowStatus> {
+        self.scheduler.status(account.flow, now)
+    }
+
+    /// Returns the window in force.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.commanded.filter(|window| *window < self.depth).unwrap_or(self.depth)
+    }
+
+    /// Returns the most requests that may be outstanding, whatever the law commands.
+    #[must_use]
+    pub const fn depth(&self) -> Window {
+        self.depth
+    }
+
+    /// Returns the loop's configuration; `None` without a law.
+    #[must_use]
+    pub fn law(&self) -> Option<&LoopConfig> {
+        self.control.as_deref().map(ControlLoop::config)
+    }
+
+    /// Returns a consumer's measurements since the last observation. `oldest` are the times when its oldest
+    /// read and its oldest write at the resource were dispatched.
+    pub fn observe<S: LatencySamples>(
+        &self,
+        account: &mut ConsumerAccount<S>,
+        oldest: [Option<Instant>; 2],
+        now: Instant,
+    ) -> ConsumerObservation {
+        let status = account.rates.is_some().then(|| self.scheduler.status(account.flow, now)).flatten();
+        account.observe(oldest, status, now)
+    }
+
+    /// Returns this host's report of an observation, for the hosts that share the resource. `None` without a
+    /// law. Call it before [`decide`](Self::decide).
+    pub fn report(&mut self, observation: &Observation) -> Option<HostReport> {
+        Some(self.control.as_mut()?.report(observation))
+    }
+
+    /// Adds the last decision to a report, as other hosts are told it.
+    #[must_use]
+    pub fn decided(&self, report: HostReport) -> HostReport {
+        match &self.control {
+            Some(control) => control.decided(report),
+            None => report,
+        }
+    }
+
+    /// Steps the loop. Puts window and spacing into force; the commands for consumers wait to be
+    /// [carried out](Self::carry_out). `None` without a law.
+    pub fn decide(&mut self, observation: &Observation) -> Option<(PendingCommands, Decision)> {
+        let now = observation.at;
+        let (commands, decision) = self.control.as_mut()?.step(now, observation);
+        self.commanded = commands.window;
+        self.scheduler.set_window(Some(self.window()), now);
+        self.scheduler.set_spacing(commands.spacing.unwrap_or_default());
+        Some((PendingCommands(commands.consumers.into_iter().peekable()), decision))
+    }
+
+    /// Puts the command for a consumer into force. Without a command, the consumer is released.
+    ///
+    /// Commands come in the order of the observation, less the protected consumers. Call it for each consumer
+    /// in that order.
+    pub fn carry_out<S: LatencySamples>(
+        &mut self,
+        commands: &mut PendingCommands,
+        account: &mut ConsumerAccount<S>,
+        now: Instant,
+    ) {
+        let command = commands.0.next_if(|command| command.name == account.terms.name);
+        self.set_rate(account, command.as_ref().and_then(|command| command.rate), now);
+        self.set_delay(account, command.and_then(|command| command.delay).unwrap_or_default(), now);
+    }
+
+    /// Makes a consumer's state for a law that commands rates.
+    fn rate_account<S: LatencySamples>(
+        &self,
+        terms: &ConsumerTerms,
+        idle_since: Option<Instant>,
+        now: Instant,
+    ) -> Option<Box<RateAccount<S>>> {
+        let config = self.law()?;
+        let first = config.law.first_rate()?;
+        let start = AccountStart { first, throttled: self.starts_throttled && !config.dry_run, idle_since };
+        Some(Box::new(RateAccount::new(terms, self.release, start, now)))
+    }
+
+    /// Releases a consumer, and drops its state for laws that command rates.
+    fn drop_rates<S: LatencySamples>(&mut self, account: &mut ConsumerAccount<S>, now: Instant) {
+        self.set_rate(account, None, now);
+        account.rates = None;
+    }
+
+    fn set_rate<S: LatencySamples>(
+        &mut self,
+        account: &mut ConsumerAccount<S>,
+        rate: Option<Iops>,
+        now: Instant,
+    ) {
+        if let Some(rates) = &mut account.rates
+            && rates.set_rate(rate)
+        {
+            self.scheduler.set_bucket(account.flow, rates.bucket(), now).expect(OURS);
+        }
+    }
+
+    fn set_delay<S>(&mut self, account: &mut ConsumerAccount<S>, delay: Latency, now: Instant) {
+        if account.delay != delay {
+            account.delay = delay;
+            self.scheduler.set_delay(account.flow, delay, now).expect(OURS);
+        }
+    }
+}
+
+/// The invariant behind every `expect` here.
+const OURS: &str = "the scheduler knows every account's flow, and its queues have no bounds of their own";
+
+#[cfg(test)]
+mod tests;
