@@ -12,6 +12,7 @@ use tidegate_host::sense::latency::ReadsAndWrites;
 use tidegate_host::sense::session::Via;
 use tidegate_host::throttle::WriteLimit;
 use tidegate_http::Refusals;
+use tidegate_regulate::RegulatedResource;
 use tidegate_units::{ConsumerName, Latency, ResourceName};
 
 use tidegate_service::log::LogCounts;
@@ -325,6 +326,26 @@ pub struct ResourceStatus {
 }
 
 impl ResourceStatus {
+    /// Returns the state of a resource, with the limits on writes that it has in the kernel.
+    pub(crate) fn of(
+        regulated: &RegulatedResource,
+        present: bool,
+        limits: BTreeMap<String, WriteLimit>,
+    ) -> Self {
+        let law = regulated.law();
+        Self {
+            name: law.resource.clone(),
+            present,
+            dry_run: law.dry_run,
+            delay: regulated.delay(),
+            limits,
+            decision: regulated.decision().cloned(),
+            reads: regulated.totals().reads,
+            writes: regulated.totals().writes,
+            members: regulated.consumers().cloned().collect(),
+        }
+    }
+
     /// Says that nobody is held, whatever was decided: the throttle does not do it.
     pub(crate) fn not_held(&mut self) {
         self.delay = Latency::ZERO;

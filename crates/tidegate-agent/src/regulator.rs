@@ -17,7 +17,7 @@ use super::cgroups::CgroupConfig;
 use super::cgroups::{CgroupResource, CgroupSetUpError};
 use super::config::{AgentConfig, ResourceConfig};
 use super::histograms::DevicesOf;
-use super::resource::{Resource, SetUpError};
+use super::resource::{SessionResource, SetUpError};
 use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
@@ -31,7 +31,7 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Regulator {
     watch: Watch,
-    resources: Vec<Resource>,
+    resources: Vec<SessionResource>,
     /// Devices whose cgroups are regulated.
     cgroups: Vec<CgroupResource>,
     root: Root,
@@ -155,28 +155,29 @@ impl Regulator {
                 if let Some(sample) = sample {
                     decisions = self.decide(now, sample);
                     blind = self.decide_of_cgroups(now, sample, &mut decisions).err();
-                    self.stale |= sample.changed || self.resources.iter().any(Resource::members_changed);
+                    self.stale |=
+                        sample.changed || self.resources.iter().any(SessionResource::members_changed);
                 }
             }
             Err(error) => blind = Some(error),
         }
         if blind.is_some() {
-            self.let_go_of_the_unseen(now);
+            self.release_the_unseen(now);
         }
         if self.counted.is_some_and(|counted| now.saturating_since(counted) >= BLIND) {
             self.release_uncounted();
         }
-        self.renew_holds();
+        self.renew_throttling();
         Step { decisions, blind }
     }
 
     /// Lets go where nothing was seen for too long. Of the cgroups of one device that may be so alone.
-    fn let_go_of_the_unseen(&mut self, now: Instant) {
+    fn release_the_unseen(&mut self, now: Instant) {
         if now.saturating_since(self.seen) >= BLIND {
             self.resources.iter_mut().for_each(|resource| resource.impose(Latency::ZERO));
         }
         let unseen = |resource: &&mut CgroupResource| now.saturating_since(resource.seen()) >= BLIND;
-        self.cgroups.iter_mut().filter(unseen).for_each(CgroupResource::let_go);
+        self.cgroups.iter_mut().filter(unseen).for_each(CgroupResource::release);
     }
 
     /// Releases the consumers of resources whose law steers by a percentile, when response times are not
@@ -184,7 +185,7 @@ impl Regulator {
     /// young.
     fn release_uncounted(&mut self) {
         let by_percentile =
-            |resource: &&mut Resource| resource.config().law.statistic != SignalStatistic::Mean;
+            |resource: &&mut SessionResource| resource.config().law.statistic != SignalStatistic::Mean;
         self.resources.iter_mut().filter(by_percentile).for_each(|resource| resource.impose(Latency::ZERO));
     }
 
@@ -195,13 +196,13 @@ impl Regulator {
     }
 
     /// Delays may be others at each step, members and their addresses seldom are.
-    fn renew_holds(&mut self) {
+    fn renew_throttling(&mut self) {
         if std::mem::take(&mut self.stale) {
             if self.method == Method::Rate {
                 self.beyond = self.beyond_limits();
             }
             let addresses = self.watch.addresses();
-            self.holds = acting(&mut self.resources).map(|resource| resource.hold(addresses)).collect();
+            self.holds = acting(&mut self.resources).map(|resource| resource.throttling(addresses)).collect();
         } else {
             for (hold, resource) in self.holds.iter_mut().zip(acting(&mut self.resources)) {
                 hold.delay = resource.delay();
@@ -210,11 +211,11 @@ impl Regulator {
             self.holds.truncate(acting(&mut self.resources).count());
         }
         let cgroups = self.cgroups.iter().filter(|resource| !resource.config().law.dry_run);
-        self.holds.extend(cgroups.map(CgroupResource::hold));
+        self.holds.extend(cgroups.map(CgroupResource::throttling));
     }
 
     fn beyond_limits(&self) -> BTreeSet<(ResourceName, Via)> {
-        let beyond = |resource: &Resource| {
+        let beyond = |resource: &SessionResource| {
             let name = resource.name().clone();
             let sessions = self.watch.beyond_limits(&resource.config().storage);
             sessions.map(move |session| (name.clone(), session.via)).collect::<Vec<_>>()
@@ -231,9 +232,9 @@ impl Regulator {
     /// `delay`, whatever the law decided.
     pub(super) fn impose(&mut self, delay: Latency) -> Vec<Hold> {
         let addresses = self.watch.addresses();
-        let held = |resource: &mut Resource| {
+        let held = |resource: &mut SessionResource| {
             resource.impose(delay);
-            resource.hold(addresses)
+            resource.throttling(addresses)
         };
         self.resources.iter_mut().map(held).collect()
     }
@@ -288,7 +289,7 @@ impl Regulator {
 
     /// The devices of each resource that consumers load.
     pub(super) fn devices(&self) -> DevicesOf {
-        let devices = |resource: &Resource| {
+        let devices = |resource: &SessionResource| {
             let places = self.watch.devices_of(&resource.config().storage);
             places.into_iter().map(|place| self.watch.device(place).number()).collect()
         };
@@ -313,12 +314,12 @@ fn between_looks(config: &AgentConfig) -> Duration {
 }
 
 /// Those that are no dry run.
-fn acting(resources: &mut [Resource]) -> impl Iterator<Item = &mut Resource> {
+fn acting(resources: &mut [SessionResource]) -> impl Iterator<Item = &mut SessionResource> {
     resources.iter_mut().filter(|resource| !resource.config().law.dry_run)
 }
 
-fn resources(config: &AgentConfig) -> Result<Vec<Resource>, SetUpError> {
-    let new = |resource: &ResourceConfig| Resource::new(resource.clone(), config.throttle);
+fn resources(config: &AgentConfig) -> Result<Vec<SessionResource>, SetUpError> {
+    let new = |resource: &ResourceConfig| SessionResource::new(resource.clone(), config.throttle);
     config.resources.iter().map(new).collect()
 }
 

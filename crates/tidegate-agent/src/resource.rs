@@ -4,15 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate_control::{
-    ConsumerObservation, ControlLoop, Decision, LoopConfigError, Observation, Operations, Outstanding,
-    Writers, WritersConfigError,
-};
+use tidegate_control::{Decision, LoopConfigError, Writers, WritersConfigError};
 use tidegate_host::DeviceNumber;
 use tidegate_host::sense::latency::Latencies;
 use tidegate_host::throttle::{Hold, Method, WriteLimit};
-use tidegate_regulate::{MemberDemand, WritePace};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares};
+use tidegate_regulate::{InFlight, RegulatedResource, ThrottleKind, WritePace};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName};
 
 use super::addresses::Addresses;
 use super::cgroups::CgroupSetUpError;
@@ -20,90 +17,59 @@ use super::config::ResourceConfig;
 use super::kernel_limits::write_limit;
 use super::pattern::Pattern;
 use super::percentile::Percentile;
-use super::watch::{Load, Sample, Watch};
+use super::watch::{Sample, Watch};
 use crate::metrics::ResourceStatus;
 
-/// A resource that is being regulated.
+/// A resource that sessions load, and that is being regulated.
 #[derive(Debug)]
-pub(super) struct Resource {
+pub(super) struct SessionResource {
     config: ResourceConfig,
-    control: ControlLoop,
+    regulated: RegulatedResource,
     writers: Option<Writers>,
     /// The devices that it is made up of, as of the last rescan.
-    devices: Vec<Part>,
-    /// In the order of their names.
-    members: Vec<Member>,
+    devices: Vec<ResourceDevice>,
     /// True if devices and members have to be found anew: they are of another configuration, or not found
     /// yet.
     stale: bool,
     /// True if members came or went at the last step.
     members_changed: bool,
-    /// Since the last decision, of all who are no members.
-    others: Load,
-    /// The name of all these together.
-    all_others: ConsumerName,
-    since_decision: Duration,
-    demand: MemberDemand,
     /// The percentile that the law steers by, if it steers by one.
     percentile: Option<Percentile>,
-    /// In force for all members.
-    delay: Latency,
-    /// True if the writes of members are limited, rather than packets delayed.
-    limits: bool,
+    method: Method,
     /// The writes of the devices that may be limited.
     paces: BTreeMap<DeviceNumber, WritePace>,
     /// The last limits of these devices that the throttle was told.
     limited: BTreeMap<DeviceNumber, WriteLimit>,
-    /// The last decision.
-    decision: Option<Decision>,
-    /// All that its consumers ever did.
-    done: Load,
 }
 
 /// A device of a resource.
 #[derive(Debug)]
-struct Part {
+struct ResourceDevice {
     /// Its place in the watch.
     place: usize,
     /// The place in the resource's members of each of its consumers; empty if none is a member.
     members: Vec<Option<usize>>,
 }
 
-/// Somebody who may be held.
-#[derive(Debug)]
-struct Member {
-    name: ConsumerName,
-    /// Since the last decision.
-    load: Load,
-}
-
-impl Resource {
+impl SessionResource {
     pub(super) fn new(config: ResourceConfig, method: Method) -> Result<Self, SetUpError> {
         Ok(Self {
-            control: ControlLoop::new(config.law.clone())?,
+            regulated: RegulatedResource::new(config.law.clone(), throttle(&config, method))?,
             writers: config.writers.map(Writers::new).transpose()?,
             percentile: Percentile::new(config.law.statistic),
             config,
             devices: Vec::new(),
-            members: Vec::new(),
             stale: true,
             members_changed: false,
-            others: Load::default(),
-            all_others: ConsumerName::new("(all others)").expect("neither empty nor too long"),
-            since_decision: Duration::ZERO,
-            demand: MemberDemand::default(),
-            delay: Latency::ZERO,
-            limits: method == Method::Rate,
+            method,
             paces: BTreeMap::new(),
             limited: BTreeMap::new(),
-            decision: None,
-            done: Load::default(),
         })
     }
 
-    /// Changes the set-up while running, without letting go of anybody in between.
+    /// Changes the set-up while running, without a release in between.
     pub(super) fn reconfigure(&mut self, config: ResourceConfig) -> Result<(), SetUpError> {
-        self.control.reconfigure(config.law.clone())?;
+        self.regulated.reconfigure(config.law.clone(), throttle(&config, self.method))?;
         match (&mut self.writers, config.writers) {
             (Some(writers), Some(new)) => writers.reconfigure(new)?,
             (writers, new) => *writers = new.map(Writers::new).transpose()?,
@@ -133,12 +99,12 @@ impl Resource {
         self.members_changed
     }
 
-    /// For how long members are held.
+    /// The delay that is to be in force for members.
     pub(super) fn delay(&self) -> Latency {
-        self.delay
+        self.regulated.delay()
     }
 
-    /// Takes how long each of its reads took that completed.
+    /// Takes the latencies of its reads that completed.
     pub(super) fn count(&mut self, reads: &Latencies) {
         if let Some(percentile) = &mut self.percentile {
             percentile.count(reads);
@@ -149,66 +115,58 @@ impl Resource {
     pub(super) fn observe(&mut self, now: Instant, sample: Sample, watch: &Watch) -> Option<Decision> {
         self.members_changed = false;
         if self.stale || sample.looked.is_some() {
-            self.look(sample, watch);
+            self.rescan(sample, watch);
         }
         self.take(sample.elapsed, watch);
-        self.since_decision = self.since_decision.saturating_add(sample.elapsed);
-        // A tick that comes a little early is this interval's all the same.
-        if self.since_decision + sample.elapsed / 2 < self.config.law.interval {
-            return None;
+        let since = self.regulated.pass(sample.elapsed)?;
+        // Counters do not tell whose reads wait.
+        for device in &self.devices {
+            if let Some(waited) = watch.device(device.place).reads_wait(now) {
+                let waits = InFlight { count: 1, oldest: Some(waited) };
+                self.regulated.in_flight(None, waits, InFlight::default());
+            }
         }
-        let since = std::mem::take(&mut self.since_decision);
-        let observation = self.observation(now, since, watch);
-        let (commands, decision) = self.control.step(now, &observation);
-        self.follow_demand(since, &observation);
-        // As long as nobody gets anything done it stays as it is.
-        self.delay = self.demand.delay(&commands, self.config.longest).unwrap_or(self.delay);
-        self.decision = Some(decision.clone());
-        Some(decision)
+        let percentile = self.percentile.as_mut().and_then(|percentile| percentile.end(since));
+        Some(self.regulated.decide(now, percentile))
     }
 
-    /// Finds out who writes, if it was looked who does, and who of its consumers may be held.
-    fn look(&mut self, sample: Sample, watch: &Watch) {
+    /// Finds the writers, if they were counted anew, and the eligible ones of its consumers.
+    fn rescan(&mut self, sample: Sample, watch: &Watch) {
         let places = watch.devices_of(&self.config.storage);
         if let (Some(elapsed), Some(writers)) = (sample.looked, &mut self.writers) {
             let written = places.iter().flat_map(|place| watch.device(*place).written());
             let written = written.filter(|(_, bytes)| *bytes > Bytes::ZERO);
-            writers.observe(elapsed, self.delay > Latency::ZERO, written);
+            writers.observe(elapsed, self.regulated.delay() > Latency::ZERO, written);
         }
         let eligible = self.eligible(&places, watch);
-        self.members_changed = !self.members.iter().map(|member| &member.name).eq(&eligible);
+        self.members_changed = !self.regulated.consumers().eq(&eligible);
         if !self.members_changed && !self.stale && !sample.changed {
             return;
         }
-        for member in std::mem::take(&mut self.members) {
-            self.others.plus(&member.load);
-        }
-        self.members = eligible.into_iter().map(|name| Member { name, load: Load::default() }).collect();
-        let members = &self.members;
-        let place_among =
-            |name: &ConsumerName| members.binary_search_by_key(&name, |member| &member.name).ok();
-        let part = |place| {
-            let all: Vec<_> = watch.device(place).consumers().map(place_among).collect();
+        self.regulated.set_consumers(eligible.into_iter().map(|name| (name, None)));
+        let device = |place| {
+            let all: Vec<_> =
+                watch.device(place).consumers().map(|name| self.regulated.place_of(name)).collect();
             let members = if all.iter().any(Option::is_some) { all } else { Vec::new() };
-            Part { place, members }
+            ResourceDevice { place, members }
         };
-        self.devices = places.into_iter().map(part).collect();
-        if self.limits {
+        self.devices = places.into_iter().map(device).collect();
+        if self.method == Method::Rate {
             self.follow_paces(watch);
         }
         self.stale = false;
     }
 
-    /// Finds the devices that may be limited: a limit is one for all sessions that use the device, so that
-    /// nobody exempt may be among them.
+    /// Finds the devices that may be limited. A limit is one for all sessions that use the device, so that no
+    /// exempt consumer may be among them.
     fn follow_paces(&mut self, watch: &Watch) {
         let addresses = watch.addresses();
-        let is_member = |name| self.members.binary_search_by_key(&name, |member| &member.name).is_ok();
+        let is_member = |name| self.regulated.place_of(name).is_some();
         let mut known = std::mem::take(&mut self.paces);
-        for part in &self.devices {
-            let device = watch.device(part.place);
+        for device in &self.devices {
+            let device = watch.device(device.place);
             if device.reached().any(is_member)
-                && !device.reached().any(|name| meant(&self.config.exempt, name, addresses))
+                && !device.reached().any(|name| matches_any(&self.config.exempt, name, addresses))
             {
                 self.paces.insert(device.number(), known.remove(&device.number()).unwrap_or_default());
             }
@@ -217,77 +175,29 @@ impl Resource {
 
     /// Adds what was done since the sample before.
     fn take(&mut self, elapsed: Duration, watch: &Watch) {
-        for part in &self.devices {
-            let device = watch.device(part.place);
-            let load = device.load();
-            self.done.plus(&load);
-            if part.members.is_empty() {
-                self.others.plus(&load);
+        for ResourceDevice { place, members } in &self.devices {
+            let device = watch.device(*place);
+            if members.is_empty() {
+                self.regulated.complete(None, &device.load());
                 continue;
             }
-            for (load, member) in device.loads().zip(&part.members) {
-                match member {
-                    Some(member) => self.members[*member].load.plus(&load),
-                    None => self.others.plus(&load),
-                }
+            for (load, member) in device.loads().zip(members) {
+                self.regulated.complete(*member, &load);
             }
             if let Some(pace) = self.paces.get_mut(&device.number()) {
-                let waits = pace.observe(elapsed, &load.writes);
-                for (writes, member) in device.parts_of_writes().zip(&part.members) {
+                let waits = pace.observe(elapsed, &device.load().writes);
+                for (writes, member) in device.parts_of_writes().zip(members) {
                     if let Some(member) = member {
-                        self.members[*member].load.outstanding_seconds += writes * waits;
+                        self.regulated.wait(*member, writes * waits);
                     }
                 }
             }
         }
     }
 
-    /// Returns the observation since the last decision. Members are listed one by one, since that bounds how
-    /// long each may be delayed, and all others together.
-    fn observation(&mut self, now: Instant, since: Duration, watch: &Watch) -> Observation {
-        let mut consumers = Vec::with_capacity(self.members.len() + 1);
-        let (limits, in_force) = (self.limits, self.delay);
-        let mut entry = |name: ConsumerName, load: &mut Load, protected: bool, delay: Latency| {
-            let load = std::mem::take(load);
-            let waited = if protected { 0 } else { can_be_held(limits, &load.reads, &load.writes) };
-            let waiting = waited as f64 * in_force.as_secs_f64() / since.as_secs_f64();
-            consumers.push(ConsumerObservation {
-                mean_outstanding: load.outstanding_with(delay, since),
-                queued: waiting.ceil() as u32,
-                reads: load.reads,
-                writes: load.writes,
-                ..ConsumerObservation::idle(name, Shares::DEFAULT, protected)
-            });
-        };
-        // Whose reads wait is not known. They are everybody's signal, and here they are nobody's load.
-        for part in &self.devices {
-            if let Some(waited) = watch.device(part.place).reads_wait(now) {
-                self.others.reads.in_flight = self.others.reads.in_flight.saturating_add(1);
-                self.others.reads.oldest_in_flight = self.others.reads.oldest_in_flight.max(Some(waited));
-            }
-        }
-        entry(self.all_others.clone(), &mut self.others, true, Latency::ZERO);
-        // What waits for a limit is among what is outstanding already.
-        let delay = if self.limits { Latency::ZERO } else { self.delay };
-        // A member that did nothing is held all the same.
-        for member in &mut self.members {
-            entry(member.name.clone(), &mut member.load, false, delay);
-        }
-        let percentile = self.percentile.as_mut().and_then(|percentile| percentile.end(since));
-        Observation { percentile, ..Observation::new(self.name().clone(), now, consumers) }
-    }
-
-    /// Takes what members did, all together.
-    fn follow_demand(&mut self, since: Duration, observation: &Observation) {
-        let members = || observation.consumers.iter().filter(|consumer| !consumer.protected);
-        let outstanding: f64 = members().map(|member| member.mean_outstanding.get()).sum();
-        let completed = members().map(|member| can_be_held(self.limits, &member.reads, &member.writes)).sum();
-        self.demand.observe(since, Outstanding::new(outstanding), completed);
-    }
-
     /// Returns the limits on writes of the devices that are limited.
     pub(super) fn limits(&mut self) -> BTreeMap<DeviceNumber, WriteLimit> {
-        let (floor, delay) = (self.config.floor, self.delay);
+        let (floor, delay) = (self.config.floor, self.regulated.delay());
         let mut limits = BTreeMap::new();
         for (device, pace) in &mut self.paces {
             if let Some(limit) = pace.limit(delay, floor) {
@@ -295,7 +205,7 @@ impl Resource {
             } else if delay > Latency::ZERO {
                 let name = &self.config.law.resource;
                 tracing::debug!(
-                    "{name}: too little is known of what is written to {device}: it is not limited yet"
+                    "{name}: writes to {device} are not limited yet: too few of them have been seen"
                 );
             }
         }
@@ -304,16 +214,17 @@ impl Resource {
     }
 
     /// Returns the throttling that is to be in force.
-    pub(super) fn hold(&mut self, addresses: &Addresses) -> Hold {
+    pub(super) fn throttling(&mut self, addresses: &Addresses) -> Hold {
         let limits = self.limits();
-        // Who shares an address with somebody exempt is not held either.
-        let exempt =
-            |address: &IpAddr| addresses.at(*address).any(|name| meant(&self.config.exempt, name, addresses));
-        let members = self.members.iter().flat_map(|member| addresses.of(&member.name));
+        // A member that shares an address with an exempt consumer is not throttled either.
+        let exempt = |address: &IpAddr| {
+            addresses.at(*address).any(|name| matches_any(&self.config.exempt, name, addresses))
+        };
+        let members = self.regulated.consumers().flat_map(|member| addresses.of(member));
         Hold {
             resource: self.name().clone(),
             members: members.filter(|address| !exempt(address)).collect(),
-            delay: self.delay,
+            delay: self.regulated.delay(),
             limits,
             cgroups: BTreeMap::new(),
         }
@@ -325,22 +236,13 @@ impl Resource {
         let name = |device: &DeviceNumber| {
             watch.volumes().get(*device).map_or_else(|| device.to_string(), |known| known.name.clone())
         };
-        ResourceStatus {
-            name: self.name().clone(),
-            present: watch.has(&self.config.storage),
-            dry_run: self.config.law.dry_run,
-            delay: self.delay,
-            limits: self.limited.iter().map(|(device, limit)| (name(device), *limit)).collect(),
-            decision: self.decision.clone(),
-            reads: self.done.reads,
-            writes: self.done.writes,
-            members: self.members.iter().map(|member| member.name.clone()).collect(),
-        }
+        let limits = self.limited.iter().map(|(device, limit)| (name(device), *limit)).collect();
+        ResourceStatus::of(&self.regulated, watch.has(&self.config.storage), limits)
     }
 
-    /// Holds for as long as is said, until the next decision.
+    /// Delays members by as much as is said, until the next decision.
     pub(super) fn impose(&mut self, delay: Latency) {
-        self.delay = delay;
+        self.regulated.impose(delay);
     }
 
     /// Returns the resource's consumers that are eligible.
@@ -356,21 +258,25 @@ impl Resource {
             .flat_map(|place| watch.device(*place).consumers())
             .filter(|name| {
                 let writes = self.writers.as_ref().is_some_and(|writers| writers.contains(name));
-                (writes || meant(&self.config.members, name, addresses))
-                    && !meant(&self.config.exempt, name, addresses)
+                (writes || matches_any(&self.config.members, name, addresses))
+                    && !matches_any(&self.config.exempt, name, addresses)
             })
             .cloned()
             .collect()
     }
 }
 
-/// Returns the number of completed requests of the kind that a throttle can delay: writes where these are
-/// limited, otherwise all.
-const fn can_be_held(limits: bool, reads: &Operations, writes: &Operations) -> u64 {
-    if limits { writes.count } else { reads.count + writes.count }
+/// Returns the way in which commands are carried out.
+const fn throttle(config: &ResourceConfig, method: Method) -> ThrottleKind {
+    let longest = config.longest;
+    match method {
+        Method::Rate => ThrottleKind::WriteDelay { longest },
+        Method::Netem | Method::Edt | Method::Cgroup => ThrottleKind::Delay { longest },
+    }
 }
 
-fn meant(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bool {
+/// Returns true if a pattern means the consumer.
+fn matches_any(patterns: &[Pattern], name: &ConsumerName, addresses: &Addresses) -> bool {
     patterns.iter().any(|pattern| pattern.matches(name.as_str(), addresses.of(name)))
 }
 

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use tidegate_control::{Operations, Outstanding};
+use tidegate_control::Operations;
 use tidegate_host::sense::session::{Counters, SessionReader, Via};
 use tidegate_host::sense::{
     Activity, DiskDelta, DiskStats, Group, Session, Sessions, Volumes, diskstats::Done,
 };
 use tidegate_host::throttle::rate::reaches;
 use tidegate_host::{DeviceNumber, ReadError, Root};
+use tidegate_regulate::StorageLoad;
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::addresses::Addresses;
@@ -104,16 +105,6 @@ struct Place {
     /// `None` if it is of no device.
     user: Option<(usize, usize)>,
     counters: Option<Counters>,
-}
-
-/// The load of one consumer on one resource, or of several together.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Load {
-    pub(super) reads: Operations,
-    pub(super) writes: Operations,
-    /// The time that its requests were outstanding at the storage, all together, in seconds. The wait in the
-    /// network is not part of it.
-    pub(super) outstanding_seconds: f64,
 }
 
 impl Watch {
@@ -441,8 +432,8 @@ impl Device {
     }
 
     /// Returns its load since the sample before.
-    pub(super) fn load(&self) -> Load {
-        Load {
+    pub(super) fn load(&self) -> StorageLoad {
+        StorageLoad {
             reads: operations(numbers(&self.delta.reads)),
             writes: operations(numbers(&self.delta.writes)),
             outstanding_seconds: self.delta.weighted.as_secs_f64(),
@@ -450,7 +441,7 @@ impl Device {
     }
 
     /// The same, divided among [`consumers`](Self::consumers): all parts together are the whole.
-    pub(super) fn loads(&self) -> impl Iterator<Item = Load> {
+    pub(super) fn loads(&self) -> impl Iterator<Item = StorageLoad> {
         let delta = &self.delta;
         let all = self.weights();
         let mut of_reads = Division::new(numbers(&delta.reads), all.reads);
@@ -462,7 +453,7 @@ impl Device {
         let reading_seconds = delta.weighted.as_secs_f64() * reading;
         let writing_seconds = delta.weighted.as_secs_f64() - reading_seconds;
         let (per_read, per_write) = (reading_seconds / all.reads as f64, writing_seconds / all.writes as f64);
-        self.users.iter().map(move |User { weights, .. }| Load {
+        self.users.iter().map(move |User { weights, .. }| StorageLoad {
             reads: operations(of_reads.part(weights.reads)),
             writes: operations(of_writes.part(weights.writes)),
             outstanding_seconds: weights.reads as f64 * per_read + weights.writes as f64 * per_write,
@@ -529,25 +520,6 @@ fn operations([count, bytes, nanos]: [u64; 3]) -> Operations {
         bytes: Bytes::new(bytes),
         total_latency: Latency::from_nanos(nanos),
         ..Operations::default()
-    }
-}
-
-impl Load {
-    /// Adds what followed, or what others did.
-    pub(super) fn plus(&mut self, more: &Self) {
-        for (sum, more) in [(&mut self.reads, more.reads), (&mut self.writes, more.writes)] {
-            sum.count += more.count;
-            sum.bytes = Bytes::new(sum.bytes.get() + more.bytes.get());
-            sum.total_latency = sum.total_latency.saturating_add(more.total_latency);
-        }
-        self.outstanding_seconds += more.outstanding_seconds;
-    }
-
-    /// Returns the consumer's requests under way as the throttle counts them, by Little's law: those at the
-    /// storage, and those that its delay keeps waiting.
-    pub(super) fn outstanding_with(&self, delay: Latency, elapsed: Duration) -> Outstanding {
-        let held_seconds = (self.reads.count + self.writes.count) as f64 * delay.as_secs_f64();
-        Outstanding::new((self.outstanding_seconds + held_seconds) / elapsed.as_secs_f64())
     }
 }
 

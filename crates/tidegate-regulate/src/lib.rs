@@ -5,6 +5,8 @@
 //! a [`ConsumerAccount`] for each consumer. The gateway and the simulator both use it, so that the simulator
 //! shows what the gateway does.
 //!
+//! Where the kernel has it, a [`RegulatedResource`] is the whole, from loads to what is to be in force.
+//!
 //! Laws command windows, delays or rates. Where the kernel has the data path, throttles take delays of packets
 //! ([`MemberDemand`]), limits of writes ([`WritePace`]), or limits of both directions ([`DirectionMix`]).
 //!
@@ -13,9 +15,11 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod consumer;
 mod delay;
 mod integral;
 mod limit;
+mod load;
 mod mix;
 mod pace;
 mod queue;
@@ -23,11 +27,14 @@ mod rate_account;
 mod request;
 mod samples;
 mod terms;
+mod resource;
+mod sent;
 
 pub use account::ConsumerAccount;
 pub use delay::MemberDemand;
 pub use integral::{MeanSince, OutstandingIntegral};
 pub use limit::{DirectionLimits, RateLimit};
+pub use load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
 pub use mix::DirectionMix;
 pub use pace::WritePace;
 pub use queue::{PendingCommands, QueueConfig, RegulatedQueue};
@@ -35,3 +42,4 @@ pub use rate_account::{ContractRecord, RateAccount};
 pub use request::{CompletedRequest, OperationKind};
 pub use samples::LatencySamples;
 pub use terms::ConsumerTerms;
+pub use resource::{RegulatedResource, ThrottleKind};

@@ -75,7 +75,7 @@ pub fn simulate(plan: &Plan, seed: u64) -> Result<Findings, InvalidPlan> {
 
 impl<'a> Engine<'a> {
     fn new(plan: &'a Plan, seed: u64) -> Result<Self, InvalidPlan> {
-        // Not by the plan's name: plans that differ in who is held have the same load and the same disks.
+        // Not by the plan's name: plans that differ in the throttled machines have the same load and the same disks.
         let random = |names: &[&str]| Random::of(seed, &[&["iscsi"], names].concat());
         let works = plan.loads.iter().enumerate();
         let works = works.map(|(place, load)| Work::new(load, random(&["load", &place.to_string()])));
@@ -172,7 +172,7 @@ impl<'a> Engine<'a> {
             Event::Step { place } => {
                 if let Throttle::Timetable { steps, .. } = &self.plan.throttle {
                     let (_, machine, delay) = steps[place];
-                    self.hold(machine, delay);
+                    self.delay_packets(machine, delay);
                 }
             }
             Event::Control => self.control(),
@@ -381,7 +381,7 @@ impl<'a> Engine<'a> {
 
     // Who is held, and what is written down.
 
-    fn hold(&mut self, machine: usize, delay: Latency) {
+    fn delay_packets(&mut self, machine: usize, delay: Latency) {
         self.sessions[machine].egress.set(delay);
         let longest = self.sessions.iter().map(|session| session.egress.delay()).max();
         self.delay.set(self.now, longest.unwrap_or_default().as_nanos());
@@ -393,7 +393,8 @@ impl<'a> Engine<'a> {
         let counters: Vec<_> = (0..self.sessions.len()).map(|machine| self.count(machine)).collect();
         let delay = regulator.step(now, &self.plan.machines, &counters);
         for (machine, name) in self.plan.machines.iter().enumerate() {
-            self.hold(machine, if regulator.holds(name) { delay } else { Latency::ZERO });
+            let delay = if regulator.is_eligible(name) { delay } else { Latency::ZERO };
+            self.delay_packets(machine, delay);
         }
         self.queue.push(self.now + nanos(regulator.interval()), Event::Control);
         self.regulator = Some(regulator);

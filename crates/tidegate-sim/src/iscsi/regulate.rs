@@ -1,15 +1,11 @@
-//! The agent's part: it passes the target's counters to the loop that the agent runs.
-//!
-//! The decisions are those of `tidegate-control`. The agent makes observations of loads in
-//! `agent/resource.rs`. These few lines are repeated here because the simulator lies below the agent.
+//! The agent's part: it passes the target's counters to the regulation that the agent runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_control::{
-    ConsumerObservation, ControlLoop, LoopConfig, Observation, Operations, Outstanding, Writers,
-};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency, Shares};
+use tidegate_control::{LoopConfig, Operations, Writers};
+use tidegate_regulate::{InFlight, RegulatedResource, StorageLoad, ThrottleKind};
+use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
 
 use super::plan::{InvalidPlan, Members};
 
@@ -22,21 +18,19 @@ pub(super) struct Counters {
     pub(super) outstanding: u64,
 }
 
-/// The loop, and the consumers eligible for throttling.
+/// The regulated storage, and the rule by which machines are eligible for throttling.
 pub(super) struct Regulator {
-    control: ControlLoop,
-    members: Set,
-    delay: Latency,
-    interval: Duration,
+    resource: RegulatedResource,
+    eligible: EligibleMachines,
 }
 
-enum Set {
+enum EligibleMachines {
     Named(BTreeSet<ConsumerName>),
     Automatic(Box<Writers>),
 }
 
-impl Set {
-    fn has(&self, name: &ConsumerName) -> bool {
+impl EligibleMachines {
+    fn contains(&self, name: &ConsumerName) -> bool {
         match self {
             Self::Named(names) => names.contains(name),
             Self::Automatic(writers) => writers.contains(name),
@@ -46,54 +40,54 @@ impl Set {
 
 impl Regulator {
     pub(super) fn new(law: &LoopConfig, members: &Members) -> Result<Self, InvalidPlan> {
+        // The simulated interface can keep packets for any time.
+        let throttle = ThrottleKind::Delay { longest: Latency::MAX };
         Ok(Self {
-            control: ControlLoop::new(law.clone())?,
-            members: match members {
-                Members::Named(names) => Set::Named(names.iter().cloned().collect()),
-                Members::Automatic(config) => Set::Automatic(Box::new(Writers::new(*config)?)),
+            resource: RegulatedResource::new(law.clone(), throttle)?,
+            eligible: match members {
+                Members::Named(names) => EligibleMachines::Named(names.iter().cloned().collect()),
+                Members::Automatic(config) => EligibleMachines::Automatic(Box::new(Writers::new(*config)?)),
             },
-            delay: Latency::ZERO,
-            interval: law.interval,
         })
     }
 
     pub(super) fn interval(&self) -> Duration {
-        self.interval
+        self.resource.law().interval
     }
 
-    /// Decides once. Returns the delay for the consumers of which [`Self::holds`] is true from now on.
+    /// Decides once, after an interval. Returns the delay for the machines of which
+    /// [`is_eligible`](Self::is_eligible) is true from now on.
     pub(super) fn step(&mut self, now: Instant, machines: &[ConsumerName], counters: &[Counters]) -> Latency {
-        let interval = self.interval;
-        if let Set::Automatic(writers) = &mut self.members {
+        let interval = self.interval();
+        if let EligibleMachines::Automatic(writers) = &mut self.eligible {
             let written = counters.iter().map(|counters| counters.writes.bytes);
-            writers.observe(interval, self.delay > Latency::ZERO, machines.iter().zip(written));
+            writers.observe(interval, self.resource.delay() > Latency::ZERO, machines.iter().zip(written));
         }
-        let consumers = machines
-            .iter()
-            .zip(counters)
-            .map(|(name, counters)| {
-                let member = self.members.has(name);
-                // Counters know nothing of what waits in the network: by Little's law it is what was delayed.
-                let held = if member { self.delay } else { Latency::ZERO };
-                let count = (counters.reads.count + counters.writes.count) as f64;
-                let seconds = counters.outstanding as f64 * 1e-9 + count * held.as_secs_f64();
-                ConsumerObservation {
-                    reads: counters.reads,
-                    writes: counters.writes,
-                    mean_outstanding: Outstanding::new(seconds / interval.as_secs_f64()),
-                    ..ConsumerObservation::idle(name.clone(), Shares::DEFAULT, !member)
-                }
-            })
-            .collect();
-        let resource = self.control.config().resource.clone();
-        let (commands, _) = self.control.step(now, &Observation::new(resource, now, consumers));
-        self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
-        self.delay
+        let eligible: BTreeSet<_> = machines.iter().filter(|name| self.eligible.contains(name)).collect();
+        self.resource.set_consumers(eligible.into_iter().map(|name| (name.clone(), None)));
+        for (name, counters) in machines.iter().zip(counters) {
+            let load = StorageLoad {
+                reads: counters.reads,
+                writes: counters.writes,
+                outstanding_seconds: counters.outstanding as f64 * 1e-9,
+            };
+            let place = self.resource.place_of(name);
+            self.resource.complete(place, &load);
+            self.resource.in_flight(place, in_flight(&counters.reads), in_flight(&counters.writes));
+        }
+        if self.resource.pass(interval).is_some() {
+            self.resource.decide(now, None);
+        }
+        self.resource.delay()
     }
 
-    pub(super) fn holds(&self, name: &ConsumerName) -> bool {
-        self.members.has(name)
+    pub(super) fn is_eligible(&self, name: &ConsumerName) -> bool {
+        self.eligible.contains(name)
     }
+}
+
+const fn in_flight(operations: &Operations) -> InFlight {
+    InFlight { count: operations.in_flight, oldest: operations.oldest_in_flight }
 }
 
 /// Takes a completed request into the count.

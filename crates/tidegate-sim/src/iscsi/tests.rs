@@ -137,7 +137,7 @@ fn bursts_pause_and_others_begin_when_one_is_done() {
 /// A reader beside a burst of writers, under the agent's loop. The writers are found and throttled, the
 /// reader is not. When the burst is over, no machine is throttled.
 #[test]
-fn the_loop_holds_who_writes_while_reads_are_slow() {
+fn the_loop_throttles_writers_while_reads_are_slow() {
     let seconds = Duration::from_secs;
     let reader =
         Load { every: Latency::from_millis(16), amount: None, sequential: false, ..load(false, 4, 1, 0) };

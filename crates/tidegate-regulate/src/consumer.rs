@@ -1,0 +1,84 @@
+//! One consumer of a regulated resource.
+
+use std::time::Duration;
+
+use tidegate_control::{ConsumerCommand, Operations};
+use tidegate_units::{ConsumerName, Iops, Latency};
+
+use crate::limit::DirectionLimits;
+use crate::load::{DeviceLoad, SentLoad, StorageLoad, mean_latency, plus};
+use crate::mix::DirectionMix;
+use crate::pace::WritePace;
+
+/// A consumer, or all others together: its load since the last decision, and the rate in force for it.
+#[derive(Debug, Clone)]
+pub(crate) struct RegulatedConsumer {
+    pub(crate) name: ConsumerName,
+    /// The latency that it is to have, if it has a goal of its own.
+    pub(crate) goal: Option<Latency>,
+    /// Its load since the last decision.
+    pub(crate) load: StorageLoad,
+    /// Requests that were sent while none completed, so that their latency is not known yet.
+    pub(crate) undated: SentLoad,
+    pace: WritePace,
+    mix: DirectionMix,
+    /// The rate in force; `None`: it is not throttled by one.
+    rate: Option<Iops>,
+}
+
+impl RegulatedConsumer {
+    pub(crate) fn new(name: ConsumerName) -> Self {
+        Self {
+            name,
+            goal: None,
+            load: StorageLoad::default(),
+            undated: SentLoad::default(),
+            pace: WritePace::default(),
+            mix: DirectionMix::default(),
+            rate: None,
+        }
+    }
+
+    /// Adds what it sent. Each request took as long as the device's requests took meanwhile on average: of
+    /// each consumer that is not known.
+    pub(crate) fn send(&mut self, elapsed: Duration, sent: &SentLoad, device: &DeviceLoad) {
+        self.mix.observe(elapsed, &sent.reads, &sent.writes);
+        self.undated.plus(sent);
+        let mut dated = Operations::default();
+        for (undated, sum, device) in [
+            (&mut self.undated.reads, &mut self.load.reads, &device.reads),
+            (&mut self.undated.writes, &mut self.load.writes, &device.writes),
+        ] {
+            let Some(mean) = mean_latency(device) else { continue };
+            let sent = std::mem::take(undated);
+            let completed = Operations { total_latency: mean.scale(sent.count as f64), ..sent };
+            plus(sum, &completed);
+            plus(&mut dated, &completed);
+        }
+        let waits = self.pace.observe(elapsed, &dated);
+        self.load.outstanding_seconds += dated.total_latency.as_secs_f64() + waits;
+    }
+
+    /// Puts a rate into force: the command's, or the one that its delay comes to.
+    pub(crate) fn obey(&mut self, command: &ConsumerCommand, floor: Iops) {
+        let delay = command.delay.unwrap_or_default();
+        let rate = command.rate.or_else(|| self.pace.rate(delay, floor));
+        self.rate = rate.map(|rate| if rate < floor { floor } else { rate });
+    }
+
+    /// Stops throttling it by a rate.
+    pub(crate) fn release(&mut self) {
+        self.rate = None;
+        self.pace.release();
+    }
+
+    /// The rate in force.
+    pub(crate) const fn rate(&self) -> Option<Iops> {
+        self.rate
+    }
+
+    /// The limits in force.
+    pub(crate) fn limits(&self) -> Option<DirectionLimits> {
+        self.rate.and_then(|rate| self.mix.limits(rate))
+    }
+}

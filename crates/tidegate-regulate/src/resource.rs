@@ -1,0 +1,353 @@
+//! The regulation of one resource, from loads to the throttling in force.
+
+use std::time::Duration;
+
+use tidegate_control::{
+    Commands, ConsumerObservation, ControlLoop, Decision, LoopConfig, LoopConfigError, Observation,
+    Operations, Outstanding, SignalPercentile,
+};
+use tidegate_units::{ConsumerName, Instant, Iops, Latency, Shares};
+
+use crate::consumer::RegulatedConsumer;
+use crate::delay::MemberDemand;
+use crate::limit::DirectionLimits;
+use crate::load::{DeviceLoad, InFlight, SentLoad, StorageLoad};
+use crate::sent::SentRequests;
+
+/// A consumer that completes at least this fraction of its rate counts as throttled by it. Kernels do not say
+/// which consumers wait for a limit.
+const THROTTLED: f64 = 0.9;
+
+/// The name of all consumers that are not eligible, together.
+const ALL_OTHERS: &str = "(all others)";
+
+/// The way in which commands are carried out, with its bounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ThrottleKind {
+    /// One delay for all requests of all consumers, which sensors do not see.
+    Delay {
+        /// The longest delay that a window comes to.
+        longest: Latency,
+    },
+    /// One delay for the writes of all consumers, which waits in front of the device: its
+    /// [`WritePace`](crate::WritePace) knows for how long.
+    WriteDelay {
+        /// The longest delay that a window comes to.
+        longest: Latency,
+    },
+    /// A rate for each consumer.
+    Rates {
+        /// The least rate of each.
+        floor: Iops,
+    },
+}
+
+/// One resource: the load of its consumers since the last decision, its loop, and the throttling in force.
+///
+/// In each sample of a sensor: [`complete`](Self::complete) or [`send`](Self::send) for what was done, then
+/// [`pass`](Self::pass). When that says that a decision is due, [`in_flight`](Self::in_flight) and
+/// [`decide`](Self::decide). Afterwards [`delay`](Self::delay) and [`limits`](Self::limits) are to be in
+/// force.
+///
+/// Consumers that are eligible for throttling are named ([`set_consumers`](Self::set_consumers)). All others
+/// are observed together, as one protected consumer.
+#[derive(Debug)]
+pub struct RegulatedResource {
+    control: ControlLoop,
+    throttle: ThrottleKind,
+    /// In the order of their names.
+    consumers: Vec<RegulatedConsumer>,
+    others: RegulatedConsumer,
+    sent: SentRequests,
+    demand: MemberDemand,
+    since_decision: Duration,
+    decision: Option<Decision>,
+    delay: Latency,
+    /// All that was ever done to the resource.
+    totals: StorageLoad,
+}
+
+impl RegulatedResource {
+    /// Creates a resource without consumers, of which none is throttled.
+    ///
+    /// # Errors
+    /// When the loop cannot work so.
+    pub fn new(law: LoopConfig, throttle: ThrottleKind) -> Result<Self, LoopConfigError> {
+        let all_others = ConsumerName::new(ALL_OTHERS).expect("neither empty nor too long");
+        Ok(Self {
+            control: ControlLoop::new(law)?,
+            throttle,
+            consumers: Vec::new(),
+            others: RegulatedConsumer::new(all_others),
+            sent: SentRequests::default(),
+            demand: MemberDemand::default(),
+            since_decision: Duration::ZERO,
+            decision: None,
+            delay: Latency::ZERO,
+            totals: StorageLoad::default(),
+        })
+    }
+
+    /// Changes the set-up, without a release in between.
+    ///
+    /// # Errors
+    /// When the loop cannot work so. Nothing is changed then.
+    pub fn reconfigure(&mut self, law: LoopConfig, throttle: ThrottleKind) -> Result<(), LoopConfigError> {
+        self.control.reconfigure(law)?;
+        self.throttle = throttle;
+        Ok(())
+    }
+
+    /// The loop's set-up.
+    #[must_use]
+    pub fn law(&self) -> &LoopConfig {
+        self.control.config()
+    }
+
+    /// Names the eligible consumers, in ascending order, each with its own goal if it has one. Those that
+    /// come are not throttled at first. The load of those that are gone becomes that of the others.
+    pub fn set_consumers(&mut self, eligible: impl IntoIterator<Item = (ConsumerName, Option<Latency>)>) {
+        let mut known = std::mem::take(&mut self.consumers).into_iter().peekable();
+        for (name, goal) in eligible {
+            while let Some(gone) = known.next_if(|known| known.name < name) {
+                self.others.load.plus(&gone.load);
+            }
+            let stays = known.next_if(|known| known.name == name);
+            let mut consumer = stays.unwrap_or_else(|| RegulatedConsumer::new(name));
+            consumer.goal = goal;
+            debug_assert!(self.consumers.last().is_none_or(|last| last.name < consumer.name));
+            self.consumers.push(consumer);
+        }
+        known.for_each(|gone| self.others.load.plus(&gone.load));
+    }
+
+    /// The eligible consumers, in ascending order.
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &ConsumerName> + Clone {
+        self.consumers.iter().map(|consumer| &consumer.name)
+    }
+
+    /// Returns the place of a consumer among the eligible ones, good until the next
+    /// [`set_consumers`](Self::set_consumers). `None` if it is not eligible.
+    #[must_use]
+    pub fn place_of(&self, name: &ConsumerName) -> Option<usize> {
+        self.consumers.binary_search_by_key(&name, |consumer| &consumer.name).ok()
+    }
+
+    /// Takes the completed requests of an eligible consumer, by its place, or of others (`None`).
+    pub fn complete(&mut self, place: Option<usize>, load: &StorageLoad) {
+        self.totals.plus(load);
+        self.consumer(place).load.plus(load);
+    }
+
+    /// Takes the time, in seconds, that requests of a consumer waited for the throttle where sensors count
+    /// it.
+    pub fn wait(&mut self, place: usize, seconds: f64) {
+        self.consumers[place].load.outstanding_seconds += seconds;
+    }
+
+    /// Takes the requests that an eligible consumer, or others (`None`), have in flight when a decision is
+    /// made. Where it is not known whose they are, they are others': part of the signal, and of no consumer's
+    /// load.
+    pub fn in_flight(&mut self, place: Option<usize>, reads: InFlight, writes: InFlight) {
+        let load = &mut self.consumer(place).load;
+        for (sum, more) in [(&mut load.reads, reads), (&mut load.writes, writes)] {
+            sum.in_flight = sum.in_flight.saturating_add(more.count);
+            sum.oldest_in_flight = sum.oldest_in_flight.max(more.oldest);
+        }
+    }
+
+    /// Takes what consumers sent to a device, by their places, and what the device completed meanwhile. The
+    /// rest is of others. If `is_new`, some consumers are counted for the first time.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        elapsed: Duration,
+        sent: impl IntoIterator<Item = (usize, SentLoad)>,
+        is_new: bool,
+        device: &DeviceLoad,
+    ) {
+        let mut all = SentLoad::default();
+        for (place, sent) in sent {
+            all.plus(&sent);
+            self.consumers[place].send(elapsed, &sent, device);
+        }
+        let others = self.sent.of_others(now, &all, is_new, device);
+        self.others.send(elapsed, &others, device);
+        self.totals.plus(&StorageLoad {
+            reads: device.reads,
+            writes: device.writes,
+            outstanding_seconds: 0.0,
+        });
+    }
+
+    /// Takes note that nothing is known of the device, so that none of its requests are known to wait.
+    pub const fn device_unknown(&mut self) {
+        self.sent.device_unknown();
+    }
+
+    /// Takes the time since the last call. Returns the time since the last decision if the next one is due.
+    #[must_use]
+    pub fn pass(&mut self, elapsed: Duration) -> Option<Duration> {
+        self.since_decision = self.since_decision.saturating_add(elapsed);
+        // A sample that comes a little early is this interval's all the same.
+        let is_due = self.since_decision.saturating_add(elapsed / 2) >= self.law().interval;
+        is_due.then_some(self.since_decision)
+    }
+
+    /// Decides, and puts the decision into force. `percentile` is of the reads since the last decision, if
+    /// the law steers by one.
+    pub fn decide(&mut self, now: Instant, percentile: Option<SignalPercentile>) -> Decision {
+        let since = std::mem::take(&mut self.since_decision);
+        let observation = Observation { percentile, ..self.observation(now, since) };
+        let (commands, decision) = self.control.step(now, &observation);
+        match self.throttle {
+            ThrottleKind::Delay { longest } | ThrottleKind::WriteDelay { longest } => {
+                self.follow_demand(since, &observation);
+                // As long as nothing completes it stays as it is.
+                self.delay = self.demand.delay(&commands, longest).unwrap_or(self.delay);
+            }
+            ThrottleKind::Rates { floor } => self.obey(&commands, floor),
+        }
+        self.decision = Some(decision.clone());
+        decision
+    }
+
+    /// The last decision.
+    #[must_use]
+    pub const fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// The delay that is to be in force for all consumers. Under [`ThrottleKind::Rates`], the longest delay
+    /// that the rates stand for.
+    #[must_use]
+    pub const fn delay(&self) -> Latency {
+        self.delay
+    }
+
+    /// The limits that are to be in force for each consumer under [`ThrottleKind::Rates`]; `None`: none.
+    pub fn limits(&self) -> impl Iterator<Item = (&ConsumerName, Option<DirectionLimits>)> {
+        self.consumers.iter().map(|consumer| (&consumer.name, consumer.limits()))
+    }
+
+    /// All that was ever done to the resource.
+    #[must_use]
+    pub const fn totals(&self) -> &StorageLoad {
+        &self.totals
+    }
+
+    /// Puts a delay into force until the next decision, whatever the loop says.
+    pub const fn impose(&mut self, delay: Latency) {
+        self.delay = delay;
+    }
+
+    /// Releases all consumers until the next decision.
+    pub fn release(&mut self) {
+        self.delay = Latency::ZERO;
+        self.consumers.iter_mut().for_each(RegulatedConsumer::release);
+    }
+
+    fn consumer(&mut self, place: Option<usize>) -> &mut RegulatedConsumer {
+        match place {
+            Some(place) => &mut self.consumers[place],
+            None => &mut self.others,
+        }
+    }
+
+    /// Returns the observation since the last decision. A consumer that did nothing is part of it, since it
+    /// may be throttled.
+    fn observation(&mut self, now: Instant, since: Duration) -> Observation {
+        self.attribute_stall(now);
+        let (throttle, delay) = (self.throttle, self.delay);
+        let mut observations = Vec::with_capacity(self.consumers.len() + 1);
+        let mut observe = |consumer: &mut RegulatedConsumer, protected: bool| {
+            let rate = consumer.rate();
+            let load = std::mem::take(&mut consumer.load);
+            let delayed = if protected { 0 } else { throttle.delayed(&load.reads, &load.writes) };
+            let delayed = delayed as f64 * delay.as_secs_f64();
+            let unseen = if throttle.is_seen() { 0.0 } else { delayed };
+            let mut observed = ConsumerObservation {
+                goal: consumer.goal,
+                ..ConsumerObservation::idle(consumer.name.clone(), Shares::DEFAULT, protected)
+            };
+            if !since.is_zero() {
+                let time = since.as_secs_f64();
+                observed.mean_outstanding = Outstanding::new((load.outstanding_seconds + unseen) / time);
+                observed.queued = (delayed / time).ceil() as u32;
+                let completed = load.reads.count.saturating_add(load.writes.count) as f64;
+                if rate.is_some_and(|rate| completed >= THROTTLED * (rate.per_second() * time)) {
+                    observed.short_of_tokens = Latency::from_secs_f64(time);
+                }
+            }
+            (observed.reads, observed.writes) = (load.reads, load.writes);
+            observations.push(observed);
+        };
+        observe(&mut self.others, true);
+        self.consumers.iter_mut().for_each(|consumer| observe(consumer, false));
+        Observation::new(self.law().resource.clone(), now, observations)
+    }
+
+    /// Where the device completes nothing, the requests that were sent last wait. If none is known to have
+    /// been sent, a request of an unknown consumer waits.
+    fn attribute_stall(&mut self, now: Instant) {
+        let Some(waited) = self.sent.stalled_for(now) else { return };
+        let is_known = self.consumers.iter().any(|consumer| consumer.undated != SentLoad::default());
+        for consumer in self.consumers.iter_mut().chain([&mut self.others]) {
+            for (load, undated) in [
+                (&mut consumer.load.reads, consumer.undated.reads),
+                (&mut consumer.load.writes, consumer.undated.writes),
+            ] {
+                if undated.count > 0 {
+                    load.in_flight = u32::try_from(undated.count).unwrap_or(u32::MAX);
+                    load.oldest_in_flight = Some(waited);
+                }
+            }
+        }
+        if !is_known {
+            let reads = &mut self.others.load.reads;
+            reads.in_flight = reads.in_flight.max(1);
+            reads.oldest_in_flight = Some(waited);
+        }
+    }
+
+    /// Takes the load of the consumers together.
+    fn follow_demand(&mut self, since: Duration, observation: &Observation) {
+        let eligible = || observation.consumers.iter().filter(|consumer| !consumer.protected);
+        let outstanding: f64 = eligible().map(|consumer| consumer.mean_outstanding.get()).sum();
+        let delayed = eligible().map(|consumer| self.throttle.delayed(&consumer.reads, &consumer.writes));
+        let delayed = delayed.fold(0, u64::saturating_add);
+        self.demand.observe(since, Outstanding::new(outstanding), delayed);
+    }
+
+    /// Puts a rate into force for each consumer that is named, and releases the others. Commands are in the
+    /// order of the observation.
+    fn obey(&mut self, commands: &Commands, floor: Iops) {
+        self.delay = commands.consumers.iter().filter_map(|command| command.delay).max().unwrap_or_default();
+        let mut commands = commands.consumers.iter().peekable();
+        for consumer in &mut self.consumers {
+            match commands.next_if(|command| command.name == consumer.name) {
+                Some(command) => consumer.obey(command, floor),
+                None => consumer.release(),
+            }
+        }
+    }
+}
+
+impl ThrottleKind {
+    /// Returns the number of completed requests that a delay of all consumers delays.
+    const fn delayed(self, reads: &Operations, writes: &Operations) -> u64 {
+        match self {
+            Self::Delay { .. } => reads.count.saturating_add(writes.count),
+            Self::WriteDelay { .. } => writes.count,
+            Self::Rates { .. } => 0,
+        }
+    }
+
+    /// Returns true if a wait for the throttle is part of what is counted as outstanding.
+    const fn is_seen(self) -> bool {
+        match self {
+            Self::Delay { .. } => false,
+            Self::WriteDelay { .. } | Self::Rates { .. } => true,
+        }
+    }
+}
