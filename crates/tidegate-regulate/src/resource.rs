@@ -287,8 +287,8 @@ impl RegulatedResource {
         Observation::new(self.law().resource.clone(), now, observations)
     }
 
-    /// Where the device completes nothing, the requests that were sent last wait. If none is known to have
-    /// been sent, a request of an unknown consumer waits.
+    /// Takes the requests that were sent last for waiting, if the device completes nothing. If none is known
+    /// to have been sent, a request of others waits.
     fn attribute_stall(&mut self, now: Instant) {
         let Some(waited) = self.sent.stalled_for(now) else { return };
         let is_known = self.consumers.iter().any(|consumer| consumer.undated != SentLoad::default());
