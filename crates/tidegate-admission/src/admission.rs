@@ -134,8 +134,8 @@ impl Verdict {
     }
 }
 
-/// Decides whether the storage can keep these contracts: RT^T_i = 1.2 · RT^E_i ≤ rt_i for every tenant (Lee
-/// §2, "Simple Admission Control").
+/// Decides whether the storage can keep these contracts: RT^T_i = m · RT^E_i ≤ rt_i for every tenant, where m
+/// is the rule's [margin](AdmissionRule::margin) (Lee §2, "Simple Admission Control"; 1.2 there).
 ///
 /// The paper's text has the inequality the other way round ("if rt_i ≤ RT^T for all i"). Its own example is
 /// admitted with response times of 35 and 38 ms. These are *above* the RT^T of 34 and 37 ms in its table 3. A

@@ -41,7 +41,7 @@ pub enum AgentMetric {
     TargetUp,
     /// Sessions of a kind of target.
     Sessions,
-    /// The number of times that the throttle failed.
+    /// The number of steps at which the throttle failed.
     ThrottleErrors,
     /// The number of guardians started.
     GuardianStarts,
@@ -163,7 +163,7 @@ impl AgentMetric {
                 None,
                 Counter,
                 NONE,
-                "How often the kernel did not take what was to be in force, or had something else",
+                "Steps at which the throttle failed, so that not all that was decided is in force",
             ),
             Self::GuardianStarts => (
                 "tidegate_agent_guardian_starts",

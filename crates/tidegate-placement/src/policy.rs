@@ -22,7 +22,8 @@ pub enum Policy {
         /// k1, the overhead of the reserved rate.
         overhead: f64,
     },
-    /// Eq. 2: max − ma10·k2 > rb.
+    /// Eq. 2: max − moved·k2 > rb, where `moved` is the moving average of all data that moved. The paper
+    /// writes ma10, and does not say whether that includes what others moved.
     SmR2 {
         /// k2, the overhead of the moving rate.
         overhead: f64,
