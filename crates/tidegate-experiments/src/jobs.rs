@@ -1,17 +1,17 @@
 //! Simulations that experiments need to be judged.
 
-use super::{Experiment, RunResult, Subject, SubjectError, Trial};
+use super::{Experiment, RunResult, RunSubject, SeedTrial, SubjectError};
 
 /// One simulation.
 #[derive(Debug, Clone, Copy)]
-pub struct Job<'a> {
+pub struct SimulationJob<'a> {
     /// The subject of the simulation.
-    pub subject: &'a Subject,
+    pub subject: &'a RunSubject,
     /// Under which seed.
     pub seed: u64,
 }
 
-impl Job<'_> {
+impl SimulationJob<'_> {
     /// Simulates it.
     ///
     /// # Errors
@@ -23,8 +23,8 @@ impl Job<'_> {
 
 /// The simulations of some experiments. What several experiments have in common is simulated once.
 #[derive(Debug)]
-pub struct Jobs<'a> {
-    jobs: Vec<Job<'a>>,
+pub struct SimulationJobs<'a> {
+    jobs: Vec<SimulationJob<'a>>,
     seeds: Vec<u64>,
     /// For each experiment and each of its runs, the position of its job under the first seed. The other
     /// seeds follow.
@@ -33,9 +33,9 @@ pub struct Jobs<'a> {
 
 /// Returns the simulations that some experiments need, each under seeds 1 to `seeds`.
 #[must_use]
-pub fn jobs(experiments: &[Experiment], seeds: u64) -> Jobs<'_> {
+pub fn jobs(experiments: &[Experiment], seeds: u64) -> SimulationJobs<'_> {
     let seeds: Vec<u64> = (1..=seeds.max(1)).collect();
-    let mut subjects: Vec<&Subject> = Vec::new();
+    let mut subjects: Vec<&RunSubject> = Vec::new();
     let mut place = |subject| {
         let known = subjects.iter().position(|known| *known == subject);
         known.unwrap_or_else(|| {
@@ -47,14 +47,17 @@ pub fn jobs(experiments: &[Experiment], seeds: u64) -> Jobs<'_> {
         .iter()
         .map(|experiment| experiment.runs.iter().map(|run| place(&run.subject)).collect())
         .collect();
-    let jobs = subjects.iter().flat_map(|subject| seeds.iter().map(|&seed| Job { subject, seed })).collect();
-    Jobs { jobs, seeds, places }
+    let jobs = subjects
+        .iter()
+        .flat_map(|subject| seeds.iter().map(|&seed| SimulationJob { subject, seed }))
+        .collect();
+    SimulationJobs { jobs, seeds, places }
 }
 
-impl<'a> Jobs<'a> {
+impl<'a> SimulationJobs<'a> {
     /// The simulations. Their results belong in the same order.
     #[must_use]
-    pub fn list(&self) -> &[Job<'a>] {
+    pub fn list(&self) -> &[SimulationJob<'a>] {
         &self.jobs
     }
 
@@ -65,18 +68,18 @@ impl<'a> Jobs<'a> {
     }
 
     /// Returns the runs of an experiment, given by its position, under each of the seeds. `results` are those
-    /// of [`Jobs::list`].
+    /// of [`SimulationJobs::list`].
     #[must_use]
     pub fn trials<'r>(
         &self,
         experiment: usize,
         runs: &'r [super::Run],
         results: &'r [RunResult],
-    ) -> Vec<Trial<'r>> {
+    ) -> Vec<SeedTrial<'r>> {
         let places = &self.places[experiment];
         (0..self.seeds.len())
             .map(|seed| {
-                Trial::new(
+                SeedTrial::new(
                     runs.iter().zip(places).map(|(run, place)| (run.name.as_str(), &results[place + seed])),
                 )
             })

@@ -1,12 +1,12 @@
 //! Measurements that the experiments of all papers are made of.
 
-use super::{RunResult, Trial};
+use super::{RunResult, SeedTrial};
 
 /// A number of a run, found by the run's name.
 pub(super) fn of(
     run: impl Into<String>,
     measure: impl Fn(&RunResult) -> Option<f64> + Send + Sync + 'static,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync + 'static {
+) -> impl Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync + 'static {
     let run = run.into();
     move |trial| measure(trial.run(&run)?)
 }

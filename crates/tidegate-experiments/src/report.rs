@@ -7,7 +7,8 @@ use tidegate_sim::iscsi::{Members, Plan, Throttle};
 use tidegate_sim::scenario::SignalSource;
 
 use super::{
-    Accepts, Difference, Experiment, Figure, Jobs, Quantity, RunResult, Subject, Trial, known_difference,
+    Experiment, ExperimentTexts, Figure, Quantity, RunResult, RunSubject, SeedTrial, SimulationJobs,
+    Tolerance,
 };
 
 /// The results of all experiments that ran. Serialised, it is the document of `tidegate reproduce --json`.
@@ -124,7 +125,7 @@ pub struct QuantityReport {
     pub tolerance: String,
     /// The same as an interval; `None`: open on that side.
     pub accepts: (Option<f64>, Option<f64>),
-    /// The reason for this tolerance, stated before the first run.
+    /// The reasons for the experiment's tolerances, stated before the first run.
     pub reason: String,
     /// True if the mean agrees.
     pub ok: bool,
@@ -181,12 +182,12 @@ impl Report {
 }
 
 /// Judges experiments by the results of their [`jobs`](super::jobs()), which come in the order of
-/// [`Jobs::list`].
+/// [`SimulationJobs::list`].
 ///
 /// A quantity is judged by its mean over the seeds. One that could not be measured under some seed disagrees,
 /// and so does an experiment without quantities: what was not measured was not shown.
 #[must_use]
-pub fn judge(experiments: &[Experiment], jobs: &Jobs<'_>, results: &[RunResult]) -> Report {
+pub fn judge(experiments: &[Experiment], jobs: &SimulationJobs<'_>, results: &[RunResult]) -> Report {
     let reports: Vec<_> = experiments
         .iter()
         .enumerate()
@@ -199,17 +200,19 @@ pub fn judge(experiments: &[Experiment], jobs: &Jobs<'_>, results: &[RunResult])
     }
 }
 
-fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport {
-    let quantities: Vec<_> = experiment.quantities.iter().map(|quantity| quantity.judge(trials)).collect();
+fn judge_one(experiment: &Experiment, trials: &[SeedTrial<'_>]) -> ExperimentReport {
+    let texts = &experiment.texts;
+    let judge = |quantity: &Quantity| quantity.judge(texts, trials);
+    let quantities: Vec<_> = experiment.quantities.iter().map(judge).collect();
     let ok = !quantities.is_empty() && quantities.iter().all(|quantity| quantity.ok);
-    let known = known_difference(experiment.id).filter(|difference| !ok && explains(difference, &quantities));
+    let known = !ok && explains(texts, &quantities);
     ExperimentReport {
         id: experiment.id.to_owned(),
         ok,
-        known_difference: known.map(|difference| difference.because.to_owned()),
-        title: experiment.title.to_owned(),
-        paper: experiment.paper.to_owned(),
-        setup: experiment.setup.to_owned(),
+        known_difference: known.then(|| texts.differs.clone()),
+        title: texts.title.clone(),
+        paper: texts.paper.clone(),
+        setup: texts.setup.clone(),
         runs: experiment.runs.iter().map(|run| RunReport::of(&run.name, &run.subject)).collect(),
         quantities,
         figures: experiment.figures.iter().map(|figure| figure.measure(trials)).collect(),
@@ -217,17 +220,14 @@ fn judge_one(experiment: &Experiment, trials: &[Trial<'_>]) -> ExperimentReport 
 }
 
 /// Returns true if every quantity that differs is known to.
-fn explains(difference: &Difference, quantities: &[QuantityReport]) -> bool {
+fn explains(texts: &ExperimentTexts, quantities: &[QuantityReport]) -> bool {
     let differs = |quantity: &&QuantityReport| !quantity.ok;
     !quantities.is_empty()
-        && quantities
-            .iter()
-            .filter(differs)
-            .all(|quantity| difference.covers(&quantity.name, &quantity.values))
+        && quantities.iter().filter(differs).all(|quantity| texts.covers(&quantity.name, &quantity.values))
 }
 
 impl Quantity {
-    fn judge(&self, trials: &[Trial<'_>]) -> QuantityReport {
+    fn judge(&self, texts: &ExperimentTexts, trials: &[SeedTrial<'_>]) -> QuantityReport {
         let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
         let ours = mean(&values);
         let agrees = |value: Option<f64>| value.is_some_and(|value| self.accepts.agrees(value));
@@ -237,8 +237,8 @@ impl Quantity {
             paper: self.paper,
             ours,
             tolerance: self.accepts.to_string(),
-            accepts: Accepts::bounds(self.accepts),
-            reason: self.because.to_owned(),
+            accepts: Tolerance::bounds(self.accepts),
+            reason: texts.tolerances.clone(),
             ok: agrees(ours),
             seeds_ok: values.iter().filter(|value| agrees(**value)).count(),
             values,
@@ -247,7 +247,7 @@ impl Quantity {
 }
 
 impl Figure {
-    fn measure(&self, trials: &[Trial<'_>]) -> FigureReport {
+    fn measure(&self, trials: &[SeedTrial<'_>]) -> FigureReport {
         let values: Vec<_> = trials.iter().map(|trial| finite((self.measure)(trial))).collect();
         FigureReport {
             name: self.name.clone(),
@@ -260,11 +260,11 @@ impl Figure {
 }
 
 impl RunReport {
-    fn of(name: &str, subject: &Subject) -> Self {
+    fn of(name: &str, subject: &RunSubject) -> Self {
         let (laws, pid) = match subject {
-            Subject::Scenario(scenario) => (window_laws(scenario), None),
-            Subject::Iscsi(plan) => (Vec::new(), PidReport::of(plan)),
-            Subject::Transfers(_) | Subject::Identification(_) => (Vec::new(), None),
+            RunSubject::Scenario(scenario) => (window_laws(scenario), None),
+            RunSubject::Iscsi(plan) => (Vec::new(), PidReport::of(plan)),
+            RunSubject::Transfers(_) | RunSubject::Identification(_) => (Vec::new(), None),
         };
         Self {
             name: name.to_owned(),
@@ -309,7 +309,7 @@ fn window_laws(scenario: &Scenario) -> Vec<LawReport> {
 }
 
 impl PidReport {
-    /// `None` where nobody regulates.
+    /// `None` without a regulator.
     fn of(plan: &Plan) -> Option<Self> {
         let Throttle::Regulated { packets, law, members } = &plan.throttle else { return None };
         let Law::Pid(pid) = law.law else { return None };

@@ -7,11 +7,11 @@ use tidegate_sim::excite::Excitation;
 use tidegate_sim::{Named, Outcome, Scenario, ScenarioError, Work, iscsi, simulate, transfers};
 use tidegate_units::HostName;
 
-use super::trial::{RunResult, Track, Tracks};
+use super::trial::{ConsumerSeries, RunResult, SeriesRecorder};
 
 /// The subject of a run: one of the simulations that there are.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Subject {
+pub enum RunSubject {
     /// Virtual machines on hosts.
     Scenario(Box<Scenario>),
     /// Machines that use an iSCSI target.
@@ -54,31 +54,31 @@ pub enum SubjectError {
     Transfers(#[from] transfers::InvalidPlan),
 }
 
-impl From<Scenario> for Subject {
+impl From<Scenario> for RunSubject {
     fn from(scenario: Scenario) -> Self {
         Self::Scenario(Box::new(scenario))
     }
 }
 
-impl From<iscsi::Plan> for Subject {
+impl From<iscsi::Plan> for RunSubject {
     fn from(plan: iscsi::Plan) -> Self {
         Self::Iscsi(Box::new(plan))
     }
 }
 
-impl From<Identification> for Subject {
+impl From<Identification> for RunSubject {
     fn from(identification: Identification) -> Self {
         Self::Identification(Box::new(identification))
     }
 }
 
-impl From<transfers::Plan> for Subject {
+impl From<transfers::Plan> for RunSubject {
     fn from(plan: transfers::Plan) -> Self {
         Self::Transfers(Box::new(plan))
     }
 }
 
-impl Subject {
+impl RunSubject {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -108,7 +108,7 @@ impl Subject {
     pub fn simulate(&self, seed: u64) -> Result<RunResult, SubjectError> {
         match self {
             Self::Scenario(scenario) => {
-                let mut tracks = Tracks::default();
+                let mut tracks = SeriesRecorder::default();
                 let outcome = simulate(scenario, seed, &mut tracks)?;
                 Ok(tracks.with(outcome, scenario))
             }
@@ -131,7 +131,7 @@ fn of_iscsi(plan: &iscsi::Plan, seed: u64, findings: iscsi::Findings) -> RunResu
         .filter_map(|(machine, samples)| {
             // Both kinds of names have the same form.
             let host = HostName::new(machine.as_str()).ok()?;
-            Some(Track { host, consumer: machine.clone(), samples })
+            Some(ConsumerSeries { host, consumer: machine.clone(), samples })
         })
         .collect();
     RunResult { tracks, loads: findings.loads, delays: findings.delays, ..RunResult::of(outcome) }

@@ -12,14 +12,14 @@ use tidegate_sim::{Outcome, Recorder, Row, Sample, Scenario};
 
 /// A stretch of virtual time in seconds, within which something is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Its beginning.
     pub from: f64,
     /// Its end.
     pub to: f64,
 }
 
-impl Span {
+impl TimeSpan {
     /// A stretch.
     #[must_use]
     pub const fn new(from: f64, to: f64) -> Self {
@@ -34,7 +34,7 @@ impl Span {
 
 /// A consumer's time series.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Track {
+pub struct ConsumerSeries {
     /// Its host.
     pub host: HostName,
     /// The consumer.
@@ -49,7 +49,7 @@ pub struct RunResult {
     /// Its statistics.
     pub outcome: Outcome,
     /// Its time series, by consumer, in the order of the scenario.
-    pub tracks: Vec<Track>,
+    pub tracks: Vec<ConsumerSeries>,
     /// The hosts where each virtual machine has a window of its own.
     pub law_per_vm: Vec<HostName>,
     /// The findings of each load, in the order of the plan; over iSCSI only.
@@ -64,9 +64,9 @@ pub struct RunResult {
 
 /// Collects time series by consumer while a simulation runs.
 #[derive(Debug, Clone, Default)]
-pub struct Tracks(Vec<Track>);
+pub struct SeriesRecorder(Vec<ConsumerSeries>);
 
-impl Tracks {
+impl SeriesRecorder {
     /// Together with the statistics of the scenario that was simulated.
     #[must_use]
     pub fn with(self, outcome: Outcome, scenario: &Scenario) -> RunResult {
@@ -76,12 +76,12 @@ impl Tracks {
     }
 }
 
-impl Recorder for Tracks {
+impl Recorder for SeriesRecorder {
     fn row(&mut self, row: &Row<'_>) {
         let known = self.0.iter().position(|track| track.consumer == *row.consumer);
         let place = known.unwrap_or_else(|| {
             let (host, consumer) = (row.host.clone(), row.consumer.clone());
-            self.0.push(Track { host, consumer, samples: Vec::new() });
+            self.0.push(ConsumerSeries { host, consumer, samples: Vec::new() });
             self.0.len() - 1
         });
         self.0[place].samples.push((row.time_s, row.sample));
@@ -102,11 +102,11 @@ impl RunResult {
         }
     }
 
-    fn track(&self, consumer: &str) -> Option<&Track> {
+    fn track(&self, consumer: &str) -> Option<&ConsumerSeries> {
         self.tracks.iter().find(|track| track.consumer.as_str() == consumer)
     }
 
-    fn tracks_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Track> {
+    fn tracks_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a ConsumerSeries> {
         self.tracks.iter().filter(move |track| track.host.as_str() == host)
     }
 
@@ -124,25 +124,30 @@ impl RunResult {
 
     /// The mean over time of a consumer's numbers, where it has them.
     #[must_use]
-    pub fn mean(&self, consumer: &str, span: Span, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    pub fn mean(
+        &self,
+        consumer: &str,
+        span: TimeSpan,
+        number: impl Fn(&Sample) -> Option<f64>,
+    ) -> Option<f64> {
         mean(within(self.track(consumer)?, span).filter_map(number))
     }
 
     /// A host's mean window: the one that its consumers share, or all of theirs together where each has its
     /// own.
     #[must_use]
-    pub fn window(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn window(&self, host: &str, span: TimeSpan) -> Option<f64> {
         self.of_law(host, span, |sample| sample.window)
     }
 
     /// A host's mean β.
     #[must_use]
-    pub fn beta(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn beta(&self, host: &str, span: TimeSpan) -> Option<f64> {
         self.of_law(host, span, |sample| sample.beta)
     }
 
     /// Consumers under one window say the same; where each has its own, the host's is their sum.
-    fn of_law(&self, host: &str, span: Span, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    fn of_law(&self, host: &str, span: TimeSpan, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         let mut means =
             self.tracks_of(host).filter_map(|track| mean(within(track, span).filter_map(&number)));
         let first = means.next()?;
@@ -152,68 +157,68 @@ impl RunResult {
 
     /// Requests per second of all consumers of a host.
     #[must_use]
-    pub fn iops(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn iops(&self, host: &str, span: TimeSpan) -> Option<f64> {
         sum(self.tracks_of(host).map(|track| mean(within(track, span).map(|sample| sample.iops))))
     }
 
-    /// Requests per second of everyone.
+    /// Requests per second of all consumers.
     #[must_use]
-    pub fn total_iops(&self, span: Span) -> Option<f64> {
+    pub fn total_iops(&self, span: TimeSpan) -> Option<f64> {
         sum(self.tracks.iter().map(|track| mean(within(track, span).map(|sample| sample.iops))))
     }
 
     /// Operations per second of a consumer.
     #[must_use]
-    pub fn ops(&self, consumer: &str, span: Span) -> Option<f64> {
+    pub fn ops(&self, consumer: &str, span: TimeSpan) -> Option<f64> {
         self.mean(consumer, span, |sample| Some(sample.ops_per_s))
     }
 
     /// Operations per second of all consumers of a host.
     #[must_use]
-    pub fn host_ops(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn host_ops(&self, host: &str, span: TimeSpan) -> Option<f64> {
         sum(self.tracks_of(host).map(|track| mean(within(track, span).map(|sample| sample.ops_per_s))))
     }
 
     /// Mean response time of the array for a host, in milliseconds, each request counting once.
     #[must_use]
-    pub fn device_latency(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn device_latency(&self, host: &str, span: TimeSpan) -> Option<f64> {
         weighted(self.tracks_of(host), span, |sample| sample.device_latency_ms)
     }
 
     /// Mean response time of the array for one consumer.
-    pub(super) fn device_latency_of(&self, consumer: &str, span: Span) -> Option<f64> {
+    pub(super) fn device_latency_of(&self, consumer: &str, span: TimeSpan) -> Option<f64> {
         weighted(self.track(consumer).into_iter(), span, |sample| sample.device_latency_ms)
     }
 
-    /// Mean response time of the array for everyone.
+    /// Mean response time of the array for all consumers.
     #[must_use]
-    pub fn latency(&self, span: Span) -> Option<f64> {
+    pub fn latency(&self, span: TimeSpan) -> Option<f64> {
         weighted(self.tracks.iter(), span, |sample| sample.device_latency_ms)
     }
 
-    /// Mean response time of the array for everyone but one host's consumers.
+    /// Mean response time of the array for all consumers but one host's.
     #[must_use]
-    pub fn latency_without(&self, host: &str, span: Span) -> Option<f64> {
+    pub fn latency_without(&self, host: &str, span: TimeSpan) -> Option<f64> {
         let others = self.tracks.iter().filter(|track| track.host.as_str() != host);
         weighted(others, span, |sample| sample.device_latency_ms)
     }
 
     /// Mean response time that a consumer feels, its host's queue included.
     #[must_use]
-    pub fn felt(&self, consumer: &str, span: Span) -> Option<f64> {
+    pub fn felt(&self, consumer: &str, span: TimeSpan) -> Option<f64> {
         weighted(self.track(consumer).into_iter(), span, |sample| sample.latency_ms)
     }
 
     /// The largest of the hosts' mean windows over the smallest.
     #[must_use]
-    pub fn window_spread(&self, span: Span) -> Option<f64> {
+    pub fn window_spread(&self, span: TimeSpan) -> Option<f64> {
         spread(self.hosts().into_iter().map(|host| self.window(host, span)))
     }
 
     /// Σβ/C in milliseconds: how far above 𝓛 the law settles (eq. 3), with β and C as measured. C is what the
-    /// hosts under the law complete: who stands beside them takes away from it.
+    /// hosts under the law complete: other hosts take away from it.
     #[must_use]
-    pub fn offset(&self, span: Span) -> Option<f64> {
+    pub fn offset(&self, span: TimeSpan) -> Option<f64> {
         let (mut betas, mut iops) = (0.0, 0.0);
         for host in self.hosts() {
             if let Some(beta) = self.beta(host, span) {
@@ -226,7 +231,7 @@ impl RunResult {
 
     /// Measured response time over 𝓛 + Σβ/C: 1 where the law is at the equilibrium that eq. 3 gives.
     #[must_use]
-    pub fn latency_to_equilibrium(&self, set_point_ms: f64, span: Span) -> Option<f64> {
+    pub fn latency_to_equilibrium(&self, set_point_ms: f64, span: TimeSpan) -> Option<f64> {
         Some(self.latency(span)? / (set_point_ms + self.offset(span)?))
     }
 }
@@ -239,7 +244,7 @@ pub(crate) fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (least > 0.0 && most > 0.0).then_some(most / least)
 }
 
-fn within(track: &Track, span: Span) -> impl Iterator<Item = &Sample> {
+fn within(track: &ConsumerSeries, span: TimeSpan) -> impl Iterator<Item = &Sample> {
     track.samples.iter().filter(move |(end, _)| span.holds(*end)).map(|(_, sample)| sample)
 }
 
@@ -256,8 +261,8 @@ fn sum(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 /// The mean of a response time, each interval with as many requests as it had.
 fn weighted<'a>(
-    tracks: impl Iterator<Item = &'a Track>,
-    span: Span,
+    tracks: impl Iterator<Item = &'a ConsumerSeries>,
+    span: TimeSpan,
     latency: impl Fn(&Sample) -> Option<f64>,
 ) -> Option<f64> {
     let (mut requests, mut total) = (0.0, 0.0);
@@ -272,11 +277,11 @@ fn weighted<'a>(
 
 /// The runs of an experiment under one seed.
 #[derive(Debug, Clone)]
-pub struct Trial<'a> {
+pub struct SeedTrial<'a> {
     runs: Vec<(&'a str, &'a RunResult)>,
 }
 
-impl<'a> Trial<'a> {
+impl<'a> SeedTrial<'a> {
     /// Runs with their names.
     pub fn new(runs: impl IntoIterator<Item = (&'a str, &'a RunResult)>) -> Self {
         Self { runs: runs.into_iter().collect() }

@@ -6,9 +6,9 @@ use tidegate_control::{Law, LoopConfig, PidConfig, SignalChoice, WritersConfig};
 use tidegate_sim::iscsi::{Members, Packets, Plan, Protocol, Throttle};
 use tidegate_units::{Latency, ResourceName};
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run};
+use super::super::{Experiment, Figure, Quantity, Run, Tolerance};
 use super::interference::{reader_line, writers_line};
-use super::lab::Window;
+use super::lab::ReceiveWindow;
 use super::thresholds::{
     FREE, ON, SETTLING, THRESHOLDS_MS, bursts, in_bursts, mean_delay, over_bursts, seconds_within,
     settled_rate, settled_wait, to_free,
@@ -24,7 +24,7 @@ fn today(name: &str, throttle: Throttle) -> Run {
     let mut plan: Plan = bursts(name, throttle);
     plan.name = format!("agent: {name}");
     plan.protocol = Protocol::LIO;
-    plan.network.window_up = Window::Default.up();
+    plan.network.window_up = ReceiveWindow::Default.up();
     plan.network.window_down = super::lab::DOWN;
     Run::new(name, plan)
 }
@@ -54,15 +54,13 @@ pub(super) fn agent() -> Experiment {
         let limit = target as f64;
         quantities.push(Quantity::new(
             format!("{target} ms: part of the settled seconds within"),
-            Accepts::AtLeast(0.95),
-            "what Tidegate sets itself to: the mean of 95 % of the seconds, without the first three of each burst",
+            Tolerance::AtLeast(0.95),
             of(name(target), move |run| seconds_within(run, limit)),
         ));
         quantities.push(
             Quantity::new(
                 format!("{target} ms: mean wait of the settled seconds"),
-                Accepts::Between(0.6 * limit, limit),
-                "it steers to 0.8 of the target: not above it, and not so far below that writers pay for nothing",
+                Tolerance::Between(0.6 * limit, limit),
                 of(name(target), settled_wait),
             )
             .unit("ms"),
@@ -83,13 +81,6 @@ pub(super) fn agent() -> Experiment {
     let names = || std::iter::once(FREE.to_owned()).chain(THRESHOLDS_MS.map(name)).collect();
     let marks = vec![("20 ms", 20.0), ("15 ms", 15.0), ("10 ms", 10.0)];
     Experiment {
-        id: "bjorgeengen.agent",
-        title: "The agent's defaults and current TCP instead of the paper's (beyond the paper)",
-        paper: "Not in the paper: with current receive windows a delay of bare acknowledgements does nothing \
-                (`bjorgeengen.lab`), and who steers to a threshold is above it half of the time.",
-        setup: "The load of figs. 12 to 16 on the same disks, behind LIO and open-iscsi with the buffers of the lab's first \
-                table. The agent as `target` alone configures it: all packets to who writes, at most 100 ms, steered to 0.8 \
-                of the target.",
         runs: std::iter::once(today(FREE, nobody)).chain(THRESHOLDS_MS.map(regulated)).collect(),
         quantities,
         figures,
@@ -97,5 +88,6 @@ pub(super) fn agent() -> Experiment {
             over_time("What the reader waits", "ms", names(), marks, reader_line),
             over_time("Written by all", "MB/s", names(), Vec::new(), writers_line),
         ],
+        ..Experiment::of("bjorgeengen.agent")
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_sim::iscsi::{Load, Packets, Plan, Throttle, When};
 use tidegate_units::{Bytes, Latency};
 
-use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Trial};
+use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, Tolerance};
 use super::laboratory::{OPEN_ISCSI, WINDOW, plan, sequential};
-use super::{Fit, fit, of, ratio};
+use super::{LineFit, fit, of, ratio};
 
 /// "Between 0 and 9.6 ms", in tenths.
 const DELAYS_TENTHS: [u64; 7] = [0, 16, 32, 48, 64, 80, 96];
@@ -22,8 +22,8 @@ fn name(write: bool, tenths: u64) -> String {
     format!("{}, {} ms", if write { "writes" } else { "reads" }, tenths as f64 / 10.0)
 }
 
-/// One blade moves the amount repeatedly; nobody else is there. Reads are held by all packets, writes by bare
-/// acknowledgements.
+/// One blade alone moves the amount repeatedly. All packets of reads are delayed, where the paper delays
+/// those with payload; of writes, bare acknowledgements are.
 fn transfers(write: bool, tenths: u64) -> Plan {
     let repeat = |place: usize| Load {
         amount: Some(AMOUNT),
@@ -52,14 +52,14 @@ fn rate(run: &RunResult) -> Option<f64> {
     ratio(Some(AMOUNT.get() as f64 * 1e-6), took(run))
 }
 
-fn points(trial: &Trial<'_>, write: bool) -> Option<Vec<(f64, f64)>> {
+fn points(trial: &SeedTrial<'_>, write: bool) -> Option<Vec<(f64, f64)>> {
     DELAYS_TENTHS
         .into_iter()
         .map(|tenths| Some((tenths as f64 / 10.0, took(trial.run(&name(write, tenths))?)?)))
         .collect()
 }
 
-fn line(trial: &Trial<'_>, write: bool) -> Option<Fit> {
+fn line(trial: &SeedTrial<'_>, write: bool) -> Option<LineFit> {
     fit(&points(trial, write)?)
 }
 
@@ -78,7 +78,7 @@ const ENDS: [u64; 2] = [0, 96];
 
 /// Alternative choices where the text leaves one open: reported, not judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
+enum OpenChoice {
     /// Reads by an initiator that asks for its own buffers.
     OpenIscsi,
     /// Reads with windows that have room for the headers of 128 KiB, too.
@@ -87,7 +87,7 @@ enum Variant {
     HalfWindow,
 }
 
-impl Variant {
+impl OpenChoice {
     const ALL: [Self; 3] = [Self::OpenIscsi, Self::RoomForHeaders, Self::HalfWindow];
 
     const fn write(self) -> bool {
@@ -123,7 +123,7 @@ pub(super) fn figs8_and_9() -> Experiment {
         .into_iter()
         .flat_map(|write| DELAYS_TENTHS.map(|tenths| Run::new(name(write, tenths), transfers(write, tenths))))
         .collect();
-    for variant in Variant::ALL {
+    for variant in OpenChoice::ALL {
         runs.extend(ENDS.map(|tenths| Run::new(variant.run(tenths), variant.plan(tenths))));
     }
     let mut quantities = Vec::new();
@@ -133,19 +133,14 @@ pub(super) fn figs8_and_9() -> Experiment {
         let (free, held) = papers(write);
         quantities.push(Quantity::new(
             format!("{what}: R² of time against delay"),
-            Accepts::AtLeast(0.98),
-            "close to linear; a bend behind which a delay is first felt, as with a queue that hides it, gives 0.95 and less",
+            Tolerance::AtLeast(0.98),
             move |trial| line(trial, write)?.r2,
         ));
         quantities.push(
             Quantity::new(
                 format!("{what}: rate at 9.6 ms : without delay"),
-                Accepts::near(held / free, 30.0),
-                "the paper's rates, of which the smaller is given to half a MB/s (10 to 20 %), and whose time without delay \
-                 is its hardware's; 30 %",
-                move |trial| {
-                    ratio(rate(trial.run(&name(write, 96))?), rate(trial.run(&name(write, 0))?))
-                },
+                Tolerance::near(held / free, 30.0),
+                move |trial| ratio(rate(trial.run(&name(write, 96))?), rate(trial.run(&name(write, 0))?)),
             )
             .paper(held / free),
         );
@@ -153,9 +148,7 @@ pub(super) fn figs8_and_9() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{what}: seconds for 200 MB more, for each millisecond of delay"),
-                Accepts::near(slope, 30.0),
-                "how often 200 MB wait for a packet, in thousands: what follows from windows and data units, not from disks; \
-                 30 % as the rates",
+                Tolerance::near(slope, 30.0),
                 move |trial| Some(line(trial, write)?.slope),
             )
             .paper(slope)
@@ -166,7 +159,7 @@ pub(super) fn figs8_and_9() -> Experiment {
             figures.push(Figure::new(format!("rate of {}", name(write, tenths)), "MB/s", Some(paper), rate));
         }
     }
-    for variant in Variant::ALL {
+    for variant in OpenChoice::ALL {
         let (free, held) = papers(variant.write());
         figures.push(Figure::new(
             format!("{}: seconds for 200 MB more, for each millisecond of delay", variant.name()),
@@ -179,14 +172,6 @@ pub(super) fn figs8_and_9() -> Experiment {
         ));
     }
     Experiment {
-        id: "bjorgeengen.fig8-9",
-        title: "Time to read and to write 200 MB against the delay of packets",
-        paper: "200 MB read and written from one blade server, 20 times for each delay: 22 to 5 MB/s for reads and 15 to 2.5 \
-                MB/s for writes between 0 and 9.6 ms, close to linear, with standard errors that hardly show.",
-        setup: "The same, twice under each seed. Reads of 128 KiB (what Linux reads ahead), writes of 256 KiB, one at a time; \
-                windows of 65535 bytes both ways, the beginning of Linux 2.6's `tcp_rmem`. The text gives none of these. \
-                What that decides is reported with other values: the buffers that open-iscsi asks for, a KiB \
-                more for headers, and half of the window.",
         runs,
         quantities,
         figures,
@@ -204,5 +189,6 @@ pub(super) fn figs8_and_9() -> Experiment {
                     .collect()
             }),
         }],
+        ..Experiment::of("bjorgeengen.fig8-9")
     }
 }

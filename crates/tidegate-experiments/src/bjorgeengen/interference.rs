@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_sim::iscsi::{Packets, Plan, Throttle, When};
 use tidegate_units::Latency;
 
-use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Span};
+use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
 use super::laboratory::{BLADES, plan, reader, writers};
 use super::{megabytes, of, over_time, ratio, sum_line, wait_line};
 
@@ -13,11 +13,11 @@ use super::{megabytes, of, over_time, ratio, sum_line, wait_line};
 pub(super) const WRITERS: [&str; 3] = ["b3", "b4", "b5"];
 
 /// Returns the reader's mean response time in milliseconds.
-pub(super) fn wait(run: &RunResult, span: Span) -> Option<f64> {
+pub(super) fn wait(run: &RunResult, span: TimeSpan) -> Option<f64> {
     run.felt(BLADES[0], span)
 }
 
-pub(super) fn written(run: &RunResult, span: Span) -> Option<f64> {
+pub(super) fn written(run: &RunResult, span: TimeSpan) -> Option<f64> {
     megabytes(run, &WRITERS, span)
 }
 
@@ -30,8 +30,8 @@ pub(super) fn writers_line(run: &RunResult, name: &str) -> Line {
 }
 
 pub(super) fn fig10() -> Experiment {
-    const BEFORE: Span = Span::new(10.0, 60.0);
-    const BESIDE: Span = Span::new(65.0, 180.0);
+    const BEFORE: TimeSpan = TimeSpan::new(10.0, 60.0);
+    const BESIDE: TimeSpan = TimeSpan::new(65.0, 180.0);
     const MACHINES: [(&str, usize); 3] = [("nobody", 0), ("1 machine", 1), ("3 machines", 3)];
     let run = |(name, blades): (&str, usize)| {
         let beside = writers(blades, When::From(Duration::from_secs(60)));
@@ -40,29 +40,17 @@ pub(super) fn fig10() -> Experiment {
     };
     let beside = |name: &'static str| of(name, |run| wait(run, BESIDE));
     Experiment {
-        id: "bjorgeengen.fig10",
-        title: "A small random reader beside writers on 0, 1 and 3 other machines",
-        paper: "A random reader limited to 256 kB/s causes negligible load, and its response time grows with the number of \
-                threads that write elsewhere in the volume group, beginning after a minute.",
-        setup: "4 KiB 64 times a second at most; four writers on each machine, after a minute, for two. Nobody is held.",
         runs: MACHINES.into_iter().map(run).collect(),
         quantities: vec![
-            Quantity::new(
-                "wait beside one machine : beside nobody",
-                Accepts::AtLeast(1.5),
-                "interference, beyond any noise of a mean over 115 s",
-                move |trial| ratio(beside("1 machine")(trial), beside("nobody")(trial)),
-            ),
-            Quantity::new(
-                "wait beside three machines : beside one",
-                Accepts::AtLeast(1.5),
-                "it grows with the interference",
-                move |trial| ratio(beside("3 machines")(trial), beside("1 machine")(trial)),
-            ),
+            Quantity::new("wait beside one machine : beside nobody", Tolerance::AtLeast(1.5), move |trial| {
+                ratio(beside("1 machine")(trial), beside("nobody")(trial))
+            }),
+            Quantity::new("wait beside three machines : beside one", Tolerance::AtLeast(1.5), move |trial| {
+                ratio(beside("3 machines")(trial), beside("1 machine")(trial))
+            }),
             Quantity::new(
                 "wait beside nobody, second part : first part",
-                Accepts::near(1.0, 10.0),
-                "the reader by itself changes nothing: its load is negligible",
+                Tolerance::near(1.0, 10.0),
                 of("nobody", |run| ratio(wait(run, BESIDE), wait(run, BEFORE))),
             ),
         ],
@@ -91,16 +79,18 @@ pub(super) fn fig10() -> Experiment {
             Vec::new(),
             reader_line,
         )],
+        ..Experiment::of("bjorgeengen.fig10")
     }
 }
 
 pub(super) fn fig11() -> Experiment {
-    /// Nobody is held: the means of three stretches, each without its first seconds.
-    const FREE: [Span; 3] = [Span::new(10.0, 100.0), Span::new(195.0, 280.0), Span::new(375.0, 460.0)];
-    const SHORT: Span = Span::new(105.0, 190.0);
-    const LONG: Span = Span::new(285.0, 370.0);
+    /// Without a throttle: the means of three stretches, each without its first seconds.
+    const FREE: [TimeSpan; 3] =
+        [TimeSpan::new(10.0, 100.0), TimeSpan::new(195.0, 280.0), TimeSpan::new(375.0, 460.0)];
+    const SHORT: TimeSpan = TimeSpan::new(105.0, 190.0);
+    const LONG: TimeSpan = TimeSpan::new(285.0, 370.0);
     const RUN: &str = "twelve writers";
-    fn free(run: &RunResult, number: fn(&RunResult, Span) -> Option<f64>) -> Option<f64> {
+    fn free(run: &RunResult, number: fn(&RunResult, TimeSpan) -> Option<f64>) -> Option<f64> {
         let sum = FREE.into_iter().map(|span| number(run, span)).sum::<Option<f64>>()?;
         Some(sum / FREE.len() as f64)
     }
@@ -124,29 +114,21 @@ pub(super) fn fig11() -> Experiment {
     let first = move |run: &RunResult| cost((free(run, wait), free(run, written)), at(run, SHORT));
     let second = move |run: &RunResult| cost(at(run, SHORT), at(run, LONG));
     Experiment {
-        id: "bjorgeengen.fig11",
-        title: "What a small reader waits beside twelve writers that are held by 4.6 and 9.6 ms",
-        paper: "Twelve sequential writers are held by 4.6 ms from 100 to 190 s and by 9.6 ms from 280 to 370 s. The reader's \
-                wait improves; relief from terrible to acceptable costs little, and more the better the wait already is.",
-        setup: "The same, by bare acknowledgements.",
         runs: vec![Run::new(RUN, plan)],
         quantities: vec![
             Quantity::new(
                 "wait at 4.6 ms : without delay",
-                Accepts::AtMost(0.9),
-                "it contributes clearly: a tenth is beyond the noise of means over 85 s",
+                Tolerance::AtMost(0.9),
                 of(RUN, |run| ratio(wait(run, SHORT), free(run, wait))),
             ),
             Quantity::new(
                 "wait at 9.6 ms : at 4.6 ms",
-                Accepts::AtMost(0.9),
-                "and twice the delay more so",
+                Tolerance::AtMost(0.9),
                 of(RUN, |run| ratio(wait(run, LONG), wait(run, SHORT))),
             ),
             Quantity::new(
                 "MB/s given up for each ms gained, from 4.6 to 9.6 ms, less that from nothing to 4.6 ms",
-                Accepts::AtLeast(0.1),
-                "the cost increases as the wait improves; 0.1 MB/s for a millisecond are 3 MB/s for 30 ms, beyond noise",
+                Tolerance::AtLeast(0.1),
                 of(RUN, move |run| Some(second(run)? - first(run)?)),
             )
             .unit("MB/s per ms"),
@@ -173,5 +155,6 @@ pub(super) fn fig11() -> Experiment {
                 }),
             },
         ],
+        ..Experiment::of("bjorgeengen.fig11")
     }
 }

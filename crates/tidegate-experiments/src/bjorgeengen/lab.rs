@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_sim::iscsi::{Load, Network, Packets, Plan, Protocol, Store, Throttle, When};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
-use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, Trial};
+use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, SeedTrial, Tolerance};
 use super::laboratory::named;
 use super::{fit, ratio};
 
@@ -20,12 +20,12 @@ const CLASSES: [Packets; 4] = [Packets::All, Packets::Acks, Packets::Small, Pack
 
 /// The receive windows of the target that the lab measured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Window {
+pub(super) enum ReceiveWindow {
     Default,
     Small,
 }
 
-impl Window {
+impl ReceiveWindow {
     const BOTH: [Self; 2] = [Self::Default, Self::Small];
 
     /// Returns the lab's name of the window.
@@ -54,28 +54,28 @@ pub(super) const DOWN: Bytes = Bytes::new(212_992);
 
 /// A row of the lab's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Transfer {
+struct LabTransfer {
     write: bool,
     kib: u64,
     depth: u32,
 }
 
 /// The transfers of a run, in its order.
-fn transfers() -> impl Iterator<Item = Transfer> {
+fn transfers() -> impl Iterator<Item = LabTransfer> {
     [false, true].into_iter().flat_map(|write| {
         BLOCKS_KIB
             .into_iter()
-            .flat_map(move |kib| DEPTHS.into_iter().map(move |depth| Transfer { write, kib, depth }))
+            .flat_map(move |kib| DEPTHS.into_iter().map(move |depth| LabTransfer { write, kib, depth }))
     })
 }
 
-fn run_name(window: Window, packets: Packets, delay_ms: u64) -> String {
+fn run_name(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> String {
     format!("{}, {}, {delay_ms} ms", window.name(), packets.name())
 }
 
 /// The lab's set-up: four servers of 8 ms behind LVM and LIO, one initiator that moves 8 or 12 MiB each way
 /// and size.
-fn plan(window: Window, packets: Packets, delay_ms: u64) -> Plan {
+fn plan(window: ReceiveWindow, packets: Packets, delay_ms: u64) -> Plan {
     let loads = transfers().enumerate().map(|(place, transfer)| Load {
         machine: 0,
         write: transfer.write,
@@ -115,7 +115,7 @@ fn plan(window: Window, packets: Packets, delay_ms: u64) -> Plan {
 }
 
 /// Milliseconds per request in the lab, at each of [`DELAYS_MS`].
-fn measured(window: Window, packets: Packets, transfer: Transfer) -> Option<[f64; 6]> {
+fn measured(window: ReceiveWindow, packets: Packets, transfer: LabTransfer) -> Option<[f64; 6]> {
     let direction = if transfer.write { "write" } else { "read" };
     let key =
         format!("{},{},{direction},{},{},", window.name(), packets.name(), transfer.kib, transfer.depth);
@@ -129,7 +129,12 @@ fn measured(window: Window, packets: Packets, transfer: Transfer) -> Option<[f64
 }
 
 /// The same in the model.
-fn modelled(trial: &Trial<'_>, window: Window, packets: Packets, transfer: Transfer) -> Option<[f64; 6]> {
+fn modelled(
+    trial: &SeedTrial<'_>,
+    window: ReceiveWindow,
+    packets: Packets,
+    transfer: LabTransfer,
+) -> Option<[f64; 6]> {
     let place = transfers().position(|other| other == transfer)?;
     let mut times = [0.0; 6];
     for (time, delay_ms) in times.iter_mut().zip(DELAYS_MS) {
@@ -140,7 +145,12 @@ fn modelled(trial: &Trial<'_>, window: Window, packets: Packets, transfer: Trans
 }
 
 /// The greatest difference of model and lab at any size, depth and delay, as a part of what the lab measured.
-fn greatest_difference(trial: &Trial<'_>, window: Window, packets: Packets, write: bool) -> Option<f64> {
+fn greatest_difference(
+    trial: &SeedTrial<'_>,
+    window: ReceiveWindow,
+    packets: Packets,
+    write: bool,
+) -> Option<f64> {
     let mut greatest: f64 = 0.0;
     for transfer in transfers().filter(|transfer| transfer.write == write) {
         let lab = measured(window, packets, transfer)?;
@@ -153,9 +163,9 @@ fn greatest_difference(trial: &Trial<'_>, window: Window, packets: Packets, writ
 }
 
 /// Returns the fraction of the rows that agree at every delay.
-fn rows_that_agree(trial: &Trial<'_>) -> Option<f64> {
+fn rows_that_agree(trial: &SeedTrial<'_>) -> Option<f64> {
     let (mut agree, mut all) = (0u32, 0u32);
-    for window in Window::BOTH {
+    for window in ReceiveWindow::BOTH {
         for (packets, transfer) in
             CLASSES.into_iter().flat_map(|packets| transfers().map(move |one| (packets, one)))
         {
@@ -170,9 +180,7 @@ fn rows_that_agree(trial: &Trial<'_>) -> Option<f64> {
 }
 
 const WITHIN: f64 = 0.1;
-const WHY: &str = "the lab's repeats agree to 1 %, its kernel's work is not in the model, and a law is no better than its \
-    process by a tenth: 10 %";
-const WRITE_64K_8: Transfer = Transfer { write: true, kib: 64, depth: 8 };
+const WRITE_64K_8: LabTransfer = LabTransfer { write: true, kib: 64, depth: 8 };
 
 /// A transfer's time at 20 ms over its time at another delay.
 fn grown(times: [f64; 6], from: usize) -> Option<f64> {
@@ -187,7 +195,7 @@ fn slope(times: [f64; 6]) -> Option<f64> {
 pub(super) fn lab() -> Experiment {
     let mut runs = Vec::new();
     let mut quantities = Vec::new();
-    for window in Window::BOTH {
+    for window in ReceiveWindow::BOTH {
         for packets in CLASSES {
             runs.extend(
                 DELAYS_MS
@@ -201,8 +209,7 @@ pub(super) fn lab() -> Experiment {
                         window.name(),
                         packets.name()
                     ),
-                    Accepts::Between(0.0, WITHIN),
-                    WHY,
+                    Tolerance::Between(0.0, WITHIN),
                     move |trial| greatest_difference(trial, window, packets, write),
                 ));
             }
@@ -210,21 +217,30 @@ pub(super) fn lab() -> Experiment {
     }
     let at = |window, packets| measured(window, packets, WRITE_64K_8);
     for (name, window, packets, from) in [
-        ("acknowledgements, current window: time at 20 ms : without", Window::Default, Packets::Acks, 0),
+        (
+            "acknowledgements, current window: time at 20 ms : without",
+            ReceiveWindow::Default,
+            Packets::Acks,
+            0,
+        ),
         (
             "acknowledgements, small window: time at 20 ms : at 10 ms (a plateau)",
-            Window::Small,
+            ReceiveWindow::Small,
             Packets::Acks,
             3,
         ),
-        ("all packets, small window: time at 20 ms : at 10 ms (a line)", Window::Small, Packets::All, 3),
+        (
+            "all packets, small window: time at 20 ms : at 10 ms (a line)",
+            ReceiveWindow::Small,
+            Packets::All,
+            3,
+        ),
     ] {
         let Some(lab) = at(window, packets).and_then(|times| grown(times, from)) else { continue };
         quantities.push(
             Quantity::new(
                 format!("64 KiB writes at depth 8, {name}"),
-                Accepts::near(lab, 100.0 * WITHIN),
-                "what the lab found; 10 % as for the rest",
+                Tolerance::near(lab, 100.0 * WITHIN),
                 move |trial| grown(modelled(trial, window, packets, WRITE_64K_8)?, from),
             )
             .paper(lab),
@@ -237,7 +253,7 @@ pub(super) fn lab() -> Experiment {
         rows_that_agree,
     )];
     for (window, packets) in
-        Window::BOTH.into_iter().flat_map(|window| CLASSES.map(|packets| (window, packets)))
+        ReceiveWindow::BOTH.into_iter().flat_map(|window| CLASSES.map(|packets| (window, packets)))
     {
         for transfer in transfers().filter(|transfer| transfer.depth != 4) {
             let direction = if transfer.write { "writes" } else { "reads" };
@@ -255,15 +271,6 @@ pub(super) fn lab() -> Experiment {
         }
     }
     Experiment {
-        id: "bjorgeengen.lab",
-        title: "The request model against real kernels, whose packets are delayed",
-        paper: "Not the paper's: our lab (lab/README.md) measured how long an initiator takes to read and write against the \
-                delay of the target's packets, with LIO and open-iscsi, by block size, depth and class of packets, with \
-                current TCP and with a receive window such as it may have been in 2010. Under `paper` stands what it measured.",
-        setup: "The same transfers in the model: four servers of 8 ms, what LIO and open-iscsi negotiate by default, windows \
-                from the kernel's and open-iscsi's default buffers, the emulated processor's copying from the rows without \
-                delay. All values are defaults; that open-iscsi's buffers are among those that bind was found by looking for what \
-                limits reads at 20 ms. Nothing in it is random, so that all seeds give the same.",
         runs,
         quantities,
         figures,
@@ -276,14 +283,15 @@ pub(super) fn lab() -> Experiment {
                 unit: "ms",
                 over: "delay in ms",
                 marks: Vec::new(),
-                lines: Box::new(move |trial| lines(trial, Transfer { write, ..WRITE_64K_8 })),
+                lines: Box::new(move |trial| lines(trial, LabTransfer { write, ..WRITE_64K_8 })),
             })
             .into(),
+        ..Experiment::of("bjorgeengen.lab")
     }
 }
 
 /// Two lines of each class with a small window.
-fn lines(trial: &Trial<'_>, transfer: Transfer) -> Vec<Line> {
+fn lines(trial: &SeedTrial<'_>, transfer: LabTransfer) -> Vec<Line> {
     let line = |name: String, times: [f64; 6]| Line {
         name,
         points: DELAYS_MS.into_iter().map(|delay| delay as f64).zip(times).collect(),
@@ -291,8 +299,8 @@ fn lines(trial: &Trial<'_>, transfer: Transfer) -> Vec<Line> {
     [Packets::All, Packets::Acks]
         .into_iter()
         .flat_map(|packets| {
-            let lab = measured(Window::Small, packets, transfer);
-            let model = modelled(trial, Window::Small, packets, transfer);
+            let lab = measured(ReceiveWindow::Small, packets, transfer);
+            let model = modelled(trial, ReceiveWindow::Small, packets, transfer);
             [
                 lab.map(|times| line(format!("{}, lab", packets.name()), times)),
                 model.map(|times| line(format!("{}, model", packets.name()), times)),
@@ -310,7 +318,7 @@ mod tests {
     fn the_table_is_what_the_lab_left() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/runs/2026-11-21-lab-iscsi-delay.json");
         let json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        for window in Window::BOTH {
+        for window in ReceiveWindow::BOTH {
             for (packets, transfer) in
                 CLASSES.into_iter().flat_map(|packets| transfers().map(move |one| (packets, one)))
             {

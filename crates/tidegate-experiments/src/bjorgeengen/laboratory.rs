@@ -43,7 +43,7 @@ pub(super) fn named(name: &str) -> ConsumerName {
     ConsumerName::new(name).unwrap_or_else(|error| panic!("an embedded name is wrong: {error}"))
 }
 
-/// All blades, no load, nobody held.
+/// All blades, without load and throttle.
 pub(super) fn plan(name: impl Into<String>, seconds: u64) -> Plan {
     Plan {
         name: name.into(),

@@ -20,7 +20,7 @@ mod thresholds;
 use tidegate_sim::Sample;
 
 use super::measure::{of, ratio};
-use super::{Experiment, Line, Plot, RunResult, Span};
+use super::{Experiment, Line, Plot, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order, after the one that says how far to trust them.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -38,7 +38,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 }
 
 /// Returns the mean rate of machines together, in MB/s.
-fn megabytes(run: &RunResult, machines: &[&str], span: Span) -> Option<f64> {
+fn megabytes(run: &RunResult, machines: &[&str], span: TimeSpan) -> Option<f64> {
     let mut sum = 0.0;
     for machine in machines {
         sum += run.mean(machine, span, |sample| Some(sample.bytes_per_s))?;
@@ -93,20 +93,20 @@ fn over_time(
 
 /// A straight line through points, by least squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Fit {
+struct LineFit {
     slope: f64,
     /// The part of the variance that the line explains; `None` where nothing varies.
     r2: Option<f64>,
 }
 
 /// `None` unless there are points at two different places.
-fn fit(points: &[(f64, f64)]) -> Option<Fit> {
+fn fit(points: &[(f64, f64)]) -> Option<LineFit> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
     let sum = |of: fn(f64, f64) -> f64| points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>();
     let (xx, xy, yy) = (sum(|a, _| a * a), sum(|a, b| a * b), sum(|_, b| b * b));
-    (xx > 0.0).then(|| Fit { slope: xy / xx, r2: (yy > 0.0).then(|| xy * xy / (xx * yy)) })
+    (xx > 0.0).then(|| LineFit { slope: xy / xx, r2: (yy > 0.0).then(|| xy * xy / (xx * yy)) })
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
         let bend = fit(&[(0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (3.0, 3.0)]).unwrap();
         assert!(bend.r2.unwrap() < 0.7);
         let level = fit(&[(0.0, 1.0), (1.0, 1.0)]);
-        assert_eq!(level, Some(Fit { slope: 0.0, r2: None }), "what does not vary is not explained");
+        assert_eq!(level, Some(LineFit { slope: 0.0, r2: None }), "what does not vary is not explained");
         assert_eq!(fit(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(fit(&[]), None);
     }

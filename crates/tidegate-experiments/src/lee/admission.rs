@@ -5,13 +5,13 @@ use tidegate_sim::Scenario;
 use tidegate_sim::scenario::{Arrivals, Spacing, Vm};
 use tidegate_units::{ConsumerName, Iops, Latency, Shares};
 
-use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Span};
+use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
 use super::{both, iops, late, of, ratio};
 
 /// A run's end, and from when it is measured.
 const SECONDS: u64 = 400;
 const WARMUP: u64 = 20;
-const ALL: Span = Span::new(WARMUP as f64, SECONDS as f64);
+const ALL: TimeSpan = TimeSpan::new(WARMUP as f64, SECONDS as f64);
 
 /// Total rates of fig. 4, in IO/s.
 const RATES: [u32; 10] = [15, 30, 40, 45, 50, 60, 66, 72, 75, 80];
@@ -76,30 +76,19 @@ pub(super) fn fig4() -> Experiment {
         scenario
     }));
     Experiment {
-        id: "lee.fig4",
-        title: "The disk: response time against rate",
-        paper: "The stable area spreads to 75 IOPS, and response times grow gradually in it (§4.2). A storage sustains three quarters \
-                of its greatest rate (§2). G is approximately 0.3 ms per IOPS (§4.4).",
-        setup: "Both workloads at 2:1, evenly and in step as buckets release them, through YFQ. G by the ends of the stable area above \
-                40 IOPS: the paper does not say how it is taken from its figure.",
         runs,
         quantities: vec![
             Quantity::new(
                 "completed at 75 IO/s : offered",
-                Accepts::AtLeast(0.99),
-                "stable is what keeps up; 1 % for what is under way at the ends",
+                Tolerance::AtLeast(0.99),
                 of("75 IO/s", |run| Some(run.total_iops(ALL)? / 75.0)),
             ),
-            Quantity::new(
-                "mean response time at 75 IO/s : at 40",
-                Accepts::Between(1.0, 2.0),
-                "it grows, and gradually",
-                |trial| ratio(mean(trial.run("75 IO/s")?), mean(trial.run("40 IO/s")?)),
-            ),
+            Quantity::new("mean response time at 75 IO/s : at 40", Tolerance::Between(1.0, 2.0), |trial| {
+                ratio(mean(trial.run("75 IO/s")?), mean(trial.run("40 IO/s")?))
+            }),
             Quantity::new(
                 "G, of the 95th percentile of w1 from 40 to 72 IO/s",
-                Accepts::Between(0.15, 0.6),
-                "a factor of two: a slope read off a figure",
+                Tolerance::Between(0.15, 0.6),
                 |trial| {
                     let at = |run| percentile(trial.run(run)?, "w1");
                     Some((at("72 IO/s")? - at("40 IO/s")?) / 32.0)
@@ -137,6 +126,7 @@ pub(super) fn fig4() -> Experiment {
                 ]
             }),
         }],
+        ..Experiment::of("lee.fig4")
     }
 }
 
@@ -154,8 +144,7 @@ pub(super) fn table3() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("RT^E of {consumer}"),
-                Accepts::near(paper, 15.0),
-                "a disk of the same parameters in another simulator",
+                Tolerance::near(paper, 15.0),
                 of("in step", move |run| percentile(run, consumer)),
             )
             .paper(paper)
@@ -164,25 +153,13 @@ pub(super) fn table3() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("RT^T of {consumer} : promised"),
-                Accepts::AtMost(1.0),
-                "the paper's pair is admitted",
+                Tolerance::AtMost(1.0),
                 of("in step", move |run| Some(MARGIN * percentile(run, consumer)? / promised)),
             )
             .paper((MARGIN * paper / promised * 1000.0).round() / 1000.0),
         );
     }
-    Experiment {
-        id: "lee.table3",
-        title: "What can be promised for 40 and 20 IO/s",
-        paper: "RT^E, the 95th percentile at the demanded rates, is 29.08 and 31.38 ms; RT^T, a fifth more, 34 and 37 ms: 35 and 38 ms can \
-                be promised.",
-        setup: "As for fig. 4, at 60 IO/s. How requests arrive decides: evenly and in step is how buckets that are replenished by \
-                common ticks release them. `tidegate admit --arrivals` has other ways, docs/contracts.md their figures.",
-        runs: vec![Run::new("in step", offered(&PAIR))],
-        quantities,
-        figures: Vec::new(),
-        plots: Vec::new(),
-    }
+    Experiment { runs: vec![Run::new("in step", offered(&PAIR))], quantities, ..Experiment::of("lee.table3") }
 }
 
 /// A third tenant that does not fit.
@@ -194,11 +171,6 @@ pub(super) fn third() -> Experiment {
     anyway.vms[2].contract = Some(contract.expect("below what is promised"));
     anyway.vms[2].shares = Shares::new(100).expect("not nothing");
     Experiment {
-        id: "lee.third",
-        title: "A third contract, of 20 IO/s within 40 ms, is refused, and rightly",
-        paper: "A set of contracts is admitted when every response time asked for is at least RT^T (§2).",
-        setup: "RT^T with three, as for table 3; and what becomes of the first two when it is let in all the same. Nothing of this is in \
-                the paper.",
         runs: vec![
             Run::new("offered", offered(&[PAIR[0], PAIR[1], ("w3", 20.0)])),
             Run::new("anyway", anyway),
@@ -206,14 +178,12 @@ pub(super) fn third() -> Experiment {
         quantities: vec![
             Quantity::new(
                 "RT^T of w1 : promised",
-                Accepts::AtLeast(1.0),
-                "80 of 85 IO/s leave no room for 35 ms",
+                Tolerance::AtLeast(1.0),
                 of("offered", |run| Some(MARGIN * percentile(run, "w1")? / PROMISED_MS[0])),
             ),
             Quantity::new(
                 "anyway: requests of w1 that are late",
-                Accepts::AtLeast(6.0),
-                "twice what the paper has with two: the refusal spares the others that",
+                Tolerance::AtLeast(6.0),
                 of("anyway", |run| late(run, "w1")),
             )
             .unit("%"),
@@ -232,11 +202,11 @@ pub(super) fn third() -> Experiment {
                         format!("anyway: rate of {consumer}"),
                         "IO/s",
                         None,
-                        of("anyway", move |run| iops(run, consumer, Span::new(0.0, 60.0))),
+                        of("anyway", move |run| iops(run, consumer, TimeSpan::new(0.0, 60.0))),
                     ),
                 ]
             })
             .collect(),
-        plots: Vec::new(),
+        ..Experiment::of("lee.third")
     }
 }

@@ -33,7 +33,7 @@ use tidegate_sim::scenario::{Span as Stretch, Workload};
 use tidegate_units::{Instant, Latency};
 
 use super::measure::{of, ratio};
-use super::{Experiment, Run, RunResult, Span};
+use super::{Experiment, Run, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -95,7 +95,7 @@ fn late(run: &RunResult, consumer: &str) -> Option<f64> {
 }
 
 /// Requests per second.
-fn iops(run: &RunResult, consumer: &str, span: Span) -> Option<f64> {
+fn iops(run: &RunResult, consumer: &str, span: TimeSpan) -> Option<f64> {
     run.mean(consumer, span, |sample| Some(sample.iops))
 }
 

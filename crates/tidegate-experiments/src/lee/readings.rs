@@ -4,7 +4,7 @@ use tidegate_control::{Contract, Statistic};
 use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
+use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
 use super::{both, iops, late, law, never, of, workload};
 
 fn alone() -> Scenario {
@@ -22,13 +22,6 @@ fn by_the_mean(scenario: &mut Scenario) {
 pub(super) fn statistic() -> Experiment {
     let late_of = |run: &'static str, consumer: &'static str| of(run, move |run| late(run, consumer));
     Experiment {
-        id: "lee.statistic",
-        title: "Both readings of the current response time RT_i(k)",
-        paper: "The monitor is responsible for collecting the current response time of each workload at the end of each monitoring \
-                period (§3.1). The reference, RT^E, is a 95th percentile (§2). 5 % of the requests are late when one workload is \
-                active, and below 3 % when both are.",
-        setup: "Cases 1 and 4 with the 95th percentile of a control period, which all other experiments use, and with its mean. \
-                Judged is that the mean is not what the paper can have meant.",
         runs: vec![
             Run::new("alone, percentile", alone()),
             Run::new("alone, mean", alone()).but(by_the_mean),
@@ -38,15 +31,13 @@ pub(super) fn statistic() -> Experiment {
         quantities: vec![
             Quantity::new(
                 "alone, mean: requests of w1 that are late",
-                Accepts::AtLeast(15.0),
-                "three times the paper's figure cannot be its rounding",
+                Tolerance::AtLeast(15.0),
                 late_of("alone, mean", "w1"),
             )
             .unit("%"),
             Quantity::new(
                 "both, mean: requests of w1 that are late",
-                Accepts::AtLeast(9.0),
-                "three times the paper's figure cannot be its rounding",
+                Tolerance::AtLeast(9.0),
                 late_of("both, mean", "w1"),
             )
             .unit("%"),
@@ -74,10 +65,10 @@ pub(super) fn statistic() -> Experiment {
                 "alone, mean: requests per second",
                 "IO/s",
                 Some(72.0),
-                of("alone, mean", |run| iops(run, "w1", Span::new(0.0, 60.0))),
+                of("alone, mean", |run| iops(run, "w1", TimeSpan::new(0.0, 60.0))),
             ),
         ],
-        plots: Vec::new(),
+        ..Experiment::of("lee.statistic")
     }
 }
 
@@ -95,46 +86,37 @@ pub(super) fn references() -> Experiment {
     };
     let run = |name, scenario| Run::new(name, scenario).but(ours);
     Experiment {
-        id: "lee.references",
-        title: "Cases 1 and 4 with the references of our own admission control",
-        paper: "RT^E is used internally as the reference of the control (§4.3): 29.08 and 31.38 ms on the paper's disk.",
-        setup: "27.7 and 29.8 ms, as `tidegate admit` finds them on the model. Judged as cases 1 and 4 are.",
         runs: vec![run("alone", alone()), run("both", both())],
         quantities: vec![
             Quantity::new(
                 "alone: requests of w1 that are late",
-                Accepts::AtMost(5.0),
-                "the paper's figure is the most that it may be",
+                Tolerance::AtMost(5.0),
                 of("alone", |run| late(run, "w1")),
             )
             .paper(5.0)
             .unit("%"),
             Quantity::new(
                 "both: requests of w1 that are late",
-                Accepts::AtMost(3.0),
-                "the paper's figure is the most that it may be",
+                Tolerance::AtMost(3.0),
                 of("both", |run| late(run, "w1")),
             )
             .paper(3.0)
             .unit("%"),
             Quantity::new(
                 "both: requests of w2 that are late",
-                Accepts::AtMost(3.0),
-                "the paper's figure is the most that it may be",
+                Tolerance::AtMost(3.0),
                 of("both", |run| late(run, "w2")),
             )
             .paper(3.0)
             .unit("%"),
             Quantity::new(
                 "alone: requests per second",
-                Accepts::near(72.0, 10.0),
-                "the paper's mean; 10 % for a disk with other seeks",
-                of("alone", |run| iops(run, "w1", Span::new(0.0, 60.0))),
+                Tolerance::near(72.0, 10.0),
+                of("alone", |run| iops(run, "w1", TimeSpan::new(0.0, 60.0))),
             )
             .paper(72.0)
             .unit("IO/s"),
         ],
-        figures: Vec::new(),
-        plots: Vec::new(),
+        ..Experiment::of("lee.references")
     }
 }

@@ -13,7 +13,7 @@ use super::{
     throughput,
 };
 use crate::measure::{of, ratio};
-use crate::{Accepts, Experiment, Figure, Quantity, Run, RunResult};
+use crate::{Experiment, Figure, Quantity, Run, RunResult, Tolerance};
 
 /// SM-R2 takes from a node's peak what moves there. Without a sensor that is what transfers move.
 pub(super) fn sensor() -> Experiment {
@@ -38,36 +38,28 @@ pub(super) fn sensor() -> Experiment {
     }
     runs.push(run(Policy::SM_R3, true, true));
     Experiment {
-        id: "nikolow.sensor",
-        title: "SM-R2 with and without a sensor of what others move (beyond the paper)",
-        paper: "Eq. 2 takes from a node's peak what moves on average. Whether the paper's sensors see what others move there it does not say.",
-        setup: "As for figs. 3 to 5. A sensor tells once a second what moved on the node, whoever moved it; without one it is what transfers \
-                moved. SM-R3 goes by transfers alone, and is there to compare with.",
         quantities: vec![
             Quantity::new(
                 "idle: transfers below, SM-R2 with less without sensors",
-                Accepts::Between(-0.5, 0.5),
-                "where nobody else moves anything a sensor says what transfers say: not one of a hundred is otherwise",
+                Tolerance::Between(-0.5, 0.5),
                 |trial| difference(trial, missed, "SM-R2, sensors", "SM-R2"),
             )
             .unit("%"),
             Quantity::new(
                 "loaded: transfers below, SM-R2 with less without sensors",
-                Accepts::AtMost(-10.0),
-                "what the rule lacks without one is what others move: a tenth of all fewer, at least",
+                Tolerance::AtMost(-10.0),
                 |trial| difference(trial, missed, "SM-R2, loaded, sensors", "SM-R2, loaded"),
             )
             .unit("%"),
             Quantity::new(
                 "loaded: throughput, SM-R2 with : without sensors",
-                Accepts::AtLeast(1.0),
-                "fewer at once cost less bandwidth, and no node is left idle: no less",
+                Tolerance::AtLeast(1.0),
                 |trial| quotient(trial, throughput, "SM-R2, loaded, sensors", "SM-R2, loaded"),
             ),
         ],
         figures: figures(&runs),
-        plots: Vec::new(),
         runs,
+        ..Experiment::of("nikolow.sensor")
     }
 }
 
@@ -101,44 +93,27 @@ pub(super) fn lend() -> Experiment {
             .map(|named| Figure::new(format!("{named}: mean rate"), "MB/s", None, of(named, mean_rate))),
     );
     Experiment {
-        id: "nikolow.lend",
-        title: "What is reserved and not used, lent to others: SM-R1 (beyond the paper)",
-        paper: "SM-R1 takes from a node's peak what is reserved on it. The paper says nothing of reservations that are not used.",
-        setup: "As for figs. 3 to 5 with SM-R1, the only policy that goes by reservations, and what a transfer leaves of its own over ten \
-                samples lent or kept: where every client moves no more than 5 MB/s, half of what it asks for, on idle nodes; and with clients as \
-                fast as their nodes, under load and idle.",
         quantities: vec![
-            Quantity::new(
-                "slow clients: throughput, lent : kept",
-                Accepts::AtLeast(1.2),
-                "each keeps 6.25 of its 10 MB/s, so that up to six tenths more are carried at once, less what the first ten samples of each \
-                 and the last transfers cost: a fifth, at least",
-                |trial| quotient(trial, throughput, "slow clients, lent", "slow clients, kept"),
-            ),
+            Quantity::new("slow clients: throughput, lent : kept", Tolerance::AtLeast(1.2), |trial| {
+                quotient(trial, throughput, "slow clients, lent", "slow clients, kept")
+            }),
             Quantity::new(
                 "slow clients: mean rate of transfers, lent : kept",
-                Accepts::Between(0.95, 1.01),
-                "who lends loses nothing: it has what its client moves, but for a twentieth where concurrency costs",
+                Tolerance::Between(0.95, 1.01),
                 |trial| quotient(trial, mean_rate, "slow clients, lent", "slow clients, kept"),
             ),
-            Quantity::new(
-                "loaded: transfers below, lent less kept",
-                Accepts::AtMost(5.0),
-                "who is squeezed by others has nothing to lend: no more, but for five of a hundred by chance",
-                |trial| difference(trial, missed, "loaded, lent", "loaded, kept"),
-            )
+            Quantity::new("loaded: transfers below, lent less kept", Tolerance::AtMost(5.0), |trial| {
+                difference(trial, missed, "loaded, lent", "loaded, kept")
+            })
             .unit("%"),
-            Quantity::new(
-                "idle: transfers below, lent less kept",
-                Accepts::AtMost(2.0),
-                "nobody leaves anything of its reservation: no more, but for two of a hundred by chance",
-                |trial| difference(trial, missed, "idle, lent", "idle, kept"),
-            )
+            Quantity::new("idle: transfers below, lent less kept", Tolerance::AtMost(2.0), |trial| {
+                difference(trial, missed, "idle, lent", "idle, kept")
+            })
             .unit("%"),
         ],
         figures,
-        plots: Vec::new(),
         runs,
+        ..Experiment::of("nikolow.lend")
     }
 }
 
@@ -189,16 +164,14 @@ pub(super) fn guesses() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("load {what}: SM-R3: transfers below, loaded less idle"),
-                Accepts::AtMost(10.0),
-                "as in fig. 5, where it is missed: a tenth of all, at most",
+                Tolerance::AtMost(10.0),
                 move |trial| difference(trial, missed, &r3, "SM-R3"),
             )
             .unit("%"),
         );
         quantities.push(Quantity::new(
             format!("load {what}: throughput, SM-R3 : StaticQoS"),
-            Accepts::AtLeast(1.1),
-            "as in fig. 5, where it is missed: a tenth more, at least",
+            Tolerance::AtLeast(1.1),
             move |trial| quotient(trial, throughput, &again, &fixed),
         ));
     }
@@ -211,25 +184,12 @@ pub(super) fn guesses() -> Experiment {
         for policy in [SM_R1, Policy::SM_R3] {
             quantities.push(Quantity::new(
                 format!("{mb} MB/s at most: throughput, {} : StaticQoS", name(policy)),
-                Accepts::AtLeast(1.0),
-                "as in fig. 4, where it is missed: the static limit leaves room",
+                Tolerance::AtLeast(1.0),
                 move |trial| quotient(trial, throughput, &cap(policy), &cap(STATIC)),
             ));
         }
     }
-    Experiment {
-        id: "nikolow.guesses",
-        title: "Whether what we guess about the paper's load and its writers explains where we differ",
-        paper: "Figs. 4 and 5: SM-R1 and SM-R3 move more than a static limit, and a load from outside does not significantly increase what \
-                SM-R3 misses.",
-        setup: "As for figs. 4 and 5 with one thing changed at a time. The load is another every 200 s, twice as long as most transfers last, \
-                or between 35 and 45 % of each node, instead of 20 to 60. A writer moves no more than 12 MB/s, so that the static limit leaves \
-                a part of every node unused; or than 25, what SM-R3 needs to admit a second one beside it.",
-        quantities,
-        figures: figures(&runs),
-        plots: Vec::new(),
-        runs,
-    }
+    Experiment { quantities, figures: figures(&runs), runs, ..Experiment::of("nikolow.guesses") }
 }
 
 /// The time within which a first byte is needed, where one is.
@@ -266,61 +226,40 @@ pub(super) fn tape() -> Experiment {
         ]
     };
     Experiment {
-        id: "nikolow.tape",
-        title: "Reads from tape, and from a disk that holds some of the same (beyond the paper)",
-        paper: "Hierarchical stores are the first of the systems that the paper's sensors watch; it has no measurement of one. A transfer may ask \
-                for a latency.",
-        setup: "40 objects of 500 MB. A store of 300 MB/s with all of them on tape, 60 s per recall, two drives and a disk for ten; and a disk of \
-                60 MB/s with every other. A read every 10 s, a hundred: every other needs its first byte within 1 s, of an object that is on the \
-                disk, too; the others need 2 MB/s, of any, so that a recall alone does not break the promise and one behind four others does. The \
-                policy is SM-R3. The store is described to the placement (`recall`, `drives`, `cache`), or taken for a disk whose latency is learnt. \
-                What is on its disk at the beginning the placement does not know.",
         quantities: vec![
             Quantity::new(
                 "described: first bytes that came late, from the grant",
-                Accepts::AtMost(0.0),
-                "who needs it soon is sent only where it is on a disk",
+                Tolerance::AtMost(0.0),
                 of("described", late),
             )
             .unit("%"),
             Quantity::new(
                 "described: first bytes that came late, from being asked for",
-                Accepts::AtMost(10.0),
-                "SM-R3 admits a second transfer only after a sample of the first: some wait a second or two, and nobody for a tape",
+                Tolerance::AtMost(10.0),
                 of("described", late_for_who_waits),
             )
             .unit("%"),
             Quantity::new(
                 "described: longest from a grant to a first byte",
-                Accepts::AtMost(60.5),
-                "a recall, and no wait for a drive: that is before the grant",
+                Tolerance::AtMost(60.5),
                 of("described", longest),
             )
             .unit("s"),
-            Quantity::new(
-                "described: reads below 2 MB/s",
-                Accepts::AtMost(1.0),
-                "500 MB in 250 s, of which the recall takes 60: none, but for one by chance",
-                of("described", slow),
-            )
-            .unit("%"),
+            Quantity::new("described: reads below 2 MB/s", Tolerance::AtMost(1.0), of("described", slow))
+                .unit("%"),
             Quantity::new(
                 "first bytes that came late, not described less described",
-                Accepts::AtLeast(1.0),
-                "the first reads go to what is fastest, and wait for a tape: one of fifty, at least",
+                Tolerance::AtLeast(1.0),
                 |trial| difference(trial, late, "not described", "described"),
             )
             .unit("%"),
-            Quantity::new(
-                "all read after, described : not described",
-                Accepts::AtMost(1.1),
-                "both drives are used in both: no later, but for a tenth that differs by who goes where",
-                |trial| ratio(ended(trial.run("described")?), ended(trial.run("not described")?)),
-            ),
+            Quantity::new("all read after, described : not described", Tolerance::AtMost(1.1), |trial| {
+                ratio(ended(trial.run("described")?), ended(trial.run("not described")?))
+            }),
         ],
         figures: runs.iter().flat_map(each).collect(),
-        plots: Vec::new(),
         runs,
+        ..Experiment::of("nikolow.tape")
     }
 }
 

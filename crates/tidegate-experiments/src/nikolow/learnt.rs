@@ -7,7 +7,7 @@ use tidegate_sim::transfers::{External, NodePlan};
 
 use super::{loaded, missed, name, node, papers_nodes, plan, throughput};
 use crate::measure::ratio;
-use crate::{Accepts, Experiment, Figure, Quantity, Run, RunResult, Trial};
+use crate::{Experiment, Figure, Quantity, Run, RunResult, SeedTrial, Tolerance};
 
 /// The paper's nodes, and others of other number, speed and cost.
 const SETS: [&str; 5] =
@@ -72,7 +72,7 @@ fn run_name(set: &str, policy: Policy, load: bool) -> String {
 
 /// The mean over all sets of a number of both policies together.
 fn over_sets(
-    trial: &Trial<'_>,
+    trial: &SeedTrial<'_>,
     sets: &[&str],
     load: bool,
     number: fn(&RunResult, &RunResult) -> Option<f64>,
@@ -95,35 +95,12 @@ fn more_moved(learnt: &RunResult, best: &RunResult) -> Option<f64> {
 
 pub(super) fn learnt() -> Experiment {
     let (runs, quantities, figures) = beside(&SETS);
-    Experiment {
-        id: "nikolow.learnt",
-        title: "A policy that learns what concurrency costs, beside SM-R3 (beyond the paper)",
-        paper: "Of its five policies SM-R3 has the best results, idle and under load.",
-        setup: "Five sets of nodes, of which the paper's is one, idle and under load from outside: two of 100 MB/s; 15, 40, 40, 120 and 500 \
-                MB/s; four of 30 MB/s on which each further transfer costs 10 %; 200 and 50 MB/s, of which others take 0 to 90 %, another \
-                part every 10 s. The means over the five sets are judged.",
-        runs,
-        quantities,
-        figures,
-        plots: Vec::new(),
-    }
+    Experiment { runs, quantities, figures, ..Experiment::of("nikolow.learnt") }
 }
 
 pub(super) fn default() -> Experiment {
     let (runs, quantities, figures) = beside(&UNSEEN);
-    Experiment {
-        id: "nikolow.default",
-        title: "The same two on sets of nodes that neither was looked at with before (beyond the paper)",
-        paper: "Of its five policies SM-R3 has the best results, idle and under load.",
-        setup: "Five other sets of nodes, whose random numbers are others, too: three of 80 MB/s; 400 and five of 25 MB/s; two of 150 MB/s, on \
-                one of which concurrency costs nothing and on the other 8 % per transfer; 40, 150 and 90 MB/s; 250 and 70 MB/s, of which \
-                others take 10 to 80 %, another part every 40 s. The means over the five sets are judged, and part of what decides which policy \
-                is the default.",
-        runs,
-        quantities,
-        figures,
-        plots: Vec::new(),
-    }
+    Experiment { runs, quantities, figures, ..Experiment::of("nikolow.default") }
 }
 
 /// Both policies on some sets, idle and loaded, and by what they are judged.
@@ -152,24 +129,21 @@ fn beside(sets: &'static [&'static str]) -> (Vec<Run>, Vec<Quantity>, Vec<Figure
         quantities.push(
             Quantity::new(
                 format!("{state}: transfers below, learnt less SM-R3"),
-                Accepts::AtMost(0.0),
-                "no worse than the paper's best",
+                Tolerance::AtMost(0.0),
                 move |trial| over_sets(trial, sets, load, less_missed),
             )
             .unit("%"),
         );
         quantities.push(Quantity::new(
             format!("{state}: throughput, learnt : SM-R3"),
-            Accepts::AtLeast(1.0),
-            "no worse than the paper's best",
+            Tolerance::AtLeast(1.0),
             move |trial| over_sets(trial, sets, load, more_moved),
         ));
     }
     quantities.push(
         Quantity::new(
             "transfers below, SM-R3 less learnt, idle or loaded",
-            Accepts::AtLeast(1.0),
-            "better on one count: one of a hundred, at least",
+            Tolerance::AtLeast(1.0),
             move |trial| {
                 let spared = |load| over_sets(trial, sets, load, less_missed).map(|difference| -difference);
                 Some(spared(false)?.max(spared(true)?))

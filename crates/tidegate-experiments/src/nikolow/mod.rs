@@ -31,7 +31,7 @@ use tidegate_sim::transfers::{External, NodePlan, Plan, TransferFindings};
 use tidegate_units::{ByteRate, Bytes, Latency, ResourceName};
 
 use super::measure::ratio;
-use super::{Experiment, RunResult, Trial};
+use super::{Experiment, RunResult, SeedTrial};
 
 /// All of the paper's experiments, in its order, and what is beyond them.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -157,11 +157,16 @@ fn of_the_missed(run: &RunResult) -> Option<f64> {
 }
 
 /// A number of one run less that of another.
-fn difference(trial: &Trial<'_>, of: fn(&RunResult) -> Option<f64>, run: &str, from: &str) -> Option<f64> {
+fn difference(
+    trial: &SeedTrial<'_>,
+    of: fn(&RunResult) -> Option<f64>,
+    run: &str,
+    from: &str,
+) -> Option<f64> {
     Some(of(trial.run(run)?)? - of(trial.run(from)?)?)
 }
 
 /// A number of one run over that of another.
-fn quotient(trial: &Trial<'_>, of: fn(&RunResult) -> Option<f64>, run: &str, by: &str) -> Option<f64> {
+fn quotient(trial: &SeedTrial<'_>, of: fn(&RunResult) -> Option<f64>, run: &str, by: &str) -> Option<f64> {
     ratio(of(trial.run(run)?), of(trial.run(by)?))
 }

@@ -7,13 +7,9 @@ use super::{
     throughput,
 };
 use crate::measure::of;
-use crate::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult};
+use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Tolerance};
 
 const FIVE: [Policy; 5] = [Policy::RoundRobin, STATIC, SM_R1, SM_R2, Policy::SM_R3];
-
-const SETUP: &str = "Nodes of 20, 300 and 60 MB/s, 100 writes of 1 GB that ask for 10 MB/s each, one per second as long as a node can carry it. \
-    The paper does not give the size of a write, what concurrency costs (here 3, 0.5 and 3 % per further transfer), or k1 to k4 \
-    (here 1, 1, 1 and 1.25).";
 
 fn idle(policy: Policy) -> Run {
     Run::new(name(policy), plan("idle", policy, papers_nodes()))
@@ -59,91 +55,58 @@ fn line(name: &str, run: &RunResult) -> Line {
 pub(super) fn fig3() -> Experiment {
     let runs = vec![idle(Policy::RoundRobin), idle(STATIC)];
     Experiment {
-        id: "nikolow.fig3",
-        title: "Round robin and a static number of transfers, idle nodes",
-        paper: "Round robin: most transfers do not get what they ask for, throughput is very low and limited by the slowest device. A \
-                static limit: only several are below, quite close to what they ask for, and total throughput is much better.",
-        setup: SETUP,
         quantities: vec![
-            Quantity::new(
-                "RR: transfers below 10 MB/s",
-                Accepts::AtLeast(50.0),
-                "most are more than half",
-                of("RR", missed),
-            )
-            .unit("%"),
+            Quantity::new("RR: transfers below 10 MB/s", Tolerance::AtLeast(50.0), of("RR", missed))
+                .unit("%"),
             Quantity::new(
                 "StaticQoS: transfers below 10 MB/s",
-                Accepts::AtMost(10.0),
-                "several of a hundred are no more than ten",
+                Tolerance::AtMost(10.0),
                 of("StaticQoS", missed),
             )
             .unit("%"),
             Quantity::new(
                 "StaticQoS: mean rate of those below",
-                Accepts::AtLeast(8.0),
-                "quite close to 10 MB/s: within a fifth",
+                Tolerance::AtLeast(8.0),
                 of("StaticQoS", of_the_missed),
             )
             .unit("MB/s"),
-            Quantity::new(
-                "throughput, RR : StaticQoS",
-                Accepts::AtMost(0.67),
-                "much better is half as much again, at least",
-                |trial| quotient(trial, throughput, "RR", "StaticQoS"),
-            ),
+            Quantity::new("throughput, RR : StaticQoS", Tolerance::AtMost(0.67), |trial| {
+                quotient(trial, throughput, "RR", "StaticQoS")
+            }),
         ],
         figures: figures(&runs),
         plots: vec![rates(&runs)],
         runs,
+        ..Experiment::of("nikolow.fig3")
     }
 }
 
 pub(super) fn fig4() -> Experiment {
     let runs: Vec<Run> = FIVE.into_iter().skip(1).map(idle).collect();
     Experiment {
-        id: "nikolow.fig4",
-        title: "Three policies that monitor, idle nodes",
-        paper: "SM-R1: high throughput, and more transfers below than with a static limit. SM-R2: very low performance, since its rule \
-                remains true when many transfers are under way. SM-R3: the best results.",
-        setup: SETUP,
         quantities: vec![
-            Quantity::new(
-                "throughput, SM-R1 : StaticQoS",
-                Accepts::AtLeast(1.0),
-                "high, where the static limit leaves room for higher",
-                |trial| quotient(trial, throughput, "SM-R1", "StaticQoS"),
-            ),
-            Quantity::new(
-                "transfers below, SM-R1 less StaticQoS",
-                Accepts::AtLeast(1.0),
-                "more are one of a hundred, at least",
-                |trial| difference(trial, missed, "SM-R1", "StaticQoS"),
-            )
+            Quantity::new("throughput, SM-R1 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+                quotient(trial, throughput, "SM-R1", "StaticQoS")
+            }),
+            Quantity::new("transfers below, SM-R1 less StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+                difference(trial, missed, "SM-R1", "StaticQoS")
+            })
             .unit("%"),
-            Quantity::new(
-                "throughput, SM-R2 : SM-R1",
-                Accepts::AtMost(0.67),
-                "very low, beside high: as for fig. 3",
-                |trial| quotient(trial, throughput, "SM-R2", "SM-R1"),
-            ),
-            Quantity::new(
-                "transfers below, SM-R3 less StaticQoS",
-                Accepts::AtMost(2.0),
-                "the best: no more, but for two of a hundred by chance",
-                |trial| difference(trial, missed, "SM-R3", "StaticQoS"),
-            )
+            Quantity::new("throughput, SM-R2 : SM-R1", Tolerance::AtMost(0.67), |trial| {
+                quotient(trial, throughput, "SM-R2", "SM-R1")
+            }),
+            Quantity::new("transfers below, SM-R3 less StaticQoS", Tolerance::AtMost(2.0), |trial| {
+                difference(trial, missed, "SM-R3", "StaticQoS")
+            })
             .unit("%"),
-            Quantity::new(
-                "throughput, SM-R3 : StaticQoS",
-                Accepts::AtLeast(1.0),
-                "the best results: no less than any other",
-                |trial| quotient(trial, throughput, "SM-R3", "StaticQoS"),
-            ),
+            Quantity::new("throughput, SM-R3 : StaticQoS", Tolerance::AtLeast(1.0), |trial| {
+                quotient(trial, throughput, "SM-R3", "StaticQoS")
+            }),
         ],
         figures: figures(&runs),
         plots: vec![rates(&runs)],
         runs,
+        ..Experiment::of("nikolow.fig4")
     }
 }
 
@@ -153,44 +116,31 @@ pub(super) fn fig5() -> Experiment {
     let plots = vec![rates(&[under_load(STATIC), under_load(Policy::SM_R3)])];
     runs.extend([idle(STATIC), idle(Policy::SM_R3)]);
     Experiment {
-        id: "nikolow.fig5",
-        title: "The same under load from outside",
-        paper: "The load has a heavy impact on the static policy, while with SM-R3 it does not significantly increase the number of \
-                transfers below 10 MB/s, which are quite close to it; the throughput of SM-R3 is much better, too.",
-        setup: "As for figs. 3 and 4. Others take 20 to 60 % of every node, another part every 20 s; the paper does not say how much. It has \
-                StaticQoS and SM-R3 only.",
         quantities: vec![
             Quantity::new(
                 "StaticQoS: transfers below, loaded less idle",
-                Accepts::AtLeast(20.0),
-                "heavy: a fifth of all, at least",
+                Tolerance::AtLeast(20.0),
                 |trial| difference(trial, missed, "StaticQoS, loaded", "StaticQoS"),
             )
             .unit("%"),
-            Quantity::new(
-                "SM-R3: transfers below, loaded less idle",
-                Accepts::AtMost(10.0),
-                "not significantly: a tenth of all, at most",
-                |trial| difference(trial, missed, "SM-R3, loaded", "SM-R3"),
-            )
+            Quantity::new("SM-R3: transfers below, loaded less idle", Tolerance::AtMost(10.0), |trial| {
+                difference(trial, missed, "SM-R3, loaded", "SM-R3")
+            })
             .unit("%"),
             Quantity::new(
                 "SM-R3, loaded: mean rate of those below",
-                Accepts::AtLeast(8.0),
-                "quite close to 10 MB/s: within a fifth",
+                Tolerance::AtLeast(8.0),
                 of("SM-R3, loaded", of_the_missed),
             )
             .unit("MB/s"),
-            Quantity::new(
-                "throughput, loaded, SM-R3 : StaticQoS",
-                Accepts::AtLeast(1.1),
-                "much better: a tenth more, at least",
-                |trial| quotient(trial, throughput, "SM-R3, loaded", "StaticQoS, loaded"),
-            ),
+            Quantity::new("throughput, loaded, SM-R3 : StaticQoS", Tolerance::AtLeast(1.1), |trial| {
+                quotient(trial, throughput, "SM-R3, loaded", "StaticQoS, loaded")
+            }),
         ],
         figures,
         plots,
         runs,
+        ..Experiment::of("nikolow.fig5")
     }
 }
 
@@ -222,8 +172,7 @@ pub(super) fn assumptions() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{what}: transfers below, SM-R3 less RR"),
-                Accepts::AtMost(-30.0),
-                "the best and the worst are far apart",
+                Tolerance::AtMost(-30.0),
                 move |trial| difference(trial, missed, &first, &rr),
             )
             .unit("%"),
@@ -231,21 +180,11 @@ pub(super) fn assumptions() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{what}: transfers below, SM-R3 less SM-R1"),
-                Accepts::AtMost(2.0),
-                "the best: no more, but for two of a hundred by chance",
+                Tolerance::AtMost(2.0),
                 move |trial| difference(trial, missed, &second, &r1),
             )
             .unit("%"),
         );
     }
-    Experiment {
-        id: "nikolow.assumptions",
-        title: "Half and double the costs of concurrency, and smaller and larger transfers",
-        paper: "Of its five policies round robin is worst, and SM-R3 is best.",
-        setup: "As for figs. 3 and 4 on idle nodes, with one of our assumptions changed at a time.",
-        quantities,
-        figures: figures(&runs),
-        plots: Vec::new(),
-        runs,
-    }
+    Experiment { quantities, figures: figures(&runs), runs, ..Experiment::of("nikolow.assumptions") }
 }

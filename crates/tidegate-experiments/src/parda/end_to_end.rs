@@ -5,12 +5,11 @@ use tidegate_sim::Scenario;
 use tidegate_sim::scenario::{Disk, Place, Scope};
 use tidegate_units::Bytes;
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
+use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
 use super::{by_host, embedded, mean, of, ratio, requests, uncontrolled, usual_plots};
 use crate::RunResult;
 
-pub(super) const SETTLED: Span = Span::new(100.0, 300.0);
-const SEVEN: &str = "within 7 %: the paper's own are off by 7, 1 and 8.6 %";
+pub(super) const SETTLED: TimeSpan = TimeSpan::new(100.0, 300.0);
 
 pub(super) fn fig12_scenario() -> Scenario {
     embedded(include_str!("../../../../scenarios/parda/fig12.toml"))
@@ -28,45 +27,32 @@ fn micro_three_to_four(run: &RunResult) -> Option<f64> {
     ratio(run.iops("host-3", SETTLED), run.iops("host-4", SETTLED))
 }
 
-const SETUP: &str = "Filebench's OLTP profile in each of four virtual machines; shares 200 and 100 on host 1, 100 and 100 on \
-    host 2; 16 KiB random reads with shares 200 on host 3 and 100 on host 4. Rates of OLTP are operations, as the paper's.";
-
 pub(super) fn table1() -> Experiment {
     let run = Run::new("uncontrolled", fig12_scenario()).but(uncontrolled);
     Experiment {
-        id: "parda.table1",
-        title: "Shares that end at the host, without control between hosts",
-        paper: "Two hosts with two OLTP machines each (shares 20, 10 and 10, 10: 823 and 413, 635 and 635 Ops/s) and two with a \
-                micro-benchmark (20 and 10: 710 and 730 IO/s). Hosts 1 and 2 are nearly equal despite 30 against 20 shares, \
-                and so are hosts 3 and 4 despite 2:1.",
-        setup: SETUP,
         runs: vec![run],
         quantities: vec![
             Quantity::new(
                 "operations, host 1 : host 2",
-                Accepts::near(1.0, 15.0),
-                "nearly equal: 0.97 in the paper; at most a third of the way to 3:2",
+                Tolerance::near(1.0, 15.0),
                 of("uncontrolled", hosts_one_to_two),
             )
             .paper(0.973),
             Quantity::new(
                 "throughput, host 3 : host 4",
-                Accepts::near(1.0, 15.0),
-                "nearly equal: 0.97 in the paper, and not the 2:1 of their shares",
+                Tolerance::near(1.0, 15.0),
                 of("uncontrolled", micro_three_to_four),
             )
             .paper(0.973),
             Quantity::new(
                 "operations within host 1, 200 : 100 shares",
-                Accepts::near(2.0, 7.0),
-                "within a host the scheduler keeps shares; the tolerance of fig. 12",
+                Tolerance::near(2.0, 7.0),
                 of("uncontrolled", ops_ratio("oltp-1a", "oltp-1b")),
             )
             .paper(1.99),
             Quantity::new(
                 "operations within host 2, 100 : 100 shares",
-                Accepts::near(1.0, 7.0),
-                "within a host the scheduler keeps shares; the tolerance of fig. 12",
+                Tolerance::near(1.0, 7.0),
                 of("uncontrolled", ops_ratio("oltp-2a", "oltp-2b")),
             )
             .paper(1.0),
@@ -85,6 +71,7 @@ pub(super) fn table1() -> Experiment {
         })
         .collect(),
         plots: vec![by_host("Throughput", "IO/s", "uncontrolled", Vec::new(), RunResult::iops)],
+        ..Experiment::of("parda.table1")
     }
 }
 
@@ -93,15 +80,13 @@ fn machines(run: &'static str) -> Vec<Quantity> {
     vec![
         Quantity::new(
             "operations within host 1, 200 : 100 shares",
-            Accepts::near(2.0, 7.0),
-            SEVEN,
+            Tolerance::near(2.0, 7.0),
             of(run, ops_ratio("oltp-1a", "oltp-1b")),
         )
         .paper(2.14),
         Quantity::new(
             "operations within host 2, 100 : 100 shares",
-            Accepts::near(1.0, 7.0),
-            SEVEN,
+            Tolerance::near(1.0, 7.0),
             of(run, ops_ratio("oltp-2a", "oltp-2b")),
         )
         .paper(1.01),
@@ -111,7 +96,7 @@ fn machines(run: &'static str) -> Vec<Quantity> {
 const HOSTS_3_TO_2: &str = "operations, host 1 : host 2, 300 : 200 shares";
 
 fn hosts(run: &'static str) -> Quantity {
-    Quantity::new(HOSTS_3_TO_2, Accepts::near(1.5, 7.0), SEVEN, of(run, hosts_one_to_two)).paper(1.37)
+    Quantity::new(HOSTS_3_TO_2, Tolerance::near(1.5, 7.0), of(run, hosts_one_to_two)).paper(1.37)
 }
 
 pub(super) fn quantities(run: &'static str) -> Vec<Quantity> {
@@ -129,8 +114,7 @@ pub(super) fn fig12() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("window of {host} : host-2"),
-                Accepts::near(share, 10.0),
-                "in proportion to β = 6, 4, 4, 2; settled to within 0.1 % by then, 10 % for noise",
+                Tolerance::near(share, 10.0),
                 of("parda", move |run| ratio(run.window(host, SETTLED), run.window("host-2", SETTLED))),
             )
             .paper(share),
@@ -138,20 +122,10 @@ pub(super) fn fig12() -> Experiment {
     }
     quantities.push(Quantity::new(
         "response time to 𝓛 + Σβ/C",
-        Accepts::near(1.0, 10.0),
-        "the law settles at 𝓛 + Σβ/C (eq. 3), here far above 𝓛, because the paper's β sum to 16; 10 % for noise",
+        Tolerance::near(1.0, 10.0),
         of("parda", |run| run.latency_to_equilibrium(25.0, SETTLED)),
     ));
     Experiment {
-        id: "parda.fig12",
-        title: "Virtual machines at 2:1 and 1:1 on hosts at 3:2 (with table 6)",
-        paper: "The machines of table 1 under PARDA, 𝓛 = 25 ms, β = 6, 4, 4, 2, w_max = 64: 1266 and 591, 681 and 673 Ops/s, \
-                740 and 400 IO/s. Virtual machines get 2.14:1 and 1.01:1, hosts 1.37:1 for shares of 3:2. Windows are in \
-                proportion to β.",
-        setup: "The same, with K = 2 per 100 shares, which makes the paper's β of 6, 4, 4 and 2 (table 6). Filebench's OLTP \
-                profile; rates of OLTP are operations. 300 s, of which the last 200 s count. Hosts are judged with shares of \
-                requests instead of slots (`parda.requests`), which is how Tidegate answers that the paper's own 1.37 is off by \
-                8.6 %; what shares of slots give is reported beside it.",
         runs: vec![parda, requests],
         quantities,
         figures: [
@@ -182,6 +156,7 @@ pub(super) fn fig12() -> Experiment {
         ])
         .collect(),
         plots: usual_plots("parda", 25.0),
+        ..Experiment::of("parda.fig12")
     }
 }
 
@@ -204,12 +179,6 @@ pub(super) fn placed_scenario() -> Scenario {
 
 pub(super) fn fig12_placed() -> Experiment {
     Experiment {
-        id: "parda.fig12-placed",
-        title: "Fig. 12 with equally good places for the disks of every host",
-        paper: "Fig. 12; the paper does not say where the disks lie.",
-        setup: "Fig. 12 with the disks interleaved: the order in which machines are listed puts those of host 1 outermost, \
-                where this array is slower (fig. 3). Added after the first run of fig. 12, which stands as it was, to tell \
-                what placement does from what the law does. Tolerances are those of fig. 12.",
         runs: vec![Run::new("placed", placed_scenario())],
         quantities: quantities("placed"),
         figures: WELL_PLACED
@@ -223,60 +192,35 @@ pub(super) fn fig12_placed() -> Experiment {
             )])
             .collect(),
         plots: usual_plots("placed", 25.0),
+        ..Experiment::of("parda.fig12-placed")
     }
 }
 
 pub(super) fn fig13() -> Experiment {
-    const BEFORE: Span = Span::new(100.0, 140.0);
-    const SOON: Span = Span::new(146.0, 160.0);
-    const IDLE: Span = Span::new(260.0, 300.0);
-    const RESUMED: Span = Span::new(316.0, 330.0);
-    const AFTER: Span = Span::new(400.0, 450.0);
+    const BEFORE: TimeSpan = TimeSpan::new(100.0, 140.0);
+    const SOON: TimeSpan = TimeSpan::new(146.0, 160.0);
+    const IDLE: TimeSpan = TimeSpan::new(260.0, 300.0);
+    const RESUMED: TimeSpan = TimeSpan::new(316.0, 330.0);
+    const AFTER: TimeSpan = TimeSpan::new(400.0, 450.0);
     let parda = Run::new("parda", embedded(include_str!("../../../../scenarios/parda/fig13.toml")));
-    let beta = |name: &str, span, value: f64, because| {
-        Quantity::new(
-            name,
-            Accepts::near(value, 5.0),
-            because,
-            of("parda", move |run| run.beta("host-1", span)),
-        )
-        .paper(value)
+    let beta = |name: &str, span, value: f64| {
+        Quantity::new(name, Tolerance::near(value, 5.0), of("parda", move |run| run.beta("host-1", span)))
+            .paper(value)
     };
     let windows = |name: &str, above: &'static str, below: &'static str, span, value: f64| {
         Quantity::new(
             name,
-            Accepts::near(value, 10.0),
-            "in proportion to β; 10 % for noise",
+            Tolerance::near(value, 10.0),
             of("parda", move |run| ratio(run.window(above, span), run.window(below, span))),
         )
         .paper(value)
     };
     Experiment {
-        id: "parda.fig13",
-        title: "A virtual machine of host 1 is idle from 140 to 310 s",
-        paper: "As fig. 12; one OLTP machine on host 1 stops at 140 s and resumes at 310 s. β of host 1 adapts quickly to 4; by \
-                300 s windows have come to 1:2, in line with the active shares; then β and window grow again.",
-        setup: "The same, K = 2 per 100 shares. It is the machine with 100 shares that stops: 6 − 2 = 4. 450 s.",
         runs: vec![parda],
         quantities: vec![
-            beta(
-                "β of host 1 before",
-                BEFORE,
-                6.0,
-                "both are backlogged; 5 % for moments in which they are not",
-            ),
-            beta(
-                "β of host 1 from 6 s after the stop",
-                SOON,
-                4.0,
-                "quickly: three control intervals; 5 % as before",
-            ),
-            beta(
-                "β of host 1 from 6 s after the resumption",
-                RESUMED,
-                6.0,
-                "quickly: three control intervals; 5 % as before",
-            ),
+            beta("β of host 1 before", BEFORE, 6.0),
+            beta("β of host 1 from 6 s after the stop", SOON, 4.0),
+            beta("β of host 1 from 6 s after the resumption", RESUMED, 6.0),
             windows("before: window of host 1 : host 2", "host-1", "host-2", BEFORE, 1.5),
             windows("by 300 s: window of host 1 : host 2", "host-1", "host-2", IDLE, 1.0),
             windows("by 300 s: window of host 4 : host 1", "host-4", "host-1", IDLE, 0.5),
@@ -291,6 +235,7 @@ pub(super) fn fig13() -> Experiment {
         plots: std::iter::once(by_host("β", "", "parda", Vec::new(), RunResult::beta))
             .chain(usual_plots("parda", 25.0))
             .collect(),
+        ..Experiment::of("parda.fig13")
     }
 }
 
@@ -301,7 +246,7 @@ pub(super) fn law_per_vm(scenario: &mut Scenario) {
 }
 
 pub(super) fn per_vm() -> Experiment {
-    const LATE: Span = Span::new(200.0, 400.0);
+    const LATE: TimeSpan = TimeSpan::new(200.0, 400.0);
     /// Six machines per host: two each with 50, 100 and 200 shares.
     const HOSTS: [&str; 4] = ["host-1", "host-2", "host-3", "host-4"];
     let small = Run::new(
@@ -329,32 +274,22 @@ pub(super) fn per_vm() -> Experiment {
         for (name, machines, share) in [("100", [3, 4], 2.0), ("200", [5, 6], 4.0)] {
             quantities.push(Quantity::new(
                 format!("{run}: throughput of {name} : 50 shares"),
-                Accepts::near(share, 10.0),
-                "in proportion to shares; 10 % as for the windows of hosts",
+                Tolerance::near(share, 10.0),
                 of(run, move |run| ratio(rate(run, machines), rate(run, [1, 2]))),
             ));
         }
         quantities.push(Quantity::new(
             format!("{run}: throughput of all : capacity"),
-            Accepts::near(1.0, 2.0),
-            "the server is never idle; 200 s at 1000 IO/s count to ± 0.2 %",
+            Tolerance::near(1.0, 2.0),
             of(run, |run| Some(run.total_iops(LATE)? / 1000.0)),
         ));
     }
     quantities.push(Quantity::new(
         "small shares, a law per VM: window of a machine with 50 shares",
-        Accepts::Between(0.45, 0.75),
-        "below one, so that it has to be made whole over time: eq. 3 gives 0.586",
+        Tolerance::Between(0.45, 0.75),
         of("small shares, a law per VM", |run| run.mean("vm-1-1", LATE, |sample| sample.window)),
     ));
     Experiment {
-        id: "parda.per-vm",
-        title: "A law for each virtual machine, with windows below one",
-        paper: "§3.3: control per virtual machine instead of per host is appealing, but small allocations need fractional \
-                windows. The paper shows no such experiment.",
-        setup: "Fig. 12 with a law per machine (K = 2 per 100 shares); and 24 machines with 50, 100 and 200 shares on four hosts, \
-                an exponential server with 1000 IO/s, 𝓛 = 30 ms, K = 0.1 per 100 shares (eq. 3: windows of 0.59, 1.17 and 2.34), \
-                under a law per host and under a law per machine. 400 s, of which the last 200 s count.",
         runs,
         quantities,
         figures: vec![
@@ -387,5 +322,6 @@ pub(super) fn per_vm() -> Experiment {
                 RunResult::window,
             ),
         ],
+        ..Experiment::of("parda.per-vm")
     }
 }

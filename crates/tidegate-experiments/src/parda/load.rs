@@ -3,7 +3,7 @@
 
 use tidegate_sim::scenario::Sizes;
 
-use super::super::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, Span, Trial};
+use super::super::{Experiment, Figure, Line, Plot, Quantity, Run, SeedTrial, TimeSpan, Tolerance};
 use super::{embedded, mean, of, ratio};
 use crate::RunResult;
 use crate::trial::spread;
@@ -14,7 +14,7 @@ const READS: [u32; 3] = [0, 50, 100];
 const SEQUENTIAL: [u32; 3] = [0, 50, 100];
 
 /// After a minute the write-back cache is as full as it gets.
-const STEADY: Span = Span::new(60.0, 120.0);
+const STEADY: TimeSpan = TimeSpan::new(60.0, 120.0);
 
 fn setting(kib: u32, reads: u32, sequential: u32) -> String {
     format!("{kib} KiB, {reads} % reads, {sequential} % sequential")
@@ -28,19 +28,19 @@ fn settings() -> impl Iterator<Item = (u32, u32, u32)> {
     })
 }
 
-fn latency_at(trial: &Trial<'_>, (kib, reads, sequential): (u32, u32, u32)) -> Option<f64> {
+fn latency_at(trial: &SeedTrial<'_>, (kib, reads, sequential): (u32, u32, u32)) -> Option<f64> {
     trial.run(&setting(kib, reads, sequential))?.latency(STEADY)
 }
 
-fn megabytes_at(trial: &Trial<'_>, at: (u32, u32, u32)) -> Option<f64> {
+fn megabytes_at(trial: &SeedTrial<'_>, at: (u32, u32, u32)) -> Option<f64> {
     let iops = trial.run(&setting(at.0, at.1, at.2))?.total_iops(STEADY)?;
     Some(iops * f64::from(at.0) * 1024.0 / 1e6)
 }
 
-type AtSetting = fn(&Trial<'_>, (u32, u32, u32)) -> Option<f64>;
+type AtSetting = fn(&SeedTrial<'_>, (u32, u32, u32)) -> Option<f64>;
 
 /// The least and the greatest over all settings.
-fn extremes(trial: &Trial<'_>, number: AtSetting) -> Option<(f64, f64)> {
+fn extremes(trial: &SeedTrial<'_>, number: AtSetting) -> Option<(f64, f64)> {
     settings().try_fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), at| {
         let value = number(trial, at)?;
         Some((least.min(value), most.max(value)))
@@ -63,46 +63,30 @@ pub(super) fn fig5() -> Experiment {
         })
         .collect();
     Experiment {
-        id: "parda.fig5",
-        title: "Response time against size, sequentiality and reads, one host, 8 outstanding",
-        paper: "One virtual machine with 8 I/Os pending; reads 0 to 100 %, sizes 4, 32, 64 and 128 KB, sequential 0 to 100 %. \
-                The least latency is that of sequential 4 KB reads, the greatest that of random 128 KB writes. Bandwidth \
-                varies from 8 to 177 MB/s; both vary by more than a factor of 20. Latency grows with size, but little.",
-        setup: "The same at 0, 50 and 100 % reads, and 0, 50 and 100 % sequential. Nothing is regulated. 120 s each, \
-                of which the last 60 s count.",
         runs,
         quantities: vec![
             Quantity::new(
                 "response time of sequential 4 KiB reads : least of all",
-                Accepts::AtMost(1.0 + 1e-9),
-                "the paper names this setting as the quickest",
+                Tolerance::AtMost(1.0 + 1e-9),
                 |trial| ratio(latency_at(trial, (4, 100, 100)), Some(extremes(trial, latency_at)?.0)),
             )
             .paper(1.0),
             Quantity::new(
                 "response time of random 128 KiB writes : greatest of all",
-                Accepts::AtLeast(1.0 - 1e-9),
-                "the paper names this setting as the slowest",
+                Tolerance::AtLeast(1.0 - 1e-9),
                 |trial| ratio(latency_at(trial, (128, 0, 0)), Some(extremes(trial, latency_at)?.1)),
             )
             .paper(1.0),
-            Quantity::new(
-                "response time, greatest : least",
-                Accepts::AtLeast(20.0),
-                "more than a factor of 20",
-                |trial| extremes(trial, latency_at).map(|(least, most)| most / least),
-            ),
-            Quantity::new(
-                "bandwidth, greatest : least",
-                Accepts::AtLeast(20.0),
-                "more than a factor of 20; 177 : 8 is 22",
-                |trial| extremes(trial, megabytes_at).map(|(least, most)| most / least),
-            )
+            Quantity::new("response time, greatest : least", Tolerance::AtLeast(20.0), |trial| {
+                extremes(trial, latency_at).map(|(least, most)| most / least)
+            }),
+            Quantity::new("bandwidth, greatest : least", Tolerance::AtLeast(20.0), |trial| {
+                extremes(trial, megabytes_at).map(|(least, most)| most / least)
+            })
             .paper(22.1),
             Quantity::new(
                 "random reads: response time at 128 KiB : at 4 KiB",
-                Accepts::Between(1.0, 4.0),
-                "grows with size, but little: at most an eighth of the factor of 32 in size",
+                Tolerance::Between(1.0, 4.0),
                 |trial| ratio(latency_at(trial, (128, 100, 0)), latency_at(trial, (4, 100, 0))),
             ),
         ],
@@ -130,6 +114,7 @@ pub(super) fn fig5() -> Experiment {
                 SEQUENTIAL.into_iter().map(line).collect()
             }),
         }],
+        ..Experiment::of("parda.fig5")
     }
 }
 
@@ -146,12 +131,12 @@ pub(super) fn fig6() -> Experiment {
             })
         })
         .collect();
-    let throughput = |trial: &Trial<'_>, name: &str| trial.run(name)?.total_iops(STEADY);
-    let latency = |trial: &Trial<'_>, name: &str| trial.run(name)?.latency(STEADY);
-    let greatest = move |trial: &Trial<'_>| {
+    let throughput = |trial: &SeedTrial<'_>, name: &str| trial.run(name)?.total_iops(STEADY);
+    let latency = |trial: &SeedTrial<'_>, name: &str| trial.run(name)?.latency(STEADY);
+    let greatest = move |trial: &SeedTrial<'_>| {
         HOSTS.iter().try_fold(0.0, |most: f64, name| Some(most.max(throughput(trial, name)?)))
     };
-    let over_hosts = |title: &str, unit, number: fn(&RunResult, Span) -> Option<f64>| Plot {
+    let over_hosts = |title: &str, unit, number: fn(&RunResult, TimeSpan) -> Option<f64>| Plot {
         title: title.to_owned(),
         unit,
         over: "hosts",
@@ -166,30 +151,18 @@ pub(super) fn fig6() -> Experiment {
         }),
     };
     Experiment {
-        id: "parda.fig6",
-        title: "Throughput and response time against load, one to five hosts",
-        paper: "One to five hosts with 16 KB I/Os, 67 % reads, 70 % random, 32 outstanding each. Throughput peaks at three \
-                hosts; latency goes on growing.",
-        setup: "The same. Nothing is regulated. 120 s each, of which the last 60 s count.",
         runs,
         quantities: vec![
-            Quantity::new(
-                "throughput of three hosts : greatest",
-                Accepts::AtLeast(0.98),
-                "it peaks at three; 2 %, because the plot's maximum is flat",
-                move |trial| ratio(throughput(trial, "3 hosts"), greatest(trial)),
-            )
+            Quantity::new("throughput of three hosts : greatest", Tolerance::AtLeast(0.98), move |trial| {
+                ratio(throughput(trial, "3 hosts"), greatest(trial))
+            })
             .paper(1.0),
-            Quantity::new(
-                "throughput of one host : three hosts",
-                Accepts::AtMost(0.95),
-                "one host does not saturate the array; 5 % keeps that clear of noise",
-                move |trial| ratio(throughput(trial, "1 host"), throughput(trial, "3 hosts")),
-            ),
+            Quantity::new("throughput of one host : three hosts", Tolerance::AtMost(0.95), move |trial| {
+                ratio(throughput(trial, "1 host"), throughput(trial, "3 hosts"))
+            }),
             Quantity::new(
                 "response time of five hosts : three hosts",
-                Accepts::Between(1.4, 2.0),
-                "at a constant throughput 5/3 times the load takes 5/3 times as long (Little); 20 % to either side",
+                Tolerance::Between(1.4, 2.0),
                 move |trial| ratio(latency(trial, "5 hosts"), latency(trial, "3 hosts")),
             ),
         ],
@@ -210,6 +183,7 @@ pub(super) fn fig6() -> Experiment {
             over_hosts("Throughput of all hosts", "IO/s", RunResult::total_iops),
             over_hosts("Response time", "ms", RunResult::latency),
         ],
+        ..Experiment::of("parda.fig6")
     }
 }
 
@@ -236,54 +210,77 @@ pub(super) fn fig7() -> Experiment {
         ratio(mean(throttled), mean(others))
     };
     Experiment {
-        id: "parda.fig7",
-        title: "Static windows of 32 and 16 on seven hosts",
-        paper: "Seven hosts on a RAID-5 group of 5 disks (400 GB), disks of 8 GB, 32 KB I/Os, 67 % reads, 70 % random, 32 \
-                pending; windows of 32, or 16 for hosts 5 to 7. These then get about half (42 against 85 IO/s) at double \
-                latency (780 against 360 ms); device latencies remain alike, and fall from 470 to 375 ms.",
-        setup: "The same. Nothing else is regulated. 120 s each, of which the last 60 s count.",
         runs: vec![all, some],
         quantities: vec![
             Quantity::new(
                 "throughput, throttled hosts : others",
-                Accepts::near(0.494, 10.0),
-                "about half: the ratio of the windows; 10 % for placement and noise",
+                Tolerance::near(0.494, 10.0),
                 of("16 for three", move |run| iops(run).map(|(throttled, others)| throttled / others)),
             )
             .paper(0.494),
             Quantity::new(
                 "response time in the virtual machine, throttled : others",
-                Accepts::near(2.17, 15.0),
-                "doubled, by the wait in the host; 15 %, because the paper's figures are rounded plots",
+                Tolerance::near(2.17, 15.0),
                 of("16 for three", move |run| felt(run).map(|(throttled, others)| throttled / others)),
             )
             .paper(2.17),
             Quantity::new(
                 "device response time, throttled : others",
-                Accepts::near(1.0, 10.0),
-                "similar for all hosts",
+                Tolerance::near(1.0, 10.0),
                 of("16 for three", device),
             )
             .paper(1.0),
             Quantity::new(
                 "device response time, 16 for three : 32 for all",
-                Accepts::near(0.798, 10.0),
-                "176 instead of 224 requests at the array make 0.786 at a constant throughput; 10 % for its change",
+                Tolerance::near(0.798, 10.0),
                 |trial| {
-                    ratio(trial.run("16 for three")?.latency(STEADY), trial.run("32 for all")?.latency(STEADY))
+                    ratio(
+                        trial.run("16 for three")?.latency(STEADY),
+                        trial.run("32 for all")?.latency(STEADY),
+                    )
                 },
             )
             .paper(0.798),
         ],
         figures: vec![
-            Figure::new("throughput, throttled", "IO/s", Some(42.0), of("16 for three", move |run| Some(iops(run)?.0))),
-            Figure::new("throughput, others", "IO/s", Some(85.0), of("16 for three", move |run| Some(iops(run)?.1))),
-            Figure::new("response time, throttled", "ms", Some(780.0), of("16 for three", move |run| Some(felt(run)?.0))),
-            Figure::new("response time, others", "ms", Some(360.0), of("16 for three", move |run| Some(felt(run)?.1))),
-            Figure::new("device response time, 32 for all", "ms", Some(470.0), of("32 for all", |run| run.latency(STEADY))),
-            Figure::new("device response time, 16 for three", "ms", Some(375.0), of("16 for three", |run| run.latency(STEADY))),
+            Figure::new(
+                "throughput, throttled",
+                "IO/s",
+                Some(42.0),
+                of("16 for three", move |run| Some(iops(run)?.0)),
+            ),
+            Figure::new(
+                "throughput, others",
+                "IO/s",
+                Some(85.0),
+                of("16 for three", move |run| Some(iops(run)?.1)),
+            ),
+            Figure::new(
+                "response time, throttled",
+                "ms",
+                Some(780.0),
+                of("16 for three", move |run| Some(felt(run)?.0)),
+            ),
+            Figure::new(
+                "response time, others",
+                "ms",
+                Some(360.0),
+                of("16 for three", move |run| Some(felt(run)?.1)),
+            ),
+            Figure::new(
+                "device response time, 32 for all",
+                "ms",
+                Some(470.0),
+                of("32 for all", |run| run.latency(STEADY)),
+            ),
+            Figure::new(
+                "device response time, 16 for three",
+                "ms",
+                Some(375.0),
+                of("16 for three", |run| run.latency(STEADY)),
+            ),
         ],
-        plots: Vec::new(),
+        ..Experiment::of("parda.fig7")
     }
 }
 
@@ -294,28 +291,20 @@ pub(super) fn table2() -> Experiment {
             host.depth = 16;
         }
     });
-    let throughput = |trial: &Trial<'_>, phase: &str, hosts: [&str; 2]| {
+    let throughput = |trial: &SeedTrial<'_>, phase: &str, hosts: [&str; 2]| {
         let run = trial.run(phase)?;
         mean(hosts.map(|host| run.iops(host, STEADY)))
     };
-    let preferred = |trial: &Trial<'_>, phase: &str| {
+    let preferred = |trial: &SeedTrial<'_>, phase: &str| {
         let run = trial.run(phase)?;
         ratio(run.iops("host-4", STEADY), run.iops("host-3", STEADY))
     };
     Experiment {
-        id: "parda.table2",
-        title: "Queue lengths of 32, then 16 for two of four hosts with different workloads",
-        paper: "Four hosts with different workloads and queues of 32 (phase 1), then 16 for two of them (phase 2). Throughput \
-                falls roughly in proportion to the queue; a host that the array prefers at 32 it also prefers at 16.",
-        setup: "The workloads of table 2 are lost in the text that we have; these are ours: 16 KiB random reads on hosts 1 and \
-                3, 8 KiB with half of the I/Os sequential on hosts 2 and 4, all reads; hosts 3 and 4 are the throttled ones. \
-                120 s each, of which the last 60 s count.",
         runs: vec![one, two],
         quantities: vec![
             Quantity::new(
                 "throughput, throttled hosts : others, phase 2 against phase 1",
-                Accepts::near(0.5, 20.0),
-                "roughly in proportion to the queue length",
+                Tolerance::near(0.5, 20.0),
                 move |trial| {
                     let throttled = |phase| throughput(trial, phase, ["host-3", "host-4"]);
                     let others = |phase| throughput(trial, phase, ["host-1", "host-2"]);
@@ -326,16 +315,12 @@ pub(super) fn table2() -> Experiment {
             .paper(0.5),
             Quantity::new(
                 "phase 1: throughput of host 4 (sequential) : host 3 (random)",
-                Accepts::AtLeast(1.1),
-                "the array prefers the cheaper workload, clearly: that is the premiss",
+                Tolerance::AtLeast(1.1),
                 move |trial| preferred(trial, "phase 1"),
             ),
-            Quantity::new(
-                "phase 2: throughput of host 4 : host 3",
-                Accepts::AtLeast(1.1),
-                "and still does with half of the queue",
-                move |trial| preferred(trial, "phase 2"),
-            ),
+            Quantity::new("phase 2: throughput of host 4 : host 3", Tolerance::AtLeast(1.1), move |trial| {
+                preferred(trial, "phase 2")
+            }),
         ],
         figures: ["host-1", "host-2", "host-3", "host-4"]
             .into_iter()
@@ -350,7 +335,7 @@ pub(super) fn table2() -> Experiment {
                 })
             })
             .collect(),
-        plots: Vec::new(),
+        ..Experiment::of("parda.table2")
     }
 }
 
@@ -363,29 +348,22 @@ pub(super) fn table4() -> Experiment {
         ("host-5", 430.0, 77.0),
         ("host-6", 500.0, 62.0),
     ];
-    const MEASURED: Span = Span::new(60.0, 145.0);
+    const MEASURED: TimeSpan = TimeSpan::new(60.0, 145.0);
     let run = Run::new("uncontrolled", embedded(include_str!("../../../../scenarios/parda/fig9.toml")))
         .but(super::uncontrolled);
     Experiment {
-        id: "parda.table4",
-        title: "Six hosts without control",
-        paper: "Six hosts, 16 KB random reads, 32 outstanding each: 430 to 570 IO/s at 55 to 77 ms, 3130 IO/s at 60 ms together.",
-        setup: "The same on the preset, which was fitted to four hosts: what it does with six is a prediction.",
         runs: vec![run],
         quantities: vec![
             Quantity::new(
                 "throughput of all",
-                Accepts::near(3130.0, 10.0),
-                "a prediction of the preset from four hosts to six; the paper's own two figures, 3130 and the table's sum \
-                 3155, differ by 1 %, and from day to day more",
+                Tolerance::near(3130.0, 10.0),
                 of("uncontrolled", |run| run.total_iops(MEASURED)),
             )
             .paper(3130.0)
             .unit("IO/s"),
             Quantity::new(
                 "response time",
-                Accepts::near(60.0, 10.0),
-                "192 outstanding over the throughput (Little), so with the same tolerance",
+                Tolerance::near(60.0, 10.0),
                 of("uncontrolled", |run| run.latency(MEASURED)),
             )
             .paper(60.0)
@@ -395,14 +373,29 @@ pub(super) fn table4() -> Experiment {
             .into_iter()
             .flat_map(|(host, iops, latency)| {
                 [
-                    Figure::new(format!("throughput of {host}"), "IO/s", Some(iops), of("uncontrolled", move |run| run.iops(host, MEASURED))),
-                    Figure::new(format!("response time of {host}"), "ms", Some(latency), of("uncontrolled", move |run| run.device_latency(host, MEASURED))),
+                    Figure::new(
+                        format!("throughput of {host}"),
+                        "IO/s",
+                        Some(iops),
+                        of("uncontrolled", move |run| run.iops(host, MEASURED)),
+                    ),
+                    Figure::new(
+                        format!("response time of {host}"),
+                        "ms",
+                        Some(latency),
+                        of("uncontrolled", move |run| run.device_latency(host, MEASURED)),
+                    ),
                 ]
             })
-            .chain([Figure::new("throughput, greatest : least", "", Some(570.0 / 430.0), of("uncontrolled", |run| {
-                spread(run.hosts().into_iter().map(|host| run.iops(host, MEASURED)))
-            }))])
+            .chain([Figure::new(
+                "throughput, greatest : least",
+                "",
+                Some(570.0 / 430.0),
+                of("uncontrolled", |run| {
+                    spread(run.hosts().into_iter().map(|host| run.iops(host, MEASURED)))
+                }),
+            )])
             .collect(),
-        plots: Vec::new(),
+        ..Experiment::of("parda.table4")
     }
 }

@@ -36,7 +36,7 @@ mod simulated;
 use tidegate_sim::{Sample, Scenario};
 
 use super::measure::{of, ratio};
-use super::{Experiment, Line, Plot, RunResult, Span};
+use super::{Experiment, Line, Plot, RunResult, TimeSpan};
 
 /// All of the paper's experiments, in its order.
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -98,7 +98,7 @@ fn by_host(
     unit: &'static str,
     run: &'static str,
     marks: Vec<(&'static str, f64)>,
-    number: fn(&RunResult, &str, Span) -> Option<f64>,
+    number: fn(&RunResult, &str, TimeSpan) -> Option<f64>,
 ) -> Plot {
     Plot {
         title: title.to_owned(),
@@ -113,7 +113,7 @@ fn by_host(
                 let mut from = 0.0;
                 let mut points = Vec::with_capacity(ends.len());
                 for &to in &ends {
-                    if let Some(value) = number(result, host, Span::new(from, to)) {
+                    if let Some(value) = number(result, host, TimeSpan::new(from, to)) {
                         points.push((to, value));
                     }
                     from = to;

@@ -5,17 +5,15 @@ use tidegate_device::{DeviceConfig, QueueConfig};
 use tidegate_sim::Scenario;
 use tidegate_units::Latency;
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run, Span};
+use super::super::{Experiment, Figure, Quantity, Run, TimeSpan, Tolerance};
 use super::fairness::two_to_one;
 use super::{embedded, of, ratio, uncontrolled};
-use crate::{RunResult, Trial};
+use crate::{RunResult, SeedTrial};
 
 const DISKS: f64 = 10.0;
-const CLOSED: &str = "N requests that lie anywhere on M equal disks keep N/(N + M − 1) of them busy (a closed network of \
-    exponential servers, by the theorem of Gordon and Newell); 1 %, since disks are not exponential";
 
-const FIG9: Span = Span::new(85.0, 145.0);
-const TABLE3: Span = Span::new(200.0, 400.0);
+const FIG9: TimeSpan = TimeSpan::new(85.0, 145.0);
+const TABLE3: TimeSpan = TimeSpan::new(200.0, 400.0);
 
 /// In order of arrival, as no array serves.
 fn arrival(scenario: &mut Scenario) {
@@ -39,18 +37,18 @@ fn order(scenario: &mut Scenario, queue: &QueueConfig) {
 fn kept(
     under: &'static str,
     without: &'static str,
-    span: Span,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync {
+    span: TimeSpan,
+) -> impl Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync {
     move |trial| ratio(trial.run(under)?.total_iops(span), trial.run(without)?.total_iops(span))
 }
 
-fn cost(what: &str, paper: f64, under: &'static str, without: &'static str, span: Span) -> Figure {
+fn cost(what: &str, paper: f64, under: &'static str, without: &'static str, span: TimeSpan) -> Figure {
     Figure::new(format!("{what}: throughput to uncontrolled"), "", Some(paper), kept(under, without, span))
 }
 
 /// Requests at the array, by Little's law, and the part of ten disks that is busy with them when they lie
 /// anywhere.
-fn busy(run: &RunResult, span: Span) -> Option<f64> {
+fn busy(run: &RunResult, span: TimeSpan) -> Option<f64> {
     let requests = run.total_iops(span)? * run.latency(span)? / 1e3;
     Some(requests / (requests + DISKS - 1.0))
 }
@@ -58,8 +56,8 @@ fn busy(run: &RunResult, span: Span) -> Option<f64> {
 fn beside_closed(
     under: &'static str,
     without: &'static str,
-    span: Span,
-) -> impl Fn(&Trial<'_>) -> Option<f64> + Send + Sync {
+    span: TimeSpan,
+) -> impl Fn(&SeedTrial<'_>) -> Option<f64> + Send + Sync {
     let kept = kept(under, without, span);
     move |trial| {
         let expected = ratio(busy(trial.run(under)?, span), busy(trial.run(without)?, span));
@@ -74,17 +72,6 @@ pub(super) fn order_of_service() -> Experiment {
     let run =
         |name, scenario: &Scenario, change: fn(&mut Scenario)| Run::new(name, scenario.clone()).but(change);
     Experiment {
-        id: "parda.order",
-        title: "Fig. 8, fig. 9 and table 3 on disks with another order of service",
-        paper: "Throughput roughly follows shares; control costs the array less than 1 %. The order in which its disks serve is \
-                not known.",
-        setup: "The disks of the preset, which serve the nearest of five requests, serve in order of arrival instead. Judged is \
-                whether throughput in fig. 8 then is as shares say. That it would also keep throughput within 1 % in fig. 9 and \
-                table 3 was expected, and refuted: it loses more. What it loses is what fewer requests cost any ten disks, \
-                because more of them then have none to serve; judged is therefore whether it is that. Reported: the \
-                nearest of three, which fits the paper's three unregulated experiments with reads (four disks and one disk in \
-                §4.1, table 4) together best: 7.2 % r.m.s., against 8.9 % for the five of the preset, which were fitted to the \
-                first of them alone.",
         runs: vec![
             run("fig. 8, arrival", &fig8, arrival),
             run("fig. 8, three", &fig8, three),
@@ -100,21 +87,18 @@ pub(super) fn order_of_service() -> Experiment {
         quantities: vec![
             Quantity::new(
                 "arrival, fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
-                Accepts::near(2.0, 7.0),
-                "where nobody is preferred, throughput is as windows are; 7 % as for fig. 12",
+                Tolerance::near(2.0, 7.0),
                 of("fig. 8, arrival", two_to_one),
             )
             .paper(2.0),
             Quantity::new(
                 "arrival, table 3: throughput to uncontrolled, to (N/(N + 9)) : (N/(N + 9))",
-                Accepts::near(1.0, 1.0),
-                CLOSED,
+                Tolerance::near(1.0, 1.0),
                 beside_closed("table 3, arrival", "table 3, arrival, uncontrolled", TABLE3),
             ),
             Quantity::new(
                 "arrival, fig. 9: throughput to uncontrolled, to (N/(N + 9)) : (N/(N + 9))",
-                Accepts::near(1.0, 1.0),
-                CLOSED,
+                Tolerance::near(1.0, 1.0),
                 beside_closed("fig. 9, arrival", "fig. 9, arrival, uncontrolled", FIG9),
             ),
         ],
@@ -136,6 +120,6 @@ pub(super) fn order_of_service() -> Experiment {
             ),
             cost("nearest of three, fig. 9", 1.006, "fig. 9, three", "fig. 9, three, uncontrolled", FIG9),
         ],
-        plots: Vec::new(),
+        ..Experiment::of("parda.order")
     }
 }

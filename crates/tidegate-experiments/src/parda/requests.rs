@@ -3,7 +3,7 @@
 use tidegate_control::{Law, SharesOf};
 use tidegate_sim::Scenario;
 
-use super::super::{Accepts, Experiment, Figure, Quantity, Run};
+use super::super::{Experiment, Figure, Quantity, Run, Tolerance};
 use super::fairness::{FIG8, two_to_one};
 use super::{embedded, end_to_end, of, ratio, usual_plots};
 
@@ -16,8 +16,6 @@ pub(super) fn of_requests(scenario: &mut Scenario) {
 }
 
 pub(super) fn requests() -> Experiment {
-    const AS_SHARES: &str = "what shares of requests are for; 7 % as for fig. 12";
-    const COST: &str = "the array does the most when it is left to prefer whom it likes; more than 3 % would be a bad bargain";
     let fig8 = Run::new("fig. 8, slots", embedded(include_str!("../../../../scenarios/parda/fig8.toml")));
     let fig12 = Run::new("fig. 12, slots", end_to_end::fig12_scenario());
     let per_vm = Run::new("fig. 12, a law per VM, requests", end_to_end::fig12_scenario())
@@ -27,23 +25,20 @@ pub(super) fn requests() -> Experiment {
     let mut quantities = vec![
         Quantity::new(
             "fig. 8: throughput, hosts 3 and 4 : hosts 1 and 2",
-            Accepts::near(2.0, 7.0),
-            AS_SHARES,
+            Tolerance::near(2.0, 7.0),
             of("fig. 8, requests", two_to_one),
         ),
         Quantity::new(
             "fig. 8: throughput, host 2 : host 1",
-            Accepts::near(1.0, 7.0),
-            AS_SHARES,
+            Tolerance::near(1.0, 7.0),
             of("fig. 8, requests", |run| ratio(run.iops("host-2", FIG8), run.iops("host-1", FIG8))),
         ),
         Quantity::new(
             "fig. 8: response time to 𝓛 + Σβ/C",
-            Accepts::near(1.0, 10.0),
-            "where shares of slots settle too: Σβ is the same; 10 % as for fig. 8",
+            Tolerance::near(1.0, 10.0),
             of("fig. 8, requests", |run| run.latency_to_equilibrium(25.0, FIG8)),
         ),
-        Quantity::new("fig. 8: throughput of all, requests : slots", Accepts::AtLeast(0.97), COST, |trial| {
+        Quantity::new("fig. 8: throughput of all, requests : slots", Tolerance::AtLeast(0.97), |trial| {
             ratio(
                 trial.run("fig. 8, requests")?.total_iops(FIG8),
                 trial.run("fig. 8, slots")?.total_iops(FIG8),
@@ -58,12 +53,6 @@ pub(super) fn requests() -> Experiment {
         );
     }
     Experiment {
-        id: "parda.requests",
-        title: "Figs. 8 and 12 with shares of requests instead of slots (beyond the paper)",
-        paper: "Shares divide the queue of the array; throughput follows roughly. In fig. 12 hosts get 1.37:1 for shares of 3:2.",
-        setup: "Figs. 8 and 12, fig. 12 with equally good places and with a law per machine, with `shares_of = \"requests\"`: β is multiplied by the host's own \
-                response time over that of all hosts. Everything else is as it was there. Judged is whether requests per second \
-                are as shares say, and what it costs.",
         runs: vec![
             Run { name: "fig. 8, requests".to_owned(), ..fig8.clone() }.but(of_requests),
             Run { name: "fig. 12, requests".to_owned(), ..fig12.clone() }.but(of_requests),
@@ -101,5 +90,6 @@ pub(super) fn requests() -> Experiment {
             }),
         ],
         plots: usual_plots("fig. 12, requests", 25.0),
+        ..Experiment::of("parda.requests")
     }
 }

@@ -18,8 +18,9 @@ pub enum Entrant {
     Pid,
     /// Lee's integral law, of means, since targets are of means here.
     Integral,
-    /// Triage's self-tuning regulator to the letter (figure 6). Of all the only one that is told what the
-    /// storage can do, its u_max.
+    /// Triage's self-tuning regulator by its words (§4.2), but for directional forgetting, a normalised
+    /// regressor and no controller exempt at random. Only this one is told what the storage can do, its
+    /// u_max.
     TriageLiteral,
     /// The same as Tidegate has it by default.
     SelfTuning,

@@ -4,15 +4,15 @@ use tidegate_control::{Claim, allot};
 use tidegate_units::Iops;
 
 use super::Contest;
-use super::scenarios::{SET_POINT, SETTLES};
-use crate::{RunResult, Span, Track};
+use super::contest::{SET_POINT, SETTLES};
+use crate::{ConsumerSeries, RunResult, TimeSpan};
 
 /// No law that decides every second can have had an effect before.
 const GRACE: f64 = 2.0;
 
 /// The measures of one law.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measures {
+pub struct LawMeasures {
     /// The part of seconds above the target.
     pub above_target_fraction: Option<f64>,
     /// The greatest excess over the target, as a part of it.
@@ -25,7 +25,7 @@ pub struct Measures {
     pub share_error: Option<f64>,
 }
 
-impl Measures {
+impl LawMeasures {
     /// `best`: what the oracle does in each phase.
     pub(super) fn of(contest: &Contest, run: &RunResult, best: &[f64]) -> Self {
         let stretches = contest.stretches();
@@ -46,8 +46,8 @@ impl Measures {
 }
 
 /// r over a stretch of time.
-pub(super) fn ratio(contest: &Contest, run: &RunResult, span: Span) -> Option<f64> {
-    let of = |group: &super::scenarios::Group| {
+pub(super) fn ratio(contest: &Contest, run: &RunResult, span: TimeSpan) -> Option<f64> {
+    let of = |group: &super::contest::TargetGroup| {
         let (mut requests, mut total) = (0.0, 0.0);
         for track in run.tracks.iter().filter(|track| group.has(track.consumer.as_str())) {
             for (end, sample) in within(track, span) {
@@ -62,34 +62,34 @@ pub(super) fn ratio(contest: &Contest, run: &RunResult, span: Span) -> Option<f6
     contest.groups.iter().filter_map(of).reduce(f64::max)
 }
 
-fn within(track: &Track, span: Span) -> impl Iterator<Item = (f64, &tidegate_sim::Sample)> {
+fn within(track: &ConsumerSeries, span: TimeSpan) -> impl Iterator<Item = (f64, &tidegate_sim::Sample)> {
     let inside = move |end: f64| end > span.from + 1e-9 && end <= span.to + 1e-9;
     track.samples.iter().filter(move |(end, _)| inside(*end)).map(|(end, sample)| (*end, sample))
 }
 
-fn seconds(span: Span) -> impl Iterator<Item = f64> {
+fn seconds(span: TimeSpan) -> impl Iterator<Item = f64> {
     let count = (span.to - span.from).max(0.0) as u32;
     (0..count).map(move |second| span.from + f64::from(second))
 }
 
 fn above(contest: &Contest, run: &RunResult) -> Option<f64> {
-    let all = Span::new(contest.begins.as_secs_f64(), contest.seconds());
+    let all = TimeSpan::new(contest.begins.as_secs_f64(), contest.seconds());
     let known: Vec<f64> =
-        seconds(all).filter_map(|second| ratio(contest, run, Span::new(second, second + 1.0))).collect();
+        seconds(all).filter_map(|second| ratio(contest, run, TimeSpan::new(second, second + 1.0))).collect();
     let above = known.iter().filter(|ratio| **ratio > 1.0).count();
     (!known.is_empty()).then(|| above as f64 / known.len() as f64)
 }
 
-fn overshoot(contest: &Contest, run: &RunResult, stretch: Span) -> Option<f64> {
-    let from = Span::new(stretch.from + GRACE, stretch.to - 2.0);
-    let means = seconds(from).filter_map(|second| ratio(contest, run, Span::new(second, second + 3.0)));
+fn overshoot(contest: &Contest, run: &RunResult, stretch: TimeSpan) -> Option<f64> {
+    let from = TimeSpan::new(stretch.from + GRACE, stretch.to - 2.0);
+    let means = seconds(from).filter_map(|second| ratio(contest, run, TimeSpan::new(second, second + 3.0)));
     means.reduce(f64::max).map(|most| (most - 1.0).max(0.0))
 }
 
-fn settling(contest: &Contest, run: &RunResult, stretch: Span) -> Option<f64> {
+fn settling(contest: &Contest, run: &RunResult, stretch: TimeSpan) -> Option<f64> {
     let settled = |second: &f64| {
-        let one = ratio(contest, run, Span::new(*second, second + 1.0));
-        let five = ratio(contest, run, Span::new(*second, second + 5.0));
+        let one = ratio(contest, run, TimeSpan::new(*second, second + 1.0));
+        let five = ratio(contest, run, TimeSpan::new(*second, second + 5.0));
         let both = one.zip(five);
         if contest.comes_and_goes {
             both.is_some_and(|(one, five)| one <= 1.3 && five <= 1.0)
@@ -98,12 +98,12 @@ fn settling(contest: &Contest, run: &RunResult, stretch: Span) -> Option<f64> {
             both.is_some_and(|(one, five)| near(one, 0.3) && near(five, 0.2))
         }
     };
-    let found = seconds(Span::new(stretch.from, stretch.to - 4.0)).find(settled)?;
+    let found = seconds(TimeSpan::new(stretch.from, stretch.to - 4.0)).find(settled)?;
     Some(found - stretch.from)
 }
 
-/// Requests per second of those who may be held.
-pub(super) fn held(contest: &Contest, run: &RunResult, span: Span) -> Option<f64> {
+/// Requests per second of the eligible consumers.
+pub(super) fn eligible_iops(contest: &Contest, run: &RunResult, span: TimeSpan) -> Option<f64> {
     let names = contest.scenario.vms.iter().filter(|vm| !vm.protected).map(|vm| vm.name.as_str());
     names.map(|name| run.mean(name, span, |sample| Some(sample.iops))).sum()
 }
@@ -111,14 +111,14 @@ pub(super) fn held(contest: &Contest, run: &RunResult, span: Span) -> Option<f64
 fn throughput(contest: &Contest, run: &RunResult, best: &[f64]) -> Option<f64> {
     let phases = contest.phases();
     let ratios = phases.iter().zip(best).map(|(phase, best)| {
-        let found = held(contest, run, Span::new(phase.span.from + SETTLES, phase.span.to))?;
+        let found = eligible_iops(contest, run, TimeSpan::new(phase.span.from + SETTLES, phase.span.to))?;
         (*best > 0.0).then_some(found / best)
     });
     let ratios: Vec<f64> = ratios.collect::<Option<_>>()?;
     (!ratios.is_empty()).then(|| ratios.iter().sum::<f64>() / ratios.len() as f64)
 }
 
-/// The parts that are due to those who may be held, at a throughput of all.
+/// The parts that are due to the eligible consumers, at a throughput of all.
 pub(super) fn due(contest: &Contest, total: f64) -> Vec<f64> {
     let throttled = contest.scenario.vms.iter().filter(|vm| !vm.protected);
     let claims: Vec<Claim<'_>> =

@@ -3,9 +3,9 @@
 //! # What is compared
 //!
 //! The laws of the papers, and the one that is not of a paper ([`Entrant`]), on scenarios of all papers
-//! ([`scenarios`]). All are driven by the same arrangement, the simulator's: a control loop on each host that
+//! (`scenarios`). All are driven by the same arrangement, the simulator's: a control loop on each host that
 //! decides once per its own interval, and commands a window, a delay or a rate, which the host's scheduler
-//! carries out. Every law has one set of parameters for all scenarios, its defaults. Nobody is tuned to a
+//! carries out. Every law has one set of parameters for all scenarios, its defaults. None is tuned to a
 //! scenario: not to need that is the point of a regulator. All are told the same **target** and steer to 0.8
 //! of it, the **set point**. What a scenario's workloads are due, each law is told in its own words: shares,
 //! contracts, or bands.
@@ -27,12 +27,12 @@
 //!   the set point and begins five whose mean is within 20 % of it. Where load pauses, or may be too little,
 //!   it is: a second whose r is at most 1.3, that begins five whose mean is at most 1. The longest of all
 //!   stretches; `null` if in one of them it never comes.
-//! - `throughput_vs_oracle`: requests per second of those who may be held, from five seconds after the
+//! - `throughput_vs_oracle`: requests per second of the eligible consumers, from five seconds after the
 //!   beginning of each phase of storage and goal on, over the oracle's in that phase. The mean of all phases.
-//! - `share_error`: the part of throughput that had someone else than who was due it: half of the sum over
-//!   workloads of |part − due part|, over the stretches in which all have more to do than they are given,
-//!   from five seconds after their beginning on. The mean of the stretches. `null` where nobody has to share.
-//!   By bands, what is due is the bands' allotment of the throughput that there was.
+//! - `share_error`: the part of throughput that went to other consumers than those it was due to: half of the
+//!   sum over workloads of |part − due part|, over the stretches in which all have more to do than they are
+//!   given, from five seconds after their beginning on. The mean of the stretches. `null` where no consumer
+//!   has to share. By bands, what is due is the bands' allotment of the throughput that there was.
 //!
 //! # The oracle
 //!
@@ -47,27 +47,30 @@
 //! Seeds 1 to 10 are reported (1 and 2 in short), all of them. The law that is not a paper's was designed on
 //! seeds from [`DESIGN_SEEDS`] on, which are not reported.
 
+mod contest;
 mod entrant;
 mod measures;
 mod oracle;
 mod report;
-pub mod scenarios;
+mod scenarios;
+mod texts;
 
+pub use contest::{Contest, StoragePhase, TargetGroup};
 pub use entrant::Entrant;
-pub use measures::Measures;
-pub use report::{LawResult, ScenarioResult, Spread, Spreads, TournamentReport};
-pub use scenarios::Contest;
+pub use measures::LawMeasures;
+pub use report::{FigureSpreads, LawResult, ScenarioResult, SeedSpread, TournamentReport};
+pub use texts::{TournamentTexts, tournament_texts};
 
 use tidegate_sim::{ScenarioError, simulate};
 
-use crate::Tracks;
+use crate::SeriesRecorder;
 
 /// The first of the seeds on which the law that is not a paper's was designed.
 pub const DESIGN_SEEDS: u64 = 1_001;
 
 /// One scenario under one seed, with all laws.
 #[derive(Debug)]
-pub struct Match {
+pub struct TournamentMatch {
     /// Its place among the scenarios.
     pub scenario: usize,
     /// Under which seed.
@@ -75,13 +78,13 @@ pub struct Match {
 }
 
 /// The result of one match: for each law its measures, or nothing where it does not apply.
-pub type MatchResult = Vec<Option<Measures>>;
+pub type MatchResult = Vec<Option<LawMeasures>>;
 
 /// All scenarios and seeds.
 #[derive(Debug)]
 pub struct Tournament {
     contests: Vec<Contest>,
-    matches: Vec<Match>,
+    matches: Vec<TournamentMatch>,
     seeds: Vec<u64>,
 }
 
@@ -90,20 +93,20 @@ impl Tournament {
     #[must_use]
     pub fn new(contests: Vec<Contest>, first: u64, seeds: u64) -> Self {
         let seeds: Vec<u64> = (first..first + seeds.max(1)).collect();
-        let matches =
-            (0..contests.len()).flat_map(|scenario| seeds.iter().map(move |&seed| Match { scenario, seed }));
+        let matches = (0..contests.len())
+            .flat_map(|scenario| seeds.iter().map(move |&seed| TournamentMatch { scenario, seed }));
         Self { matches: matches.collect(), contests, seeds }
     }
 
     /// Returns the matches to run. Each depends on nothing but itself; results belong in the same order.
     #[must_use]
-    pub fn matches(&self) -> &[Match] {
+    pub fn matches(&self) -> &[TournamentMatch] {
         &self.matches
     }
 
     /// Returns the name of a match's scenario.
     #[must_use]
-    pub fn name(&self, one: &Match) -> &'static str {
+    pub fn name(&self, one: &TournamentMatch) -> &'static str {
         self.contests[one.scenario].id
     }
 
@@ -111,7 +114,7 @@ impl Tournament {
     ///
     /// # Errors
     /// When a scenario cannot be simulated.
-    pub fn run(&self, one: &Match) -> Result<MatchResult, ScenarioError> {
+    pub fn run(&self, one: &TournamentMatch) -> Result<MatchResult, ScenarioError> {
         let contest = &self.contests[one.scenario];
         let best = oracle::search(contest, one.seed)?;
         Entrant::ALL
@@ -121,9 +124,9 @@ impl Tournament {
                     return Ok(None);
                 }
                 let scenario = entrant.on(contest);
-                let mut tracks = Tracks::default();
+                let mut tracks = SeriesRecorder::default();
                 let outcome = simulate(&scenario, one.seed, &mut tracks)?;
-                Ok(Some(Measures::of(contest, &tracks.with(outcome, &scenario), &best)))
+                Ok(Some(LawMeasures::of(contest, &tracks.with(outcome, &scenario), &best)))
             })
             .collect()
     }

@@ -8,9 +8,9 @@ use tidegate_sim::{Scenario, ScenarioError, simulate};
 use tidegate_units::{HostName, Iops};
 
 use super::Contest;
-use super::measures::{due, held, ratio};
-use super::scenarios::{Phase, SET_POINT, SETTLES};
-use crate::{Span, Tracks};
+use super::contest::{SET_POINT, SETTLES, StoragePhase};
+use super::measures::{due, eligible_iops, ratio};
+use crate::{SeriesRecorder, TimeSpan};
 
 /// Halvings of the interval of rates: down to a part in 256.
 const HALVINGS: u32 = 8;
@@ -24,7 +24,7 @@ pub(super) fn search(contest: &Contest, seed: u64) -> Result<Vec<f64>, ScenarioE
     contest.phases().iter().map(|phase| of_phase(contest, phase, seed)).collect()
 }
 
-fn of_phase(contest: &Contest, phase: &Phase, seed: u64) -> Result<f64, ScenarioError> {
+fn of_phase(contest: &Contest, phase: &StoragePhase, seed: u64) -> Result<f64, ScenarioError> {
     let base = contest.alone(phase);
     let open = run(contest, &base, phase, seed)?;
     if open.ratio <= SET_POINT {
@@ -56,22 +56,27 @@ fn of_phase(contest: &Contest, phase: &Phase, seed: u64) -> Result<f64, Scenario
     Ok(best)
 }
 
-struct Found {
+struct OracleFinding {
     ratio: f64,
     throughput: f64,
 }
 
-fn run(contest: &Contest, scenario: &Scenario, phase: &Phase, seed: u64) -> Result<Found, ScenarioError> {
-    let mut tracks = Tracks::default();
+fn run(
+    contest: &Contest,
+    scenario: &Scenario,
+    phase: &StoragePhase,
+    seed: u64,
+) -> Result<OracleFinding, ScenarioError> {
+    let mut tracks = SeriesRecorder::default();
     let outcome = simulate(scenario, seed, &mut tracks)?;
     let result = tracks.with(outcome, scenario);
-    let span = Span::new(SETTLES, phase.seconds());
+    let span = TimeSpan::new(SETTLES, phase.seconds());
     // Targets are of the whole run's time, and this one begins at nothing.
     let contest = contest.from(phase);
-    Ok(Found {
+    Ok(OracleFinding {
         // Where nothing completes there is no response time, and nothing done.
         ratio: ratio(&contest, &result, span).unwrap_or(0.0),
-        throughput: held(&contest, &result, span).unwrap_or(0.0),
+        throughput: eligible_iops(&contest, &result, span).unwrap_or(0.0),
     })
 }
 
@@ -86,7 +91,7 @@ fn by_rate(contest: &Contest, base: &Scenario, rate: f64) -> Scenario {
     scenario
 }
 
-/// A window is of those who may be held, under a law: here who is protected has a host of its own.
+/// The protected consumers on a host of their own: under a law, a window is of the eligible ones.
 fn apart(mut scenario: Scenario) -> Scenario {
     let Some(host) = scenario.vms.iter().find(|vm| vm.protected).map(|vm| vm.host.clone()) else {
         return scenario;
@@ -113,7 +118,7 @@ fn by_window(base: &Scenario, window: u32) -> Scenario {
     };
     let all: Vec<f64> = (0..scenario.hosts.len()).map(|host| shares(&scenario, host)).collect();
     let most = all.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    // Without anybody who may be held a host is left alone.
+    // A host without an eligible consumer is left alone.
     for (host, shares) in scenario.hosts.iter_mut().zip(all).filter(|(_, shares)| *shares > 0.0) {
         host.depth = ((f64::from(window) * shares / most).round() as u32).max(1);
     }

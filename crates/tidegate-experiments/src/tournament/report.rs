@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Contest, Entrant, MatchResult, Measures};
+use super::{Contest, Entrant, LawMeasures, MatchResult};
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,27 +46,27 @@ pub struct LawResult {
     pub reason: Option<String>,
     /// Each figure under each seed, with the least and the greatest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Spreads>,
+    pub spread: Option<FigureSpreads>,
 }
 
 /// Each figure under each seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spreads {
+pub struct FigureSpreads {
     /// The values of `above_target_fraction`.
-    pub above_target_fraction: Spread,
+    pub above_target_fraction: SeedSpread,
     /// The values of `overshoot`.
-    pub overshoot: Spread,
+    pub overshoot: SeedSpread,
     /// The values of `settling_s`; `None` where it never settled.
-    pub settling_s: Spread,
+    pub settling_s: SeedSpread,
     /// The values of `throughput_vs_oracle`.
-    pub throughput_vs_oracle: Spread,
+    pub throughput_vs_oracle: SeedSpread,
     /// The values of `share_error`.
-    pub share_error: Spread,
+    pub share_error: SeedSpread,
 }
 
 /// A figure under each seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct SeedSpread {
     /// The least that there is.
     pub min: Option<f64>,
     /// The greatest.
@@ -75,7 +75,7 @@ pub struct Spread {
     pub values: Vec<Option<f64>>,
 }
 
-impl Spread {
+impl SeedSpread {
     fn of(values: Vec<Option<f64>>) -> Self {
         let known = || values.iter().flatten().copied();
         Self { min: known().reduce(f64::min), max: known().reduce(f64::max), values }
@@ -90,7 +90,7 @@ impl Spread {
 pub(super) fn report(contests: &[Contest], seeds: &[u64], results: &[MatchResult]) -> TournamentReport {
     let scenarios = contests.iter().zip(results.chunks(seeds.len())).map(|(contest, seeds)| {
         let laws = Entrant::ALL.iter().enumerate().map(|(place, entrant)| {
-            let measures: Option<Vec<Measures>> =
+            let measures: Option<Vec<LawMeasures>> =
                 seeds.iter().map(|laws| laws.get(place).copied()?).collect();
             law(*entrant, contest, measures)
         });
@@ -99,7 +99,7 @@ pub(super) fn report(contests: &[Contest], seeds: &[u64], results: &[MatchResult
     TournamentReport { seeds: seeds.to_vec(), scenarios: scenarios.collect() }
 }
 
-fn law(entrant: Entrant, contest: &Contest, measures: Option<Vec<Measures>>) -> LawResult {
+fn law(entrant: Entrant, contest: &Contest, measures: Option<Vec<LawMeasures>>) -> LawResult {
     let name = entrant.name().to_owned();
     let reason = entrant.does_not_apply(contest).map(ToOwned::to_owned);
     let Some(measures) = measures else {
@@ -115,8 +115,8 @@ fn law(entrant: Entrant, contest: &Contest, measures: Option<Vec<Measures>>) -> 
             spread: None,
         };
     };
-    let of = |figure: fn(&Measures) -> Option<f64>| Spread::of(measures.iter().map(figure).collect());
-    let spread = Spreads {
+    let of = |figure: fn(&LawMeasures) -> Option<f64>| SeedSpread::of(measures.iter().map(figure).collect());
+    let spread = FigureSpreads {
         above_target_fraction: of(|one| one.above_target_fraction),
         overshoot: of(|one| one.overshoot),
         settling_s: of(|one| one.settling_s),

@@ -3,207 +3,30 @@
 use std::time::Duration;
 
 use tidegate_control::{Band, Bands};
-use tidegate_device::DeviceConfig;
-use tidegate_sim::Scenario;
-use tidegate_sim::scenario::Becomes;
-use tidegate_units::{ConsumerName, Iops, Latency};
+use tidegate_units::{ConsumerName, Iops};
 
-use crate::Span;
-
-/// Laws steer to this part of the target: the default of a loop.
-pub const SET_POINT: f64 = 0.8;
-
-/// The first seconds of a phase, which are left out of its throughput: they are not what it comes to.
-pub const SETTLES: f64 = 5.0;
-
-/// Consumers with one target.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// The consumers whose requests count.
-    consumers: Vec<&'static str>,
-    /// From when on, in seconds, and how many milliseconds.
-    targets: Vec<(f64, f64)>,
-}
-
-impl Group {
-    pub(super) fn has(&self, consumer: &str) -> bool {
-        self.consumers.contains(&consumer)
-    }
-
-    /// Returns the target in a second that ends at `end`, in milliseconds.
-    pub(super) fn target_ms(&self, end: f64) -> f64 {
-        let now = self.targets.iter().rfind(|(from, _)| *from < end).or(self.targets.first());
-        now.map_or(f64::INFINITY, |(_, ms)| *ms)
-    }
-}
-
-/// A stretch of time with one storage and one set of targets.
-#[derive(Debug, Clone)]
-pub struct Phase {
-    /// The time of the phase.
-    pub span: Span,
-}
-
-impl Phase {
-    pub(super) fn seconds(&self) -> f64 {
-        self.span.to - self.span.from
-    }
-}
-
-/// A scenario that laws compete on.
-#[derive(Debug, Clone)]
-pub struct Contest {
-    /// `paper.what`.
-    pub id: &'static str,
-    /// In a line.
-    pub title: &'static str,
-    /// Without laws.
-    pub scenario: Scenario,
-    /// The bands that divide the throughput, where shares do not.
-    pub bands: Option<Bands>,
-    /// The time when the laws begin.
-    pub begins: Duration,
-    /// The greatest throughput of the storage, in IO/s.
-    pub capacity: f64,
-    /// There is not always enough to do to reach the target.
-    pub comes_and_goes: bool,
-    /// The number of I/Os of 64 KiB that a request counts as.
-    pub ios_per_request: f64,
-    /// The groups of consumers whose response times count.
-    pub groups: Vec<Group>,
-    /// The stretches that each begin when the load begins anew, if it pauses.
-    pub bursts: Vec<Span>,
-    /// The stretches in which all consumers have more to do than they are given.
-    pub shared: Vec<Span>,
-}
-
-impl Contest {
-    /// One storage, one target for all, always enough to do, a second after the other.
-    fn new(id: &'static str, title: &'static str, text: &str) -> Self {
-        let scenario = Scenario::parse("embedded", text)
-            .unwrap_or_else(|error| panic!("a scenario of ours is wrong: {id}: {error}"));
-        Self {
-            id,
-            title,
-            bands: None,
-            begins: Duration::ZERO,
-            capacity: 1_000.0,
-            comes_and_goes: false,
-            ios_per_request: 1.0,
-            groups: Vec::new(),
-            bursts: Vec::new(),
-            shared: Vec::new(),
-            scenario,
-        }
-    }
-
-    fn group(mut self, consumers: &[&'static str], targets: &[(f64, f64)]) -> Self {
-        self.groups.push(Group { consumers: consumers.to_vec(), targets: targets.to_vec() });
-        self
-    }
-
-    /// Returns its duration in seconds.
-    #[must_use]
-    pub fn seconds(&self) -> f64 {
-        self.scenario.duration.as_secs_f64()
-    }
-
-    /// The shortest target at the beginning: what a law without goals is told.
-    #[must_use]
-    pub fn target(&self) -> Latency {
-        let shortest = self.groups.iter().map(|group| group.target_ms(0.0)).fold(f64::INFINITY, f64::min);
-        Latency::from_millis_f64(shortest)
-    }
-
-    /// Returns the times when storage or targets change.
-    fn changes(&self) -> Vec<f64> {
-        let storage = self
-            .scenario
-            .arrays
-            .iter()
-            .flat_map(|array| &array.changes)
-            .map(|change| change.at.as_secs_f64());
-        let goals = self.groups.iter().flat_map(|group| &group.targets).map(|(from, _)| *from);
-        let mut changes: Vec<f64> =
-            storage.chain(goals).filter(|at| *at > self.begins.as_secs_f64()).collect();
-        changes.sort_by(f64::total_cmp);
-        changes.dedup();
-        changes
-    }
-
-    /// The phases of storage and targets from the laws' beginning on.
-    #[must_use]
-    pub fn phases(&self) -> Vec<Phase> {
-        let mut from = self.begins.as_secs_f64();
-        let ends = self.changes().into_iter().chain([self.seconds()]);
-        ends.map(|to| Phase { span: Span::new(std::mem::replace(&mut from, to), to) }).collect()
-    }
-
-    /// Returns the stretches that are looked at by themselves: each burst, or each phase.
-    #[must_use]
-    pub fn stretches(&self) -> Vec<Span> {
-        if self.bursts.is_empty() {
-            self.phases().iter().map(|phase| phase.span).collect()
-        } else {
-            self.bursts.clone()
-        }
-    }
-
-    /// The scenario as it is in a phase, from its beginning on.
-    pub(super) fn alone(&self, phase: &Phase) -> Scenario {
-        let mut scenario = self.scenario.clone();
-        scenario.duration = Duration::from_secs_f64(phase.seconds());
-        for array in &mut scenario.arrays {
-            for change in std::mem::take(&mut array.changes) {
-                if change.at.as_secs_f64() <= phase.span.from {
-                    match (change.to, &mut array.device) {
-                        (Becomes::Device(device), _) => array.device = device,
-                        (Becomes::Rate(rate), DeviceConfig::Exponential(server)) => server.rate = rate,
-                        (Becomes::Rate(_), _) => {
-                            unreachable!("a scenario's storage is checked: only such a one's rate changes")
-                        }
-                    }
-                }
-            }
-        }
-        scenario
-    }
-
-    /// The same with the targets of a phase from the beginning on.
-    pub(super) fn from(&self, phase: &Phase) -> Self {
-        let mut contest = self.clone();
-        for group in &mut contest.groups {
-            group.targets = vec![(0.0, group.target_ms(phase.span.to))];
-        }
-        contest
-    }
-}
+use super::contest::{Contest, SETTLES};
+use crate::TimeSpan;
 
 /// All of them, by paper.
-#[must_use]
-pub fn all() -> Vec<Contest> {
+pub(super) fn all() -> Vec<Contest> {
     let mut all = vec![
-        reader("bjorgeengen.20ms", "A protected reader at 20 ms beside twelve writers that pause", 20),
-        reader("bjorgeengen.15ms", "The same at 15 ms", 15),
-        reader("bjorgeengen.10ms", "The same at 10 ms", 10),
+        reader("bjorgeengen.20ms", 20),
+        reader("bjorgeengen.15ms", 15),
+        reader("bjorgeengen.10ms", 10),
         capacity_falls(),
         shares_of_an_array(),
     ];
     all.extend(contracts());
     all.extend(one_storage());
-    all.extend([
-        moves(),
-        moves_with_goal(),
-        isolation(),
-        grows("triage.fig10", "Bands, and a storage that grows by half", 826.0),
-    ]);
-    all.push(grows("triage.fig10-doubled", "Bands, and a storage that becomes twice as fast", 1_294.0));
+    all.extend([moves(), moves_with_goal(), isolation(), grows("triage.fig10", 826.0)]);
+    all.push(grows("triage.fig10-doubled", 1_294.0));
     all
 }
 
 /// Bjørgeengen's figures 12 to 16: a reader that asks for little, and three machines of four writers each, 20
 /// s on and 10 s off.
-fn reader(id: &'static str, title: &'static str, target_ms: u32) -> Contest {
+fn reader(id: &'static str, target_ms: u32) -> Contest {
     let text = r#"
 name = "reader and writers"
 duration = "130s"
@@ -227,15 +50,17 @@ protected = true
 count = 3
 workload = "writer"
 "#;
-    let bursts: Vec<Span> =
-        (0..4).map(|burst| 10.0 + 30.0 * f64::from(burst)).map(|from| Span::new(from, from + 20.0)).collect();
+    let bursts: Vec<TimeSpan> = (0..4)
+        .map(|burst| 10.0 + 30.0 * f64::from(burst))
+        .map(|from| TimeSpan::new(from, from + 20.0))
+        .collect();
     Contest {
         comes_and_goes: true,
         capacity: 200.0,
         ios_per_request: 4.0,
-        shared: bursts.iter().map(|burst| Span::new(burst.from + SETTLES, burst.to)).collect(),
+        shared: bursts.iter().map(|burst| TimeSpan::new(burst.from + SETTLES, burst.to)).collect(),
         bursts,
-        ..Contest::new(id, title, text)
+        ..Contest::new(id, text)
     }
     .group(&["reader"], &[(0.0, f64::from(target_ms))])
 }
@@ -268,12 +93,8 @@ workload = "backlogged"
 "#;
     Contest {
         capacity: 400.0,
-        shared: vec![Span::new(30.0, 60.0), Span::new(90.0, 120.0)],
-        ..Contest::new(
-            "parda.fig2",
-            "Three hosts at 1:2:3 on an array whose capacity falls to a quarter",
-            text,
-        )
+        shared: vec![TimeSpan::new(30.0, 60.0), TimeSpan::new(90.0, 120.0)],
+        ..Contest::new("parda.fig2", text)
     }
     .group(&["vm-1", "vm-2", "vm-3"], &[(0.0, 200.0)])
 }
@@ -283,7 +104,8 @@ fn shares_of_an_array() -> Contest {
     let vm = |number: u32, shares: u32| {
         let offset = 4 + 20 * (number - 1);
         format!(
-            "[vm.vm-{number}]\nhost = \"host-{number}\"\nshares = {shares}\nworkload = \"reads\"\noffset = \"{offset}GiB\"\nsize = \"16GiB\"\n"
+            "[vm.vm-{number}]\nhost = \"host-{number}\"\nshares = {shares}\nworkload = \"reads\"\n\
+             offset = \"{offset}GiB\"\nsize = \"16GiB\"\n"
         )
     };
     let vms: String =
@@ -303,8 +125,8 @@ size = "16KiB"
     );
     Contest {
         capacity: 3_400.0,
-        shared: vec![Span::new(30.0, 60.0)],
-        ..Contest::new("parda.fig8", "Four hosts at 1:1:2:2 on an array of many disks", &text)
+        shared: vec![TimeSpan::new(30.0, 60.0)],
+        ..Contest::new("parda.fig8", &text)
     }
     .group(&["vm-1", "vm-2", "vm-3", "vm-4"], &[(0.0, 25.0)])
 }
@@ -346,35 +168,27 @@ size = "4KiB"
 "#
         )
     };
-    let of = |id, title, text: &str| Contest { capacity: 100.0, ..Contest::new(id, title, text) };
+    let of = |id, text: &str| Contest { capacity: 100.0, ..Contest::new(id, text) };
     let groups = |contest: Contest| contest.group(&["w1"], &[(0.0, 35.0)]).group(&["w2"], &[(0.0, 38.0)]);
-    let begins = of(
-        "lee.case2",
-        "Two contracts on a disk, of which one begins to be used after 30 s",
-        &text("during = \"30s..\"", ""),
-    );
-    let pulses = of(
-        "lee.case3",
-        "Two contracts, of which one pauses every 5 s",
-        &text("", "cycle = { on = \"5s\", off = \"5s\", delay = \"5s\" }"),
-    );
-    let both = of("lee.case4", "Two contracts, both used all the time", &text("", ""));
+    let begins = of("lee.case2", &text("during = \"30s..\"", ""));
+    let pulses = of("lee.case3", &text("", "cycle = { on = \"5s\", off = \"5s\", delay = \"5s\" }"));
+    let both = of("lee.case4", &text("", ""));
     [
         groups(Contest {
-            bursts: vec![Span::new(0.0, 30.0), Span::new(30.0, 60.0)],
-            shared: vec![Span::new(35.0, 60.0)],
+            bursts: vec![TimeSpan::new(0.0, 30.0), TimeSpan::new(30.0, 60.0)],
+            shared: vec![TimeSpan::new(35.0, 60.0)],
             ..begins
         }),
         groups(Contest {
             comes_and_goes: true,
-            bursts: vec![Span::new(0.0, 60.0)],
+            bursts: vec![TimeSpan::new(0.0, 60.0)],
             shared: (0..6)
                 .map(|pulse| 5.0 + 10.0 * f64::from(pulse))
-                .map(|from| Span::new(from + 1.0, from + 5.0))
+                .map(|from| TimeSpan::new(from + 1.0, from + 5.0))
                 .collect(),
             ..pulses
         }),
-        groups(Contest { shared: vec![Span::new(5.0, 60.0)], ..both }),
+        groups(Contest { shared: vec![TimeSpan::new(5.0, 60.0)], ..both }),
     ]
 }
 
@@ -385,22 +199,20 @@ const ONE: f64 = 647.0;
 
 fn clients(seconds: u32, storage: &str, vms: &str, outstanding: u32) -> String {
     format!(
-        "name = \"clients\"\nduration = \"{seconds}s\"\n[array.storage]\n{storage}\n[host.clients]\n[workload.clients]\n\
+        "name = \"clients\"\nduration = \"{seconds}s\"\n[array.storage]\n{storage}\n[host.clients]\n\
+         [workload.clients]\n\
          outstanding = {outstanding}\n{vms}"
     )
 }
 
 /// Triage's figures 5 and 7: laws begin at 10 s.
 fn one_storage() -> [Contest; 2] {
-    let of = |id, title, rate: f64, target: f64| {
+    let of = |id, rate: f64, target: f64| {
         let text = clients(70, &format!("rate = \"{rate} IO/s\""), "[vm.clients]\nworkload = \"clients\"", 8);
-        Contest { begins: Duration::from_secs(10), capacity: rate, ..Contest::new(id, title, &text) }
+        Contest { begins: Duration::from_secs(10), capacity: rate, ..Contest::new(id, &text) }
             .group(&["clients"], &[(0.0, target)])
     };
-    [
-        of("triage.fig7-cache", "Clients of a cache", CACHE, 2.5),
-        of("triage.fig7-disk", "Clients of a disk", DISK, 15.0),
-    ]
+    [of("triage.fig7-cache", CACHE, 2.5), of("triage.fig7-disk", DISK, 15.0)]
 }
 
 const MOVED: &str = "rate = \"164 IO/s\"\nchanges = [{ at = \"40s\", rate = \"960 IO/s\" }]";
@@ -408,19 +220,16 @@ const MOVED: &str = "rate = \"164 IO/s\"\nchanges = [{ at = \"40s\", rate = \"96
 /// Triage's figure 8 with one target throughout, and enough clients that both storages can miss it.
 fn moves() -> Contest {
     let text = clients(90, MOVED, "[vm.clients]\nworkload = \"clients\"", 32);
-    Contest {
-        capacity: CACHE,
-        ..Contest::new("triage.fig8-one-goal", "Data that move from disk to cache", &text)
-    }
-    .group(&["clients"], &[(0.0, 15.0)])
+    Contest { capacity: CACHE, ..Contest::new("triage.fig8-one-goal", &text) }
+        .group(&["clients"], &[(0.0, 15.0)])
 }
 
 /// Triage's figure 8.
 fn moves_with_goal() -> Contest {
-    let vm = "[vm.clients]\nworkload = \"clients\"\ngoal = \"15ms\"\ngoal_changes = [{ at = \"40s\", goal = \"2.5ms\" }]";
+    let vm = "[vm.clients]\nworkload = \"clients\"\ngoal = \"15ms\"\n\
+              goal_changes = [{ at = \"40s\", goal = \"2.5ms\" }]";
     let text = clients(90, MOVED, vm, 8);
-    let title = "Data that move from disk to cache, with a goal that becomes a sixth";
-    Contest { capacity: CACHE, ..Contest::new("triage.fig8", title, &text) }
+    Contest { capacity: CACHE, ..Contest::new("triage.fig8", &text) }
         .group(&["clients"], &[(0.0, 15.0), (40.0, 2.5)])
 }
 
@@ -438,11 +247,13 @@ fn bands(bands: &[(f64, &[(&str, f64)])]) -> Option<Bands> {
 fn isolation() -> Contest {
     let contract = |iops: u32| {
         format!(
-            "contract = {{ iops = \"{iops} IO/s\", response_time = \"4ms\", expected = \"3.2ms\", bucket = 8 }}"
+            "contract = {{ iops = \"{iops} IO/s\", response_time = \"4ms\", expected = \"3.2ms\", \
+             bucket = 8 }}"
         )
     };
     let vms = format!(
-        "[vm.w1]\nshares = 900\nworkload = \"clients\"\n{}\n[vm.w2]\nshares = 100\nworkload = \"clients\"\n{}",
+        "[vm.w1]\nshares = 900\nworkload = \"clients\"\n{}\n\
+         [vm.w2]\nshares = 100\nworkload = \"clients\"\n{}",
         contract(450),
         contract(50)
     );
@@ -451,21 +262,23 @@ fn isolation() -> Contest {
         bands: bands(&[(500.0, &[("w1", 0.9), ("w2", 0.1)])]),
         begins: Duration::from_secs(10),
         capacity: ONE,
-        shared: vec![Span::new(15.0, 70.0)],
-        ..Contest::new("triage.fig9", "Two workloads, of which one takes six times its part", &text)
+        shared: vec![TimeSpan::new(15.0, 70.0)],
+        ..Contest::new("triage.fig9", &text)
     }
     .group(&["w1", "w2"], &[(0.0, 4.0)])
 }
 
 /// Triage's figure 10 and table 1. Laws without bands have shares as the bands say at 500 IO/s.
-fn grows(id: &'static str, title: &'static str, after: f64) -> Contest {
+fn grows(id: &'static str, after: f64) -> Contest {
     let contract = |iops: u32, ms: u32, expected: f64| {
         format!(
-            "contract = {{ iops = \"{iops} IO/s\", response_time = \"{ms}ms\", expected = \"{expected}ms\", bucket = 8 }}"
+            "contract = {{ iops = \"{iops} IO/s\", response_time = \"{ms}ms\", expected = \"{expected}ms\", \
+             bucket = 8 }}"
         )
     };
     let vms = format!(
-        "[vm.w1]\nshares = 700\nworkload = \"clients\"\ngoal = \"4ms\"\n{}\n[vm.w2]\nshares = 300\nworkload = \"clients\"\ngoal = \"5ms\"\n{}",
+        "[vm.w1]\nshares = 700\nworkload = \"clients\"\ngoal = \"4ms\"\n{}\n\
+         [vm.w2]\nshares = 300\nworkload = \"clients\"\ngoal = \"5ms\"\n{}",
         contract(350, 4, 3.2),
         contract(50, 5, 4.0)
     );
@@ -475,8 +288,8 @@ fn grows(id: &'static str, title: &'static str, after: f64) -> Contest {
     Contest {
         bands: bands(ratios),
         capacity: after,
-        shared: vec![Span::new(10.0, 30.0), Span::new(35.0, 80.0)],
-        ..Contest::new(id, title, &clients(80, &storage, &vms, 4))
+        shared: vec![TimeSpan::new(10.0, 30.0), TimeSpan::new(35.0, 80.0)],
+        ..Contest::new(id, &clients(80, &storage, &vms, 4))
     }
     .group(&["w1"], &[(0.0, 4.0)])
     .group(&["w2"], &[(0.0, 5.0)])
@@ -484,6 +297,8 @@ fn grows(id: &'static str, title: &'static str, after: f64) -> Contest {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_device::DeviceConfig;
+
     use super::*;
 
     #[test]
@@ -495,7 +310,7 @@ mod tests {
             short.duration = Duration::from_millis(100);
             assert!(tidegate_sim::simulate(&short, 1, &mut tidegate_sim::Silent).is_ok(), "{}", contest.id);
             let phases = contest.phases();
-            let whole = Span::new(contest.begins.as_secs_f64(), contest.seconds());
+            let whole = TimeSpan::new(contest.begins.as_secs_f64(), contest.seconds());
             assert_eq!(phases.first().map(|phase| phase.span.from), Some(whole.from));
             assert_eq!(phases.last().map(|phase| phase.span.to), Some(whole.to));
             for span in contest.shared.iter().chain(&contest.stretches()) {

@@ -11,7 +11,7 @@ use tidegate_units::{Bytes, Iops};
 use super::{CACHE, DISK, SERVERS};
 use crate::measure::{of, ratio};
 use crate::subject::Identification;
-use crate::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Trial};
+use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, SeedTrial, Tolerance};
 
 /// Table 2's intervals.
 const INTERVALS: [u64; 5] = [1_000, 750, 500, 300, 100];
@@ -58,7 +58,7 @@ fn fit(run: &RunResult, millis: u64, order: usize) -> Option<ArxFit> {
     Arx::fit(samples, order, Offset::None).ok()
 }
 
-fn model(trial: &Trial<'_>, storage: &str) -> Option<Arx> {
+fn model(trial: &SeedTrial<'_>, storage: &str) -> Option<Arx> {
     fit(trial.run(storage)?, CHOSEN, 1).map(|fit| fit.model)
 }
 
@@ -78,8 +78,7 @@ pub(super) fn table2() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}: R² at 1 s"),
-                Accepts::near(paper(R_SQUARED[0]), 25.0),
-                "how far the paper's noise goes is not in its text, and R² depends on it; a quarter",
+                Tolerance::near(paper(R_SQUARED[0]), 25.0),
                 of(storage, |run| Some(fit(run, CHOSEN, 1)?.r_squared)),
             )
             .paper(paper(R_SQUARED[0])),
@@ -87,8 +86,7 @@ pub(super) fn table2() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}: R² at 100 ms : at 1 s"),
-                Accepts::AtMost(0.8),
-                "worse than what still is good enough, which is 0.8 of the best (the paper: 0.57 and 0.27)",
+                Tolerance::AtMost(0.8),
                 of(storage, |run| {
                     ratio(Some(fit(run, 100, 1)?.r_squared), Some(fit(run, CHOSEN, 1)?.r_squared))
                 }),
@@ -98,8 +96,7 @@ pub(super) fn table2() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}: greatest residual correlation from 500 ms on"),
-                Accepts::AtMost(0.1),
-                "the paper has at most 0.05 there, and 0.14 where it says that there is more to extract",
+                Tolerance::AtMost(0.1),
                 of(storage, |run| {
                     let each = [1_000, 750, 500].map(|millis| fit(run, millis, 1));
                     each.into_iter().try_fold(0.0, |most: f64, fit| Some(most.max(fit?.residual_correlation)))
@@ -109,15 +106,13 @@ pub(super) fn table2() -> Experiment {
         );
         quantities.push(Quantity::new(
             format!("{storage}: what a second order adds to R² at 1 s"),
-            Accepts::AtMost(0.05),
-            "the paper: less than 0.05",
+            Tolerance::AtMost(0.05),
             of(storage, |run| Some(fit(run, CHOSEN, 2)?.r_squared - fit(run, CHOSEN, 1)?.r_squared)),
         ));
         quantities.push(
             Quantity::new(
                 format!("{storage}: sampling interval that is chosen"),
-                Accepts::near(1.0, 1.0),
-                "the paper's choice",
+                Tolerance::near(1.0, 1.0),
                 of(storage, |run| Some(sampling(run)?.recommended()?.interval.as_secs_f64())),
             )
             .paper(1.0)
@@ -140,24 +135,13 @@ pub(super) fn table2() -> Experiment {
         }
     }
     quantities.push(
-        Quantity::new(
-            "R² at 1 s, disk : cache",
-            Accepts::AtMost(0.9),
-            "the paper: worse on disk, since response times are more unpredictable there",
-            |trial| {
-                let of = |storage| Some(fit(trial.run(storage)?, CHOSEN, 1)?.r_squared);
-                ratio(of("disk"), of("cache"))
-            },
-        )
+        Quantity::new("R² at 1 s, disk : cache", Tolerance::AtMost(0.9), |trial| {
+            let of = |storage| Some(fit(trial.run(storage)?, CHOSEN, 1)?.r_squared);
+            ratio(of("disk"), of("cache"))
+        })
         .paper(0.416 / 0.764),
     );
     Experiment {
-        id: "triage.table2",
-        title: "How well a linear model of first order describes a cache and a disk, by sampling interval",
-        paper: "R² of 0.76 and 0.42 at 1 s, falling to 0.44 and 0.11 at 100 ms; residual correlation at most 0.05 but for the cache at 300 and \
-                100 ms. A higher order adds less than 0.05. 500 ms and more are good, and 1 s is chosen.",
-        setup: "Eight clients, an operating point that is uniform between 0.6 and 1.1 of the capacity, a thousand intervals, and a \
-                model without a constant, as eq. 1 has it.",
         runs: runs(),
         quantities,
         figures,
@@ -176,6 +160,7 @@ pub(super) fn table2() -> Experiment {
                 STORAGES.into_iter().filter_map(line).collect()
             }),
         }],
+        ..Experiment::of("triage.table2")
     }
 }
 
@@ -186,14 +171,12 @@ fn printed(storage: &str) -> Option<Arx> {
 }
 
 pub(super) fn fig3() -> Experiment {
-    const FITTED: &str = "the storage was fitted to it; 10 % for the noise of a thousand intervals";
     let mut quantities = Vec::new();
     for (storage, gain) in [("cache", 0.004_01), ("disk", 0.137_85)] {
         quantities.push(
             Quantity::new(
                 format!("{storage}: gain of the model"),
-                Accepts::near(gain, 10.0),
-                FITTED,
+                Tolerance::near(gain, 10.0),
                 move |trial| model(trial, storage)?.gain_ms_per_iops(),
             )
             .paper(gain)
@@ -202,16 +185,14 @@ pub(super) fn fig3() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}: what is left of the response time of the interval before, |α|"),
-                Accepts::AtMost(0.1),
-                "the paper: much less than on the operating point, 0.05 and 0.001",
+                Tolerance::AtMost(0.1),
                 move |trial| Some(model(trial, storage)?.outputs()[0].abs()),
             )
             .paper(printed(storage).map_or(0.0, |model| model.outputs()[0])),
         );
         quantities.push(Quantity::new(
             format!("{storage}: |β_1| : β_0"),
-            Accepts::AtMost(0.5),
-            "the paper: y(k) depends on u(k) rather than on u(k−1)",
+            Tolerance::AtMost(0.5),
             move |trial| {
                 let model = model(trial, storage)?;
                 ratio(Some(model.inputs()[1].abs()), Some(model.inputs()[0]))
@@ -219,25 +200,14 @@ pub(super) fn fig3() -> Experiment {
         ));
     }
     quantities.push(
-        Quantity::new(
-            "gain of the disk : of the cache",
-            Accepts::near(34.4, 15.0),
-            "of two numbers with 10 % each",
-            |trial| {
-                ratio(model(trial, "disk")?.gain_ms_per_iops(), model(trial, "cache")?.gain_ms_per_iops())
-            },
-        )
+        Quantity::new("gain of the disk : of the cache", Tolerance::near(34.4, 15.0), |trial| {
+            ratio(model(trial, "disk")?.gain_ms_per_iops(), model(trial, "cache")?.gain_ms_per_iops())
+        })
         .paper(34.4),
     );
     Experiment {
-        id: "triage.fig3",
-        title: "The models of a cache and of a disk",
-        paper: "y(k) = 0.04554·y(k−1) + 0.003827·u(k) for the cache, 0.001109 and 0.1377 for the disk: both depend on u(k), hardly on u(k−1) \
-                and y(k−1), and they are very different.",
-        setup: "As table 2, at 1 s.",
         runs: runs(),
         quantities,
-        figures: Vec::new(),
         plots: STORAGES
             .map(|storage| Plot {
                 title: format!("{storage}: response time, and what the model says"),
@@ -247,11 +217,12 @@ pub(super) fn fig3() -> Experiment {
                 lines: Box::new(move |trial| predicted(trial, storage).unwrap_or_default()),
             })
             .into(),
+        ..Experiment::of("triage.fig3")
     }
 }
 
 /// A hundred seconds of what was measured, and of what the model makes of what was before.
-fn predicted(trial: &Trial<'_>, storage: &str) -> Option<Vec<Line>> {
+fn predicted(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
     let model = model(trial, storage)?;
     let (_, samples) = trial.run(storage)?.excited.first()?;
     let (mut measured, mut said) = (Vec::new(), Vec::new());
@@ -280,8 +251,7 @@ pub(super) fn fig4() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}, the paper's model: stable below"),
-                Accepts::near(stable, 1.0),
-                "by calculation; the paper's figure is rounded",
+                Tolerance::near(stable, 1.0),
                 move |trial| {
                     trial.run(storage)?;
                     gain(printed(storage)?.stable_below())
@@ -293,8 +263,7 @@ pub(super) fn fig4() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}, the paper's model: good K_I"),
-                Accepts::near(good, 2.0),
-                "the paper reads it from a figure",
+                Tolerance::near(good, 2.0),
                 move |trial| {
                     trial.run(storage)?;
                     gain(printed(storage)?.recommended_gain())
@@ -306,8 +275,7 @@ pub(super) fn fig4() -> Experiment {
         quantities.push(
             Quantity::new(
                 format!("{storage}, our model: good K_I"),
-                Accepts::near(good, 25.0),
-                "of a model with the same gain, whose other parameters differ",
+                Tolerance::near(good, 25.0),
                 move |trial| gain(model(trial, storage)?.recommended_gain()),
             )
             .paper(good)
@@ -316,20 +284,14 @@ pub(super) fn fig4() -> Experiment {
     }
     quantities.push(Quantity::new(
         "good K_I of our cache : greatest stable K_I of our disk",
-        Accepts::AtLeast(5.0),
-        "the paper: no single value could work for both; 213 : 14.5 is 15",
+        Tolerance::AtLeast(5.0),
         |trial| {
             ratio(gain(model(trial, "cache")?.recommended_gain()), gain(model(trial, "disk")?.stable_below()))
         },
     ));
     Experiment {
-        id: "triage.fig4",
-        title: "Settling time and overshoot of a fixed integral controller against K_I",
-        paper: "Stable up to 546 with the cache's model and up to 14.5 with the disk's; 213 and 7.2 are good values, and none is for both.",
-        setup: "From the closed loop's poles: for the models that the paper prints, and for ours of fig. 3.",
         runs: runs(),
         quantities,
-        figures: Vec::new(),
         plots: STORAGES
             .map(|storage| Plot {
                 title: format!("{storage}, our model: settling time and overshoot against K_I"),
@@ -339,10 +301,11 @@ pub(super) fn fig4() -> Experiment {
                 lines: Box::new(move |trial| against_gain(trial, storage).unwrap_or_default()),
             })
             .into(),
+        ..Experiment::of("triage.fig4")
     }
 }
 
-fn against_gain(trial: &Trial<'_>, storage: &str) -> Option<Vec<Line>> {
+fn against_gain(trial: &SeedTrial<'_>, storage: &str) -> Option<Vec<Line>> {
     let model = model(trial, storage)?;
     let most = model.stable_below()?.iops_per_ms();
     let (mut settling, mut overshoot) = (Vec::new(), Vec::new());

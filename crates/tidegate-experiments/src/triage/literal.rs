@@ -1,8 +1,9 @@
-//! Figure 6 to the letter, in the experiments of figures 7 to 10.
+//! The variant `literal`, close to figure 6, in the experiments of figures 7 to 10. It differs in its
+//! directional forgetting, its normalised regressor and the lack of a controller exempt at random.
 
 use super::regulation::{ON_CACHE, ON_DISK, as_steady, follows, moving, settles, under};
 use super::sharing::{ONE, TWO, differentiates, isolated, isolates, table1};
-use super::{CACHE, Law};
+use super::{CACHE, TriageLaw};
 use crate::Experiment;
 
 pub(super) fn literal() -> Experiment {
@@ -13,25 +14,16 @@ pub(super) fn literal() -> Experiment {
         ("fig. 7, disk", "fig. 7, disk, fixed gain", ON_DISK),
     ];
     for (name, fixed, case) in storages {
-        runs.push(under(name, case, Law::Literal(case.rate)));
-        runs.push(under(fixed, case, Law::Fixed(case.gain)));
+        runs.push(under(name, case, TriageLaw::Literal(case.rate)));
+        runs.push(under(fixed, case, TriageLaw::Fixed(case.gain)));
         quantities.extend(settles(name, case));
         quantities.push(as_steady(name, fixed, case));
     }
-    runs.push(moving("fig. 8", (ON_DISK, ON_CACHE), 90.0, Law::Literal(CACHE)));
+    runs.push(moving("fig. 8", (ON_DISK, ON_CACHE), 90.0, TriageLaw::Literal(CACHE)));
     quantities.extend(follows("fig. 8", ON_CACHE));
-    runs.push(isolated("fig. 9", Law::Literal(ONE)));
+    runs.push(isolated("fig. 9", TriageLaw::Literal(ONE)));
     quantities.extend(isolates("fig. 9"));
-    runs.push(table1("fig. 10", TWO, Law::Literal(TWO)));
+    runs.push(table1("fig. 10", TWO, TriageLaw::Literal(TWO)));
     quantities.extend(differentiates("fig. 10"));
-    Experiment {
-        id: "triage.literal",
-        title: "Figure 6 to the letter, in the experiments of figures 7 to 10",
-        paper: "What figures 7 to 10 claim, all of the controller that figure 6 describes.",
-        setup: "The variant `literal`, in the same set-ups. λ and u_max are lost with the figures: λ is our default, u_max what the storage can do.",
-        runs,
-        quantities,
-        figures: Vec::new(),
-        plots: Vec::new(),
-    }
+    Experiment { runs, quantities, ..Experiment::of("triage.literal") }
 }

@@ -8,8 +8,8 @@
 //!   have one request outstanding each, there are eight (§3.1), and throttlers release evenly.
 //! - The law decides every second. λ and u_max are not in the text: λ is the default, and u_max what the
 //!   storage can do.
-//! - Figures are judged with the law that is the default, which docs/guide/bands.md describes. The paper's
-//!   figure 6 has an experiment of its own.
+//! - Figures are judged with the default law, which docs/guide/bands.md describes. The variant `literal`,
+//!   close to figure 6, has an experiment of its own.
 //! - Clients of a workload share a regulator, as one consumer with several requests outstanding.
 //! - A storage meets a goal at the first second whose mean is within 30 % of it when the mean over five
 //!   seconds from there is within 20 %: a second of the disk has some 130 requests that wait for each other,
@@ -42,9 +42,9 @@ mod sharing;
 
 use tidegate_sim::Scenario;
 
-use super::{Experiment, Run, RunResult, Span};
+use super::{Experiment, Run, RunResult, TimeSpan};
 
-/// All of the paper's experiments, in its order, then its algorithm to the letter, and what is beyond it.
+/// All of the paper's experiments, in its order, then the variant `literal`, and what is beyond it.
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![
         identification::table2(),
@@ -67,16 +67,16 @@ const SERVERS: u32 = 3;
 
 /// The way in which the operating point is found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Law {
+enum TriageLaw {
     /// K_I of eq. 2.
     Fixed(f64),
-    /// Figure 6, with this u_max.
+    /// The variant `literal`, with this u_max.
     Literal(f64),
     /// The default.
     Improved,
 }
 
-impl Law {
+impl TriageLaw {
     fn keys(self) -> String {
         match self {
             Self::Fixed(gain) => format!("self_tuning = {{ gain = {gain:.1} }}"),
@@ -89,7 +89,7 @@ impl Law {
 }
 
 /// Clients of some workloads on a storage: `storage`, `host` and `vms` are the tables' keys.
-fn run(name: &str, seconds: u32, storage: &str, law: Law, host: &str, vms: &str) -> Run {
+fn run(name: &str, seconds: u32, storage: &str, law: TriageLaw, host: &str, vms: &str) -> Run {
     let text = format!(
         r#"
 name = "triage: {name}"
@@ -122,34 +122,34 @@ outstanding = 4
 /// From `from` on, after how many seconds a number of every second meets what it is to be: its own within 30
 /// %, and its mean over five seconds from there within 20 %. All the time until `until` where it never does;
 /// `None` where there is nothing at all.
-fn met(number: impl Fn(Span) -> Option<f64>, goal: f64, from: f64, until: f64) -> Option<f64> {
-    number(Span::new(from, until))?;
+fn met(number: impl Fn(TimeSpan) -> Option<f64>, goal: f64, from: f64, until: f64) -> Option<f64> {
+    number(TimeSpan::new(from, until))?;
     let near = |span, part: f64| number(span).is_some_and(|found| (found / goal - 1.0).abs() <= part);
     let seconds = (until - from) as u32;
     let first = (0..seconds.saturating_sub(5)).map(|second| from + f64::from(second)).find(|&second| {
-        near(Span::new(second, second + 1.0), 0.3) && near(Span::new(second, second + 5.0), 0.2)
+        near(TimeSpan::new(second, second + 1.0), 0.3) && near(TimeSpan::new(second, second + 5.0), 0.2)
     });
     Some(first.unwrap_or(until) - from)
 }
 
 /// Returns the deviation of 1 s means from a goal: the root of the mean square, as a part of the goal. A
 /// second without a request is off by all.
-fn deviation(run: &RunResult, goal: f64, span: Span) -> Option<f64> {
+fn deviation(run: &RunResult, goal: f64, span: TimeSpan) -> Option<f64> {
     run.latency(span)?;
     let seconds = (span.to - span.from) as u32;
     let squares = (0..seconds).map(|second| {
         let begin = span.from + f64::from(second);
-        let found = run.latency(Span::new(begin, begin + 1.0)).unwrap_or(0.0);
+        let found = run.latency(TimeSpan::new(begin, begin + 1.0)).unwrap_or(0.0);
         (found / goal - 1.0).powi(2)
     });
     Some((squares.sum::<f64>() / f64::from(seconds)).sqrt())
 }
 
 /// The least number of requests in a second of a stretch.
-fn least(run: &RunResult, span: Span) -> Option<f64> {
+fn least(run: &RunResult, span: TimeSpan) -> Option<f64> {
     let seconds = (span.to - span.from) as u32;
     (0..seconds)
         .map(|second| span.from + f64::from(second))
-        .map(|begin| run.total_iops(Span::new(begin, begin + 1.0)))
+        .map(|begin| run.total_iops(TimeSpan::new(begin, begin + 1.0)))
         .try_fold(f64::INFINITY, |least, found| Some(least.min(found?)))
 }

@@ -1,18 +1,18 @@
 //! Figures 9 and 10: two workloads by bands.
 
-use super::{Law, least, met, run};
+use super::{TriageLaw, least, met, run};
 use crate::measure::{of, ratio};
-use crate::{Accepts, Experiment, Figure, Line, Plot, Quantity, Run, RunResult, Span};
+use crate::{Experiment, Figure, Line, Plot, Quantity, Run, RunResult, TimeSpan, Tolerance};
 
 /// One server and two: see the head of this part.
 pub(super) const ONE: f64 = 647.0;
 pub(super) const TWO: f64 = 826.0;
 
-fn iops(run: &RunResult, workload: &str, span: Span) -> Option<f64> {
+fn iops(run: &RunResult, workload: &str, span: TimeSpan) -> Option<f64> {
     run.mean(workload, span, |sample| Some(sample.iops))
 }
 
-fn response(run: &RunResult, workload: &str, span: Span) -> Option<f64> {
+fn response(run: &RunResult, workload: &str, span: TimeSpan) -> Option<f64> {
     run.device_latency_of(workload, span)
 }
 
@@ -35,13 +35,11 @@ fn rates(title: String, name: &'static str, marks: Vec<(&'static str, f64)>) -> 
     }
 }
 
-const TEN: &str = "each mean within 10 % of its allotment at the throughput that there was";
-
 /// The time when the controllers of fig. 9 are enabled, and the end, in seconds.
 const ENABLED: f64 = 10.0;
 const NINE_END: f64 = 70.0;
-const BEFORE: Span = Span::new(2.0, ENABLED);
-const NINE_SETTLED: Span = Span::new(15.0, NINE_END);
+const BEFORE: TimeSpan = TimeSpan::new(2.0, ENABLED);
+const NINE_SETTLED: TimeSpan = TimeSpan::new(15.0, NINE_END);
 
 /// Returns the second workload's part of their common throughput in fig. 9: a tenth of the first 500 IO/s,
 /// and half of the rest.
@@ -49,9 +47,10 @@ fn second(total: f64) -> f64 {
     0.1 * total.min(500.0) + 0.5 * (total - 500.0).max(0.0)
 }
 
-pub(super) fn isolated(name: &str, law: Law) -> Run {
+pub(super) fn isolated(name: &str, law: TriageLaw) -> Run {
     let host = format!(
-        "target = \"4ms\"\nlaw_from = \"{ENABLED}s\"\nbands = [{{ up_to = \"500 IO/s\", ratios = {{ w1 = 0.9, w2 = 0.1 }} }}]"
+        "target = \"4ms\"\nlaw_from = \"{ENABLED}s\"\n\
+         bands = [{{ up_to = \"500 IO/s\", ratios = {{ w1 = 0.9, w2 = 0.1 }} }}]"
     );
     let vms = "[vm.w1]\nworkload = \"four\"\n[vm.w2]\nworkload = \"four\"";
     run(name, NINE_END as u32, &format!("rate = \"{ONE} IO/s\""), law, &host, vms)
@@ -62,8 +61,7 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
     let mut quantities = vec![
         Quantity::new(
             format!("{name}: until w2 has no more than its part"),
-            Accepts::AtMost(2.0),
-            "the paper: within approximately 2 s",
+            Tolerance::AtMost(2.0),
             of(name, |run| {
                 // What it is to have depends on what there is, a second at a time: their ratio is to be one,
                 // or less.
@@ -80,8 +78,7 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
     for workload in ["w1", "w2"] {
         quantities.push(Quantity::new(
             format!("{name}: throughput of {workload} : allotment"),
-            Accepts::near(1.0, 10.0),
-            TEN,
+            Tolerance::near(1.0, 10.0),
             of(name, move |run| {
                 let total = run.total_iops(NINE_SETTLED)?;
                 let part = if workload == "w2" { second(total) } else { total - second(total) };
@@ -90,16 +87,14 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
         ));
         quantities.push(Quantity::new(
             format!("{name}: mean response time of {workload} : goal"),
-            Accepts::AtMost(1.1),
-            "both goals are satisfied; a regulator that holds its goal is about it: 10 %",
+            Tolerance::AtMost(1.1),
             of(name, move |run| Some(response(run, workload, NINE_SETTLED)? / 4.0)),
         ));
     }
     quantities.push(
         Quantity::new(
             format!("{name}: throughput without control less with it"),
-            Accepts::near(150.0, 50.0),
-            "approximately 150, of hardware that is not ours",
+            Tolerance::near(150.0, 50.0),
             of(name, |run| Some(run.total_iops(BEFORE)? - run.total_iops(NINE_SETTLED)?)),
         )
         .paper(150.0)
@@ -107,8 +102,7 @@ pub(super) fn isolates(name: &'static str) -> Vec<Quantity> {
     );
     quantities.push(Quantity::new(
         format!("{name}: least throughput of a second : mean"),
-        Accepts::AtLeast(0.5),
-        "no collapse: half of what there is",
+        Tolerance::AtLeast(0.5),
         of(name, |run| ratio(least(run, NINE_SETTLED), run.total_iops(NINE_SETTLED))),
     ));
     quantities
@@ -118,60 +112,52 @@ pub(super) fn fig9() -> Experiment {
     let mut quantities = vec![
         Quantity::new(
             "before: throughput of w2 : its goal",
-            Accepts::AtLeast(6.0),
-            "the paper: exceeded by more than 6 times",
+            Tolerance::AtLeast(6.0),
             of("improved", |run| Some(iops(run, "w2", BEFORE)? / 50.0)),
         )
         .paper(6.0),
         Quantity::new(
             "before: throughput of w1 : its goal",
-            Accepts::AtMost(0.95),
-            "the paper: not met",
+            Tolerance::AtMost(0.95),
             of("improved", |run| Some(iops(run, "w1", BEFORE)? / 450.0)),
         ),
     ];
     quantities.extend(isolates("improved"));
     Experiment {
-        id: "triage.fig9",
-        title: "Two workloads, of which one takes six times its part",
-        paper: "Both are cached. Before the controller is enabled at 10 s, workload 2 exceeds its throughput goal by more than 6 times, and workload 1 \
-                misses its own. Within about 2 s both have what they are to have, and their response times; together they have about 150 IO/s less.",
-        setup: "Four clients each. The goals are lost: 450 and 50 IO/s of the first 500, and 4 ms, as one server carries in fig. 10.",
-        runs: vec![isolated("improved", Law::Improved)],
+        runs: vec![isolated("improved", TriageLaw::Improved)],
         quantities,
-        figures: Vec::new(),
         plots: vec![rates(
             "throughput".to_owned(),
             "improved",
             vec![("w1's goal", 450.0), ("w2's goal", 50.0)],
         )],
+        ..Experiment::of("triage.fig9")
     }
 }
 
 const GROWS: f64 = 30.0;
 const GROWN: f64 = 80.0;
-const EARLY: Span = Span::new(10.0, GROWS);
-const LATE: Span = Span::new(GROWS + 5.0, GROWN);
+const EARLY: TimeSpan = TimeSpan::new(10.0, GROWS);
+const LATE: TimeSpan = TimeSpan::new(GROWS + 5.0, GROWN);
 
-pub(super) fn table1(name: &str, after: f64, law: Law) -> Run {
+pub(super) fn table1(name: &str, after: f64, law: TriageLaw) -> Run {
     let storage =
         format!("rate = \"{ONE} IO/s\"\nchanges = [{{ at = \"{GROWS}s\", rate = \"{after} IO/s\" }}]");
     let host = "target = \"4ms\"\nbands = [{ up_to = \"100 IO/s\", ratios = { w1 = 0.5, w2 = 0.5 } }, \
-                { up_to = \"400 IO/s\", ratios = { w1 = 1.0 } }, { up_to = \"900 IO/s\", ratios = { w2 = 1.0 } }]";
+                { up_to = \"400 IO/s\", ratios = { w1 = 1.0 } }, \
+                { up_to = \"900 IO/s\", ratios = { w2 = 1.0 } }]";
     let vms = "[vm.w1]\nworkload = \"four\"\ngoal = \"4ms\"\n[vm.w2]\nworkload = \"four\"\ngoal = \"5ms\"";
     run(name, GROWN as u32, &storage, law, host, vms)
 }
 
 /// Returns the judged quantities of a law under table 1 on a storage that grows (fig. 10).
 pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
-    const NOT_EXACT: &str = "up to 500, and close to 700, of hardware that ours was fitted to; 10 %";
     let mut quantities = Vec::new();
     for (when, span, total) in [("one server", EARLY, 500.0), ("two servers", LATE, 700.0)] {
         quantities.push(
             Quantity::new(
                 format!("{name}, {when}: throughput"),
-                Accepts::near(total, 10.0),
-                NOT_EXACT,
+                Tolerance::near(total, 10.0),
                 of(name, move |run| run.total_iops(span)),
             )
             .paper(total)
@@ -180,8 +166,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
         quantities.push(
             Quantity::new(
                 format!("{name}, {when}: throughput of w1"),
-                Accepts::near(350.0, 10.0),
-                "the paper: approximately all of its 350; 10 %",
+                Tolerance::near(350.0, 10.0),
                 of(name, move |run| iops(run, "w1", span)),
             )
             .paper(350.0)
@@ -190,23 +175,20 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
         for (workload, goal) in [("w1", 4.0), ("w2", 5.0)] {
             quantities.push(Quantity::new(
                 format!("{name}, {when}: mean response time of {workload} : goal"),
-                Accepts::AtMost(1.1),
-                "the goals of both are met; 10 % for a regulator that is about its goal",
+                Tolerance::AtMost(1.1),
                 of(name, move |run| Some(response(run, workload, span)? / goal)),
             ));
         }
         quantities.push(Quantity::new(
             format!("{name}, {when}: least throughput of a second : mean"),
-            Accepts::AtLeast(0.5),
-            "no collapse: half of what there is",
+            Tolerance::AtLeast(0.5),
             of(name, move |run| ratio(least(run, span), run.total_iops(span))),
         ));
     }
     quantities.push(
         Quantity::new(
             format!("{name}, one server: throughput of w2"),
-            Accepts::Between(50.0, 250.0),
-            "50 of band 0 and some of band 2, of which it is the beginning: no more than two fifths",
+            Tolerance::Between(50.0, 250.0),
             of(name, |run| iops(run, "w2", EARLY)),
         )
         .unit("IO/s"),
@@ -214,8 +196,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
     quantities.push(
         Quantity::new(
             format!("{name}, two servers: throughput of w2"),
-            Accepts::near(350.0, 20.0),
-            "what 700 leave beside 350, with the tolerances of both",
+            Tolerance::near(350.0, 20.0),
             of(name, |run| iops(run, "w2", LATE)),
         )
         .paper(350.0)
@@ -224,8 +205,7 @@ pub(super) fn differentiates(name: &'static str) -> Vec<Quantity> {
     quantities.push(
         Quantity::new(
             format!("{name}: until the throughput is that of two servers"),
-            Accepts::AtMost(2.0),
-            "the paper: throttling of workload 2 changes within 2 s from the reconfiguration",
+            Tolerance::AtMost(2.0),
             of(name, |run| met(|span| run.total_iops(span), 700.0, GROWS, GROWN)),
         )
         .paper(2.0)
@@ -239,15 +219,9 @@ pub(super) fn fig10() -> Experiment {
         Figure::new(what, "IO/s", None, of(name, move |run| iops(run, workload, LATE)))
     };
     Experiment {
-        id: "triage.fig10",
-        title: "Table 1 on a storage that grows",
-        paper: "Goals of 4 and 5 ms. One server carries up to 500 IO/s: workload 1 gets its 350, workload 2 its first 50 and some of band 2. From 30 s \
-                on there are two servers, which carry close to 700; the throttling of workload 2 follows within 2 s.",
-        setup: "Four clients each. The paper says that the capacity doubles, and that throughput grows from 500 to 700: the storage is \
-                fitted to the latter. With a capacity that doubles 'doubled' is run besides.",
         runs: vec![
-            table1("improved", TWO, Law::Improved),
-            table1("improved, doubled", 2.0 * ONE, Law::Improved),
+            table1("improved", TWO, TriageLaw::Improved),
+            table1("improved, doubled", 2.0 * ONE, TriageLaw::Improved),
         ],
         quantities: differentiates("improved"),
         figures: vec![
@@ -255,6 +229,7 @@ pub(super) fn fig10() -> Experiment {
             doubled("improved, doubled", "improved, doubled: throughput of w2", "w2"),
         ],
         plots: vec![rates("throughput".to_owned(), "improved", vec![("w1's", 350.0), ("w2's first", 50.0)])],
+        ..Experiment::of("triage.fig10")
     }
 }
 

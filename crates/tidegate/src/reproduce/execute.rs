@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use tidegate_experiments::{Job, Jobs, RunResult};
+use tidegate_experiments::{RunResult, SimulationJob, SimulationJobs};
 
 use super::ReproduceError;
 
@@ -24,8 +24,8 @@ impl Executor {
     ///
     /// # Errors
     /// The first job that cannot be simulated; the others are then not begun.
-    pub(super) fn run(&self, jobs: &Jobs<'_>) -> Result<Vec<RunResult>, ReproduceError> {
-        let name = |job: &Job<'_>| format!("{}, seed {}", job.subject.name(), job.seed);
+    pub(super) fn run(&self, jobs: &SimulationJobs<'_>) -> Result<Vec<RunResult>, ReproduceError> {
+        let name = |job: &SimulationJob<'_>| format!("{}, seed {}", job.subject.name(), job.seed);
         self.each(jobs.list(), name, simulate_one)
     }
 
@@ -93,6 +93,6 @@ impl Executor {
     }
 }
 
-fn simulate_one(job: &Job<'_>) -> Result<RunResult, ReproduceError> {
+fn simulate_one(job: &SimulationJob<'_>) -> Result<RunResult, ReproduceError> {
     job.run().map_err(|source| ReproduceError::Simulate { what: job.subject.name().to_owned(), source })
 }

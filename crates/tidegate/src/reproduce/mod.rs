@@ -1,8 +1,8 @@
 //! `tidegate reproduce`: the papers' experiments in the simulator, and whether they agree.
 //!
 //! What is simulated and how it is judged is `tidegate_experiments`' business. Here it is run
-//! (`execute`), and shown: `text` on a terminal, `page` as a report. `document` is `docs/reproduction.md`,
-//! made from a committed run.
+//! (`execute`), and shown: `text` on a terminal, `page` as a report. `document` makes
+//! `docs/reproduction` from the committed runs.
 
 #[cfg(test)]
 mod document;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tidegate_experiments::{
-    Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SubjectError, Trial, UnknownExperiment, Verdict,
+    Experiment, Report, RunResult, SEEDS, SHORT_SEEDS, SeedTrial, SubjectError, UnknownExperiment, Verdict,
     catalogue, judge, select,
 };
 use tidegate_sim::{Row, ScenarioError};
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ReproduceError> {
     let jobs = tidegate_experiments::jobs(&experiments, if args.short { SHORT_SEEDS } else { SEEDS });
     let results = Executor::new(io::stderr().is_terminal()).run(&jobs)?;
     let report = judge(&experiments, &jobs, &results);
-    let first: Vec<Trial<'_>> = experiments
+    let first: Vec<SeedTrial<'_>> = experiments
         .iter()
         .enumerate()
         .filter_map(|(place, experiment)| jobs.trials(place, &experiment.runs, &results).into_iter().next())
@@ -174,7 +174,7 @@ fn verdict(report: &Report) -> Result<(), ReproduceError> {
 }
 
 /// The time series of each run, named after experiment and run.
-fn leave(folder: &Path, experiments: &[Experiment], first: &[Trial<'_>]) -> Result<(), ReproduceError> {
+fn leave(folder: &Path, experiments: &[Experiment], first: &[SeedTrial<'_>]) -> Result<(), ReproduceError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| ReproduceError::Write { path, source }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use plotters::prelude::*;
-use tidegate_experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, Trial};
+use tidegate_experiments::{Experiment, ExperimentReport, Line, Plot, QuantityReport, Report, SeedTrial};
 
 use super::text::{self, figure, spread, with_unit};
 use crate::page::plot::{self, PlotError, svg};
@@ -49,7 +49,7 @@ const MOST_POINTS: usize = 500;
 pub(super) fn write(
     experiments: &[Experiment],
     report: &Report,
-    first: &[Trial<'_>],
+    first: &[SeedTrial<'_>],
 ) -> Result<String, PlotError> {
     let mut out = String::with_capacity(1 << 20);
     page::begin(&mut out, "Tidegate: the papers' experiments", &DARK);
@@ -104,7 +104,7 @@ fn section(
     out: &mut String,
     experiment: &Experiment,
     result: &ExperimentReport,
-    trial: &Trial<'_>,
+    trial: &SeedTrial<'_>,
 ) -> Result<(), PlotError> {
     let _ = write!(
         out,
@@ -127,6 +127,7 @@ fn section(
         row(out, quantity);
     }
     out.push_str("</tbody>\n</table></div>\n");
+    let _ = writeln!(out, "<p class=\"sub\">Tolerances: {}</p>", escape(&experiment.texts.tolerances));
     if let Some(because) = &result.known_difference {
         let _ = writeln!(out, "<p><b>Why it differs.</b> {}</p>", escape(because));
     }
@@ -156,10 +157,9 @@ fn section(
 fn row(out: &mut String, quantity: &QuantityReport) {
     let _ = writeln!(
         out,
-        "<tr><th scope=\"row\" class=\"words\">{}<br><span class=\"sub\">{}</span></th><td>{}</td><td>{}</td><td>{}</td>\
+        "<tr><th scope=\"row\" class=\"words\">{}</th><td>{}</td><td>{}</td><td>{}</td>\
          <td>{} of {}</td>{}</tr>",
         escape(&quantity.name),
-        escape(&quantity.reason),
         quantity.paper.map_or("–".to_owned(), |paper| with_unit(&figure(paper), &quantity.unit)),
         with_unit(&spread(quantity.ours, &quantity.values), &quantity.unit),
         escape(&quantity.tolerance),

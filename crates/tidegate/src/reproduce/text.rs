@@ -10,7 +10,7 @@ pub(super) fn list(experiments: &[Experiment]) -> String {
     let width = experiments.iter().map(|experiment| experiment.id.len()).max().unwrap_or(0);
     let mut out = String::new();
     for experiment in experiments {
-        let _ = writeln!(out, "{:<width$}  {}", experiment.id, experiment.title);
+        let _ = writeln!(out, "{:<width$}  {}", experiment.id, experiment.texts.title);
     }
     out
 }
@@ -29,15 +29,15 @@ pub(super) fn list_json(experiments: &[Experiment]) -> String {
                         "unit": quantity.unit,
                         "paper": quantity.paper,
                         "tolerance": quantity.accepts.to_string(),
-                        "reason": quantity.because,
+                        "reason": experiment.texts.tolerances,
                     })
                 })
                 .collect();
             json!({
                 "id": experiment.id,
-                "title": experiment.title,
-                "paper": experiment.paper,
-                "setup": experiment.setup,
+                "title": experiment.texts.title,
+                "paper": experiment.texts.paper,
+                "setup": experiment.texts.setup,
                 "quantities": quantities,
             })
         })

@@ -36,7 +36,8 @@ pub(super) fn run(short: bool, json: bool) -> Result<String, ReproduceError> {
     Ok(table(&report))
 }
 
-const COLUMNS: [&str; 6] =
+/// The columns of the table.
+pub(super) const COLUMNS: [&str; 6] =
     ["law", "above target", "overshoot", "settling, s", "throughput : oracle", "share error"];
 
 /// A row of the table, without the scenario. Also of the document.

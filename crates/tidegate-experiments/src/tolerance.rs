@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An interval, ends included, written as one would say it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Accepts {
+pub enum Tolerance {
     /// So near a value, as a part of it.
     Near {
         /// The value.
@@ -23,7 +23,7 @@ pub enum Accepts {
     Between(f64, f64),
 }
 
-impl Accepts {
+impl Tolerance {
     /// So near a value, in per cent of it.
     #[must_use]
     pub const fn near(value: f64, per_cent: f64) -> Self {
@@ -54,7 +54,7 @@ impl Accepts {
     }
 }
 
-impl fmt::Display for Accepts {
+impl fmt::Display for Tolerance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Near { value, within } => write!(f, "{} ± {} %", rounded(*value), rounded(within * 100.0)),
@@ -77,11 +77,11 @@ mod tests {
     #[test]
     fn the_ends_agree_and_nothing_beyond_them() {
         let cases = [
-            (Accepts::near(2.0, 10.0), &[1.8, 2.0, 2.2][..], &[1.79, 2.21][..]),
-            (Accepts::near(-2.0, 10.0), &[-2.2, -1.8], &[-1.7, 2.0]),
-            (Accepts::AtLeast(2.0), &[2.0, 1e9], &[1.999, -1e9]),
-            (Accepts::AtMost(1.1), &[1.1, -5.0], &[1.11]),
-            (Accepts::Between(0.5, 1.0), &[0.5, 0.7, 1.0], &[0.49, 1.01]),
+            (Tolerance::near(2.0, 10.0), &[1.8, 2.0, 2.2][..], &[1.79, 2.21][..]),
+            (Tolerance::near(-2.0, 10.0), &[-2.2, -1.8], &[-1.7, 2.0]),
+            (Tolerance::AtLeast(2.0), &[2.0, 1e9], &[1.999, -1e9]),
+            (Tolerance::AtMost(1.1), &[1.1, -5.0], &[1.11]),
+            (Tolerance::Between(0.5, 1.0), &[0.5, 0.7, 1.0], &[0.49, 1.01]),
         ];
         for (accepts, good, bad) in cases {
             assert!(good.iter().all(|result| accepts.agrees(*result)), "{accepts}");
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn it_is_said_as_one_would_say_it() {
-        assert_eq!(Accepts::near(0.5, 7.0).to_string(), "0.5 ± 7 %");
-        assert_eq!(Accepts::near(1.0, 2.5).to_string(), "1 ± 2.5 %");
-        assert_eq!(Accepts::near(86.0 / 46.0, 10.0).to_string(), "1.87 ± 10 %");
-        assert_eq!(Accepts::Between(1.5, 3.0).to_string(), "1.5 to 3");
+        assert_eq!(Tolerance::near(0.5, 7.0).to_string(), "0.5 ± 7 %");
+        assert_eq!(Tolerance::near(1.0, 2.5).to_string(), "1 ± 2.5 %");
+        assert_eq!(Tolerance::near(86.0 / 46.0, 10.0).to_string(), "1.87 ± 10 %");
+        assert_eq!(Tolerance::Between(1.5, 3.0).to_string(), "1.5 to 3");
     }
 }
