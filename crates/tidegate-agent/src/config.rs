@@ -500,9 +500,9 @@ mod tests {
         AgentConfig::parse("agent.toml", text).map_err(|error| error.to_string())
     }
 
-    /// Every key that is understood, with the heading under which `docs/guide/agent.md` explains it.
+    /// Every key that is understood, with its heading in `docs/reference/configuration.md`.
     const DOCUMENTED: &[(&str, &[&str])] = &[
-        ("## Configuration", ROOT_KEYS),
+        ("## The agent", ROOT_KEYS),
         ("### `[resource.NAME]`", RESOURCE_KEYS),
         ("### `writers`", WRITERS_KEYS),
         ("### `[sensor.NAME]`", sensor::config::SENSOR_KEYS),
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
-        let document = include_str!("../../../docs/guide/agent.md");
+        let document = include_str!("../../../docs/reference/configuration.md");
         for (heading, keys) in DOCUMENTED {
             let section = document.split_once(&format!("\n{heading}\n")).unwrap().1;
             let section = section.split("\n#").next().unwrap();

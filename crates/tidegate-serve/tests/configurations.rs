@@ -72,11 +72,15 @@ fn every_example_is_valid_without_a_warning() {
     }
 }
 
+/// Returns the file that a document shows under this name.
+fn shown<'a>(document: &'a str, name: &str) -> &'a str {
+    let (_, from) = document.split_once(&format!("```toml {name}\n")).unwrap();
+    from.split_once("```").unwrap().0
+}
+
 #[test]
 fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
-    let document = include_str!("../../../docs/guide/contracts.md");
-    let (_, in_serve) = document.split_once("\n## In serve\n").unwrap();
-    let text = in_serve.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text = shown(include_str!("../../../docs/guide/contracts.md"), "serve.toml");
     assert_eq!(said(text), "\n");
     let pool = &parse(text).unwrap().gateway.pools[0];
     assert!(pool.exports.iter().all(|export| export.contract.is_some()), "{text}");
@@ -84,11 +88,9 @@ fn what_the_document_about_contracts_configures_is_valid_without_a_warning() {
 
 #[test]
 fn what_the_document_about_bands_configures_is_valid_without_a_warning() {
-    let document = include_str!("../../../docs/guide/bands.md");
-    let text = document.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-    let text = format!("listen = ['unix:/run/tidegate.sock']\n{text}");
-    assert_eq!(said(&text), "\n");
-    let pool = &parse(&text).unwrap().gateway.pools[0];
+    let text = shown(include_str!("../../../docs/guide/bands.md"), "tidegate.toml");
+    assert_eq!(said(text), "\n");
+    let pool = &parse(text).unwrap().gateway.pools[0];
     let bands = pool.law.as_ref().and_then(|law| law.bands.as_ref()).unwrap();
     assert_eq!(bands.position(Iops::new(500.0)).to_string(), "band 2 at 20 %");
     assert_eq!(pool.exports[0].goal, Some(Latency::from_millis(15)));

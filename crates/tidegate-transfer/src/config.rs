@@ -1,4 +1,4 @@
-//! The configuration of a broker: TOML, read key by key. `docs/guide/transfers.md` explains the keys; a test
+//! The configuration of a broker: TOML, read key by key. `docs/reference/configuration.md` has the keys; a test
 //! compares it with the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -663,9 +663,9 @@ sense = "disk"
 
     #[test]
     fn the_document_and_the_code_know_the_same_keys() {
-        let document = include_str!("../../../docs/guide/transfers.md");
+        let document = include_str!("../../../docs/reference/configuration.md");
         for (heading, keys) in [
-            ("### The whole", ROOT_KEYS),
+            ("## The broker", ROOT_KEYS),
             ("### `[catalogue]`", CATALOGUE_KEYS),
             ("### `[node.NAME]`", NODE_KEYS),
         ] {
