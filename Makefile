@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/tidegate
 
-.PHONY: help demo test acceptance stress experiments bench lint packages compiler deb release
+.PHONY: help demo test acceptance stress experiments bench lint packages compiler book deb release
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,6 +32,9 @@ lint: compiler ## Formatting and lints, warnings are errors
 
 packages: ## Install the clients and the emulator that the tests use (Debian, as root), and fetch the lab's kernel
 	@lab/setup
+
+book: ## The guide and the reference as HTML, with mdBook
+	@scripts/book
 
 deb: compiler ## A Debian package with the program, its services and documents
 	$(CARGO) build --locked --profile dist --bin tidegate
