@@ -7,6 +7,8 @@ mod check;
 mod columns;
 mod demo;
 mod descriptors;
+#[cfg(test)]
+mod documents;
 mod failure;
 mod http;
 mod identify;

@@ -1,0 +1,6 @@
+//! The documents of the repository, checked: links, lines, sentences, words, and the examples that they show.
+
+mod examples;
+mod links;
+mod markdown;
+mod words;
