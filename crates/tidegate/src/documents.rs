@@ -29,7 +29,7 @@ fn the_reference_of_commands_is_the_programs_help() {
     let mut expected = HEAD.to_owned();
     let mut program = Cli::command();
     program.build();
-    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+    for command in documented(&program) {
         describe(&mut expected, command, "tidegate");
     }
     let page = root().join(PAGE);
@@ -46,10 +46,14 @@ fn describe(page: &mut String, command: &Command, parent: &str) {
     let help = command.clone().bin_name(&name).term_width(100).render_long_help().to_string();
     let lines = help.trim_end().lines().map(str::trim_end);
     writeln!(page, "\n## `{name}`\n\n```text\n{}\n```", lines.collect::<Vec<_>>().join("\n")).unwrap();
-    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set())
-    {
+    for inner in documented(command) {
         describe(page, inner, &name);
     }
+}
+
+/// Returns the subcommands that are for users, without clap's own `help`.
+fn documented(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set())
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn every_file_of_the_pages_is_right_and_every_harmless_command_works() {
             ran += 1;
         }
     }
-    assert!(ran > 25, "only {ran} examples were found");
+    assert!(ran > 20, "only {ran} examples were found");
 }
 
 /// Writes the files of a page, with volumes in their folder, and returns their names.
