@@ -77,7 +77,7 @@ impl<T: fmt::Debug> RegulatedQueue<T> {
     /// Adds a consumer, and returns its account.
     pub fn add<S: LatencySamples>(&mut self, terms: ConsumerTerms, now: Instant) -> ConsumerAccount<S> {
         let rates = self.rate_account(&terms, Some(now), now);
-        let bucket = rates.as_ref().and_then(|rates: &Box<RateAccount<S>>| rates.bucket());
+        let bucket = rates.as_ref().and_then(|rates| rates.bucket());
         let flow = self.scheduler.add_flow(&terms.flow_config(bucket), now);
         ConsumerAccount::new(terms, flow, rates, now)
     }

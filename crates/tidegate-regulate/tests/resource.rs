@@ -14,7 +14,7 @@ const FLOOR: Iops = Iops::new(2.0);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn config(law: Law) -> LoopConfig {
-    let resource = ResourceName::new("disk").unwrap();
+    let resource = ResourceName::new("disk").expect("a valid name");
     LoopConfig { interval: INTERVAL, ..LoopConfig::new(resource, Latency::from_millis(10), law) }
 }
 
@@ -101,7 +101,7 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 fn name(name: &str) -> ConsumerName {
-    ConsumerName::new(name).unwrap()
+    ConsumerName::new(name).expect("a valid name")
 }
 
 fn set_consumers(resource: &mut RegulatedResource, places: impl IntoIterator<Item = usize>) {

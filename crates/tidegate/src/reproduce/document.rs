@@ -73,7 +73,7 @@ fn wrapped(text: &str) -> String {
 fn first_sentence(text: &str) -> &str {
     let ends = text.match_indices(". ").map(|(at, _)| at);
     let capital = |at: &usize| text[at + 2..].starts_with(char::is_uppercase);
-    &text[..ends.into_iter().find(capital).unwrap_or(text.len())].trim_end_matches('.')
+    text[..ends.into_iter().find(capital).unwrap_or(text.len())].trim_end_matches('.')
 }
 
 /// A heading's anchor, as the usual viewers make it.
