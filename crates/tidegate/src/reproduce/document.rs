@@ -29,7 +29,7 @@ const TOURNAMENT: &str = "bench/runs/2026-11-23-tournament.json";
 const PAGES: &str = "docs/reproduction";
 
 /// The beginning of the summary.
-const HEAD: &str = include_str!("document_head.md");
+const HEAD: &str = include_str!("document_head.txt");
 
 /// Lines of prose end here.
 const WIDTH: usize = 110;
