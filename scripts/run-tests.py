@@ -94,10 +94,22 @@ def documentation():
 
 
 def environment(program):
-    """What cargo sets for a test program."""
+    """What cargo sets for a test program. Cargo itself gets nothing more: build scripts run again when these change."""
+    if program.command[0] == CARGO:
+        return None
     # The option that times tests is not stable yet.
     unstable = {"RUSTC_BOOTSTRAP": "1"} if TIMES[0] in program.options else {}
     return {**os.environ, "CARGO_MANIFEST_DIR": program.folder, "CARGO": CARGO, **unstable}
+
+
+# The process groups under way: a signal that ends this program ends them too.
+groups = set()
+
+
+def stop(number, _frame):
+    for leader in list(groups):
+        kill_group(leader)
+    os._exit(128 + number)
 
 
 def kill_group(leader):
@@ -111,6 +123,7 @@ def run(program, *arguments, limit=LIMIT_S):
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen([*program.command, *arguments], cwd=program.folder, env=environment(program),
                                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        groups.add(process.pid)
         timer = threading.Timer(limit, kill_group, (process.pid,))
         timer.start()
         _, status, usage = os.wait4(process.pid, 0)
@@ -118,6 +131,7 @@ def run(program, *arguments, limit=LIMIT_S):
         timer.cancel()
         seconds = time.monotonic() - began
         kill_group(process.pid)
+        groups.discard(process.pid)
         file.seek(0)
         output = file.read().decode(errors="replace")
     if seconds >= limit:
@@ -245,7 +259,8 @@ def tests_of(program):
 
 @contextlib.contextmanager
 def busy(processes):
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(processes)]
+    groups.update(process.pid for process in load)
     try:
         yield
     finally:
@@ -312,6 +327,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=2 * os.cpu_count(), help="programs at once (default: %(default)s)")
     parser.add_argument("filters", nargs="*", metavar="FILTER")
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
     programs = build()
     if options.build:
         return 0
