@@ -389,8 +389,12 @@ impl<'a> Tmpfs<'a> {
 
 impl Drop for Tmpfs<'_> {
     fn drop(&mut self) {
-        let unmounted = Program::new("umount").arg(self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()));
+        // Busy for a moment: a process that another test starts has this one's descriptors until it executes.
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while !Program::new("umount").arg(self.0).output().is_ok_and(|output| output.status.success()) {
+            assert!(Instant::now() < give_up, "{} stays mounted", self.0.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
