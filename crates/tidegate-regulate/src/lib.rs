@@ -1,14 +1,13 @@
 //! Regulation of one resource: what its consumers did, its loop, and the conversion of its commands into what
 //! throttles take.
 //!
-//! Where Tidegate has the data path, a [`RegulatedQueue`] holds a resource's requests: scheduler and loop, with
+//! If Tidegate has the data path, a [`RegulatedQueue`] holds a resource's requests: scheduler and loop, with
 //! a [`ConsumerAccount`] for each consumer. The gateway and the simulator both use it, so that the simulator
 //! shows what the gateway does.
 //!
-//! Where the kernel has it, a [`RegulatedResource`] is the whole, from loads to what is to be in force.
-//!
-//! Laws command windows, delays or rates. Where the kernel has the data path, throttles take delays of packets
-//! ([`MemberDemand`]), limits of writes ([`WritePace`]), or limits of both directions ([`DirectionMix`]).
+//! If the kernel has the data path, a [`RegulatedResource`] turns loads into delays or limits. Throttles
+//! there take delays of packets ([`MemberDemand`]), limits of writes ([`WritePace`]), or limits of both
+//! directions ([`DirectionMix`]).
 //!
 //! Nothing here measures or throttles. Time, loads and settings are arguments.
 

@@ -34,7 +34,7 @@ pub struct SentLoad {
     pub writes: Operations,
 }
 
-/// The load of a device: requests that completed, whoever sent them.
+/// The load of a device: its completed requests, of all senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceLoad {
     /// Reads.

@@ -32,7 +32,7 @@ const FREE: Duration = Duration::from_secs(1);
 /// For so long there must have been writes: a queue that is still filling is taken for a short one.
 const LEARNS: Duration = Duration::from_millis(300);
 
-/// After so long without a write, what was learnt is of another load.
+/// Time without a write after which the learnt load no longer counts.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The time in which a limit in bytes doubles while nothing completes. Consumers that turn to larger requests

@@ -1,6 +1,6 @@
-//! What `bench/decision-vs-dmclock.py` times: so many decisions among so many clients. `bench/dmclock.cc` is its
-//! twin and does the same with the reference implementation of mClock. Neither reads a clock: the caller
-//! takes the processor time of the process.
+//! The program that `bench/decision-vs-dmclock.py` times: a number of decisions among a number of clients.
+//! `bench/dmclock.cc` does the same with the reference implementation of mClock. Neither reads a clock: the
+//! caller takes the processor time of the process.
 //!
 //!     decisions CLIENTS DECISIONS
 

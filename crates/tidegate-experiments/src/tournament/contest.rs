@@ -22,7 +22,7 @@ pub(super) const SETTLES: f64 = 5.0;
 pub struct TargetGroup {
     /// The consumers whose requests count.
     consumers: Vec<&'static str>,
-    /// From when on, in seconds, and how many milliseconds.
+    /// Targets: the second from which each applies, and its milliseconds.
     targets: Vec<(f64, f64)>,
 }
 
