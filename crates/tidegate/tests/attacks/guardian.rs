@@ -1,13 +1,12 @@
 //! An agent that hangs, that cannot act any more, or that is killed together with its guardian: in none of
 //! these cases a consumer stays limited. With limits of a cgroup on a loop device, as root.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,9 +17,6 @@ use crate::service::until;
 /// Every consumer is released within ten seconds; this is a busy machine's.
 const RELEASED_WITHIN: Duration = Duration::from_secs(40);
 
-/// Limits are the machine's: one test after the other.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A cgroup, a disk that it reads without a pause, and files that say how it is limited.
 struct Machine {
     cgroup: PathBuf,
@@ -29,27 +25,30 @@ struct Machine {
     reader: Option<Child>,
     folder: TempDir,
     _disk: NamedTempFile,
-    _alone: MutexGuard<'static, ()>,
+    /// A lock on the root cgroup's directory: `tidegate release` affects the whole machine. So tests that set
+    /// limits run one after the other, in whichever process.
+    _alone: File,
 }
 
 impl Machine {
     /// `None`, with a word, where the machine does not have what this takes.
     #[allow(clippy::print_stderr, reason = "a test that tries nothing says so")]
     fn new(test: &str) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = Self::made(test, alone);
+        let machine = Self::made(test);
         if machine.is_none() {
             eprintln!("skipped: it takes root, cgroups with limits of I/O, losetup, and unshare");
         }
         machine
     }
 
-    fn made(test: &str, alone: MutexGuard<'static, ()>) -> Option<Self> {
+    fn made(test: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"];
         let root = roots.into_iter().map(Path::new).find(|root| {
             let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
             gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
         })?;
+        let alone = File::open(root).ok()?;
+        alone.lock().ok()?;
         let namespaces = Command::new("unshare").args(["--net", "true"]).status().ok()?;
         let cgroup = root.join(format!("tidegate-attack-{test}-{}", std::process::id()));
         if !namespaces.success() || fs::create_dir(&cgroup).is_err() {
