@@ -145,6 +145,8 @@ fn after_a_panic_nothing_is_left() {
             sleep 0.1
         done
         exit 3"#;
+    // The guardian undoes limits of the whole machine, too.
+    let _alone = service::limits_alone();
     let status = Command::new("unshare")
         .args(["--net", "sh", "-c", script])
         .arg(std::env::current_exe().expect("this test is a program"))

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::service::until;
+use crate::service::{limits_alone, until};
 
 /// Every consumer is released within ten seconds; this is a busy machine's.
 const RELEASED_WITHIN: Duration = Duration::from_secs(40);
@@ -25,8 +25,7 @@ struct Machine {
     reader: Option<Child>,
     folder: TempDir,
     _disk: NamedTempFile,
-    /// A lock on the root cgroup's directory: `tidegate release` affects the whole machine. So tests that set
-    /// limits run one after the other, in whichever process.
+    /// A lock: guardians and `tidegate release` undo the limits of the whole machine.
     _alone: File,
 }
 
@@ -47,8 +46,7 @@ impl Machine {
             let gives_io = fs::read_to_string(root.join("cgroup.subtree_control"));
             gives_io.is_ok_and(|text| text.contains("io")) || root.ends_with("blkio") && root.exists()
         })?;
-        let alone = File::open(root).ok()?;
-        alone.lock().ok()?;
+        let alone = limits_alone();
         let namespaces = Command::new("unshare").args(["--net", "true"]).status().ok()?;
         let cgroup = root.join(format!("tidegate-attack-{test}-{}", std::process::id()));
         if !namespaces.success() || fs::create_dir(&cgroup).is_err() {

@@ -26,6 +26,14 @@ pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// Waits until no other test sets or undoes limits, which are the whole machine's. Keeps others waiting while
+/// the file is open. Tests of tidegate-host's cgroups take the same lock.
+pub(crate) fn limits_alone() -> fs::File {
+    let lock = fs::File::create(std::env::temp_dir().join("tidegate-tests-with-limits.lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
 /// A running service in a folder of its own.
 pub(crate) struct Service {
     folder: tempfile::TempDir,

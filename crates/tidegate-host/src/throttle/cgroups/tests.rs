@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, mkdirat, openat};
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::{NamedTempFile, TempDir};
 use tidegate_units::{Iops, Latency, ResourceName};
 
@@ -18,8 +18,9 @@ struct Machine {
     path: String,
     names: [ConsumerName; 2],
     _file: NamedTempFile,
-    /// A lock: `undo` affects the whole machine, so tests run one after the other, in whichever process.
-    _alone: File,
+    /// Locks: `undo` affects the whole machine, so tests run one after the other, in whichever process. The
+    /// first is of all tests that set limits, the second is the agent's own.
+    _alone: [File; 2],
 }
 
 impl Machine {
@@ -35,8 +36,11 @@ impl Machine {
             Ok(tree) => tree,
         };
         // Trying is done alone, too: two that try at once remove each other's cgroup.
-        let alone = File::open(tree.path()).unwrap();
-        flock(&alone, FlockOperation::LockExclusive).unwrap();
+        let tests = File::create(std::env::temp_dir().join("tidegate-tests-with-limits.lock")).unwrap();
+        let alone = [tests, File::open(tree.path()).unwrap()];
+        for lock in &alone {
+            lock.lock().unwrap();
+        }
         if let Err(error) = tree.try_out(|trial| mark::try_out(&tree, trial)) {
             return not_tried(error.to_string());
         }
