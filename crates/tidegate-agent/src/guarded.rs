@@ -72,7 +72,7 @@ pub(super) struct Guarded {
 impl Guarded {
     pub(super) fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
         let only = be_the_only_one()?;
-        let found = undo().map_err(AgentError::Reconcile)?;
+        let found = undo_orphaned().map_err(AgentError::Reconcile)?;
         report(&found);
         let guardian = start_guardian(command, &only).map_err(AgentError::Guardian)?;
         // What is lacking would be noticed when somebody is to be held for the first time: in the night of

@@ -11,7 +11,8 @@ use tidegate_units::Latency;
 use super::edt::Edt;
 use super::nft::{self, Part, Table};
 use super::tc::{DEVICE, Tc};
-use super::{Method, Packets, cgroups, rate, undo};
+use super::undo::undo_delay;
+use super::{Method, Packets, cgroups, rate};
 use crate::root::Root;
 
 /// The remedy for a missing device in which packets wait.
@@ -96,8 +97,8 @@ pub fn probe() -> io::Result<Vec<Capability>> {
 /// this process's user.
 ///
 /// The trials use a device of our own that leads nowhere, rules that match no consumer, and empty cgroups.
-/// Those of packet delay end by removing whatever Tidegate has there, so no consumer may be throttled
-/// meanwhile. For `edt`, nothing is tried if such a device cannot be made, and the list is empty.
+/// Those of packet delay end by removing whatever Tidegate has in this network namespace, so no consumer may
+/// be delayed meanwhile. For `edt`, nothing is tried if such a device cannot be made, and the list is empty.
 ///
 /// # Errors
 /// When it cannot be tried, or not be removed; or something else has the device's name.
@@ -114,7 +115,7 @@ pub fn lacking(method: Method, packets: Packets) -> io::Result<Vec<Capability>> 
             }
             let root = device.as_ref().ok().copied();
             let tried = try_delays(&mut tc, Some(method), device, root);
-            undo()?;
+            undo_delay()?;
             tried
         }
         Method::Rate => rate::probe(&Root::default()),

@@ -66,7 +66,8 @@ pub fn undo_orphaned() -> io::Result<Found> {
     if is_claimed { undo_delay() } else { undo() }
 }
 
-fn undo_delay() -> io::Result<Found> {
+/// Removes what delays packets in this network namespace.
+pub(super) fn undo_delay() -> io::Result<Found> {
     let mut found = Found::default();
     let mut tc = Tc::open()?;
     let mut failed = None;

@@ -9,6 +9,7 @@ use tempfile::{NamedTempFile, TempDir};
 use tidegate_units::{Iops, Latency, ResourceName};
 
 use super::*;
+use crate::throttle::limits_alone;
 use crate::trees::unpack;
 
 /// A loop device over a file, and two cgroups of others.
@@ -36,11 +37,9 @@ impl Machine {
             Ok(tree) => tree,
         };
         // Trying is done alone, too: two that try at once remove each other's cgroup.
-        let tests = File::create(std::env::temp_dir().join("tidegate-tests-with-limits.lock")).unwrap();
-        let alone = [tests, File::open(tree.path()).unwrap()];
-        for lock in &alone {
-            lock.lock().unwrap();
-        }
+        let agents_own = File::open(tree.path()).unwrap();
+        let alone = [limits_alone(), agents_own];
+        alone[1].lock().unwrap();
         if let Err(error) = tree.try_out(|trial| mark::try_out(&tree, trial)) {
             return not_tried(error.to_string());
         }

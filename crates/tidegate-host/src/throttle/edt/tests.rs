@@ -5,7 +5,7 @@
 use aya::programs::{TestRun, TestRunOptions};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::super::undo;
+use super::super::{limits_alone, undo};
 use super::*;
 
 const SOMEBODY: &str = "10.0.0.11";
@@ -248,6 +248,8 @@ fn a_stranger_that_knows_the_number_can_let_everybody_go() {
 fn who_remembers_nothing_finds_the_program_at_our_root_and_removes_both() {
     const LOOPBACK: u32 = 1;
     let trial = std::thread::spawn(|| {
+        // Limits of cgroups are undone, too, and they are the machine's.
+        let _alone = limits_alone();
         // SAFETY: only this thread changes its network namespace, before it opens anything.
         if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
             assert_eq!(error, rustix::io::Errno::PERM);
