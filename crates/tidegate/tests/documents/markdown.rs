@@ -154,19 +154,6 @@ fn numbered(line: &str) -> bool {
     line.split_once(". ").is_some_and(|(number, _)| !number.is_empty() && number.parse::<u32>().is_ok())
 }
 
-/// Returns a line without its code spans, each of which becomes one word, and with links as their texts.
-pub(crate) fn plain(line: &str) -> String {
-    let mut out = String::new();
-    for (at, part) in line.split('`').enumerate() {
-        out.push_str(if at % 2 == 0 { part } else { "CODE" });
-    }
-    while let Some((before, rest)) = out.clone().split_once("](") {
-        let after = rest.split_once(')').map_or("", |(_, after)| after);
-        out = format!("{before}{after}");
-    }
-    out.replace(['[', ']'], "")
-}
-
 /// Returns the words of the first simple command of a line, as a shell reads it.
 fn shell_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();

@@ -1,9 +1,10 @@
-//! The house rules of ARCHITECTURE.md, checked: floors, purity, file lengths, and words that do not belong
-//! in the product.
+//! Crates on their floors, and what the pure ones may not touch.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::root;
 
 /// Each crate and its floor: a crate may use only crates on floors below its own.
 const FLOORS: &[(&str, u8)] = &[
@@ -37,24 +38,6 @@ const HIGHEST_PURE_FLOOR: u8 = 2;
 
 /// Crates above that which touch nothing either.
 const PURE_ABOVE: &[&str] = &["tidegate-sim", "tidegate-experiments"];
-
-/// Past this many lines (tests included) a reader looks for the parts elsewhere.
-const LONGEST_FILE: usize = 1_000;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
-}
-
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// The crates of this workspace that `[dependencies]` of a manifest names. Development dependencies may look
 /// upward: a test may drive what stands above.
@@ -99,53 +82,4 @@ fn the_low_floors_are_pure() {
         let lints = fs::read_link(folder.join("clippy.toml")).unwrap();
         assert_eq!(lints, Path::new("../pure.clippy.toml"), "`{name}` does not forbid clocks and files");
     }
-}
-
-#[test]
-fn no_file_outgrows_its_reader() {
-    let mut files = Vec::new();
-    rust_files(&root().join("crates"), &mut files);
-    assert!(files.len() > 20, "the walk found only {} files", files.len());
-    for file in files {
-        let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(
-            lines <= LONGEST_FILE,
-            "{} has {lines} lines: split it where a reader would look",
-            file.display()
-        );
-    }
-}
-
-/// Clauses that leave a reader asking "who?" or "which?". A doc comment begins with the thing, or with a verb.
-const INDIRECT: &[&str] = &[
-    "What", "Who", "Whom", "Whose", "Of", "Whether", "How", "Where", "Which", "That", "When", "Why", "As",
-    "If",
-];
-
-/// The command line's doc comments are its help texts, which have an order of their own.
-const HELP_TEXTS: &str = "crates/tidegate/src";
-
-#[test]
-fn doc_comments_name_the_thing_first() {
-    let (root, mut files) = (root(), Vec::new());
-    for folder in fs::read_dir(root.join("crates")).unwrap() {
-        let sources = folder.unwrap().path().join("src");
-        if sources.is_dir() && sources != root.join(HELP_TEXTS) {
-            rust_files(&sources, &mut files);
-        }
-    }
-    let doc = |line: &str| line.trim_start().starts_with("///") || line.trim_start().starts_with("//!");
-    let mut indirect = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let lines: Vec<_> = text.lines().collect();
-        for (number, line) in lines.iter().enumerate() {
-            let begins = doc(line) && (number == 0 || !doc(lines[number - 1]));
-            let first = line.split_whitespace().nth(1).unwrap_or_default();
-            if begins && INDIRECT.contains(&first.trim_end_matches([',', '…'])) {
-                indirect.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
-            }
-        }
-    }
-    assert!(indirect.is_empty(), "name the thing first:\n{}", indirect.join("\n"));
 }

@@ -1,0 +1,47 @@
+//! Words that the glossary replaces.
+
+/// Words that the glossary replaces, with the word that stands for each.
+const REPLACED: &[(&str, &str)] = &[
+    ("held", "throttled"),
+    ("holds back", "throttles"),
+    ("let go", "released"),
+    ("lets go", "releases"),
+    ("somebody", "a program, host or consumer"),
+    ("someone", "a program, host or consumer"),
+    ("anybody", "any program, host or consumer"),
+    ("everybody", "all, by their name"),
+    ("nobody", "no program, host or consumer"),
+    ("whoever", "the one meant, by its name"),
+    ("who is", "that is, after the name"),
+    ("who are", "that are, after the name"),
+    ("who has", "that has, after the name"),
+    ("those who", "those that, after the name"),
+];
+
+/// Returns the replaced words in a line, with what stands for each.
+pub(crate) fn replaced(line: &str) -> Vec<(&'static str, &'static str)> {
+    let line = plain(line).to_lowercase();
+    let words = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let line = format!(" {} ", words.collect::<Vec<_>>().join(" "));
+    REPLACED.iter().copied().filter(|(word, _)| line.contains(&format!(" {word} "))).collect()
+}
+
+/// Returns a line without its code spans, each of which becomes one word, and with links as their texts.
+pub(crate) fn plain(line: &str) -> String {
+    let mut out = String::new();
+    for (at, part) in line.split('`').enumerate() {
+        out.push_str(if at % 2 == 0 { part } else { "CODE" });
+    }
+    while let Some((before, rest)) = out.clone().split_once("](") {
+        let after = rest.split_once(')').map_or("", |(_, after)| after);
+        out = format!("{before}{after}");
+    }
+    out.replace(['[', ']'], "")
+}
+
+#[test]
+fn replaced_words_are_found_as_words_and_not_in_code() {
+    let found = |line| replaced(line).iter().map(|(word, _)| *word).collect::<Vec<_>>();
+    assert_eq!(found("Nobody was let\tgo, or held."), ["held", "let go", "nobody"]);
+    assert!(found("upheld `held` by the household, whose `nobody` lets them").is_empty());
+}
