@@ -99,7 +99,8 @@ def environment(program):
         return None
     # The option that times tests is not stable yet.
     unstable = {"RUSTC_BOOTSTRAP": "1"} if TIMES[0] in program.options else {}
-    return {**os.environ, "CARGO_MANIFEST_DIR": program.folder, "CARGO": CARGO, **unstable}
+    # A summary has room for a message, and none for a backtrace.
+    return {**os.environ, "RUST_BACKTRACE": "0", "CARGO_MANIFEST_DIR": program.folder, "CARGO": CARGO, **unstable}
 
 
 # The process groups under way: a signal that ends this program ends them too.

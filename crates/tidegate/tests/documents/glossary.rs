@@ -45,3 +45,8 @@ fn replaced_words_are_found_as_words_and_not_in_code() {
     assert_eq!(found("Nobody was let\tgo, or held."), ["held", "let go", "nobody"]);
     assert!(found("upheld `held` by the household, whose `nobody` lets them").is_empty());
 }
+
+#[test]
+fn code_spans_and_links_are_words() {
+    assert_eq!(plain("see [the `held` page](a.md#b), or `x y`"), "see the CODE page, or CODE");
+}

@@ -191,11 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn code_spans_and_links_are_words() {
-        assert_eq!(plain("see [the `held` page](a.md#b), or `x y`"), "see the CODE page, or CODE");
-    }
-
-    #[test]
     fn lists_tables_and_code_are_told_from_prose() {
         let text =
             "One\n\n- two\n  goes on\n\n| three |\n\n    four\n\n```sh\n# five\n```\n\n1. six\n# seven\n";

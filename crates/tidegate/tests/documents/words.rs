@@ -1,6 +1,6 @@
 //! Lines, sentences and words of the documents.
 
-use crate::glossary::replaced;
+use crate::glossary::{plain, replaced};
 use crate::markdown::{Document, Role, documents};
 
 /// The longest line of prose, in characters. Tables and code may be longer.
